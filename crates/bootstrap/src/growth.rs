@@ -3,7 +3,7 @@
 //!
 //! A kubelet reads its machine's size once, when it starts (`cadvisor`'s machine info), so it is restarted;
 //! pods keep running meanwhile. Whether plugged CPUs and memory are used immediately depends on the kernel
-//! and its udev rules: the rest is switched on here, through the kernel's own files.
+//! and its udev rules: what they leave offline is brought online here, through the kernel's own files.
 
 /// Finds obstacles before anything is plugged. `$1` is the kubelet's unit.
 const ASK: &str = r#"systemctl cat "$1" >/dev/null 2>&1 || { echo "there is no unit $1" >&2; exit 73; }

@@ -30,7 +30,7 @@ pub struct JoinFacts {
     pub labels: Labels,
     /// The Node's taints; [`starting_taint`] is added.
     pub taints: Vec<Taint>,
-    /// More arguments of the kubelet, without dashes.
+    /// Additional kubelet arguments, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
     /// `--max-pods`, if it is not the kubelet's default.
     pub max_pods: Option<u32>,

@@ -1,4 +1,4 @@
-//! The configuration that an agent of K3s reads, from a file that only root can read.
+//! The configuration that a K3s agent reads, from a file that only root can read.
 //!
 //! It goes into `/etc/rancher/k3s/config.yaml.d/`, after the template's own `config.yaml`; lists are added to
 //! those of that file (a key with `+`). The token is never in the arguments or the environment of a process.
@@ -25,9 +25,9 @@ pub struct K3sFacts {
     pub labels: Labels,
     /// The Node's taints; the starting taint, which keeps pods away until the Node was read back, is added.
     pub taints: Vec<Taint>,
-    /// The Node's address, or one of each family with a comma between them, if it is known.
+    /// The Node's address, or one of each family, separated by a comma, if known.
     pub addresses: Option<String>,
-    /// More arguments of the kubelet, without dashes.
+    /// Additional kubelet arguments, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
     /// `--max-pods`, if it is not the kubelet's default.
     pub max_pods: Option<u32>,

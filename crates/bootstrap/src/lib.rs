@@ -1,11 +1,11 @@
 //! A booted VM becomes a Node: the commands that run inside the guest, and their input.
 //!
-//! The guest runs `kubeadm join`, an agent of K3s, or an operator's command. If the template joins by itself,
-//! no command is run.
+//! The guest runs `kubeadm join`, a K3s agent, or an operator's command. If the template joins by itself, no
+//! command is run.
 //!
-//! This crate makes texts: the script, its standard input, and the meaning of its exit status. `machines`
-//! runs the script and sets its limits. If tokens are not made through the Kubernetes API, a control plane
-//! node makes them over SSH: only `ssh` and `ssh_keys` name russh's types.
+//! This crate only produces text: the script, its standard input, and the meaning of its exit status.
+//! `machines` runs the script and sets its limits. If tokens are not created through the Kubernetes API, a
+//! control plane node creates them over SSH; only `ssh` and `ssh_keys` name russh's types.
 
 mod growth;
 pub mod iso;

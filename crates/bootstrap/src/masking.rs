@@ -1,4 +1,4 @@
-//! Masks secrets in the output of other programs. It may contain a bootstrap token, or secrets from their
+//! Masks secrets in the output of other programs, which may contain a bootstrap token, or secrets from their
 //! standard input.
 
 use secrecy::{ExposeSecret, SecretString};

@@ -40,7 +40,7 @@ pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus
             JoinEnd::Failed(format!("{what} exited with {code}: {}{}", last_lines(stderr), advice(stderr)))
         }
         None => {
-            let signal = ended.signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
+            let signal = ended.signal.map_or_else(|| "an unknown cause".to_owned(), |signal| format!("signal {signal}"));
             JoinEnd::Failed(format!("the join was ended by {signal}"))
         }
     }

@@ -64,7 +64,7 @@ impl TokenHost {
     /// name the machine.
     ///
     /// # Errors
-    /// See [`SshError`]. After a limit or a broken connection a token may exist whose secret is lost; it
+    /// See [`SshError`]. After a timeout or a broken connection a token may exist whose secret is lost; it
     /// expires by itself.
     #[boxed]
     pub async fn mint(&self, ttl: Duration, description: &str) -> Result<SshToken, SshError> {
@@ -118,8 +118,7 @@ impl TokenHost {
         self.succeeded("kubeadm token delete", &printed)
     }
 
-    /// Does everything except creating a token, with kubeadm's dry run, which asks the cluster and changes
-    /// nothing.
+    /// Does everything except creating a token, with kubeadm's dry run, which changes nothing in the cluster.
     ///
     /// # Errors
     /// See [`SshError`].

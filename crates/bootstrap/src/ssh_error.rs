@@ -12,7 +12,7 @@ pub enum SshError {
     /// The private key cannot be read.
     #[error("the private key for SSH cannot be read")]
     Secret(#[source] SecretError),
-    /// The private key is not one that can be used.
+    /// The private key cannot be used.
     #[error("the private key for SSH {0}")]
     Key(KeyFault),
     /// `ssh_host_key` cannot be used.
@@ -25,7 +25,7 @@ pub enum SshError {
     Unreachable {
         /// `host:port`.
         address: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -84,7 +84,7 @@ pub enum SshError {
     Broken {
         /// `host:port`.
         address: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

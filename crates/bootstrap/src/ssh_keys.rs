@@ -93,7 +93,7 @@ mod tests {
         jqnYnAGF3/ztGt66y6Szfxq5zaOxC9+JinkAAABBAOPnjcTCGpjdFi54aDuHetVTX/W5fHC2H2FSHhm60xBQIFj8UBukLMeoK4z8\
         VT30SqXIkwkihCcliI8TQM/oD4EAAAABdAEC";
 
-    /// A key file's content. It has no line break at its end, as it is when the daemon has read it.
+    /// A key file's content, without a line break at its end, as the daemon reads it.
     fn file(kind: &str, body: &str) -> SecretString {
         let lines: Vec<&str> =
             body.as_bytes().chunks(70).map(|line| std::str::from_utf8(line).unwrap()).collect();

@@ -21,7 +21,8 @@ const AGAIN: Duration = Duration::from_mins(10);
 const NOT_DONE: [&str; 4] = ["NotTriggerScaleUp", "NoScaleDown", IGNORED, MISSED];
 /// The reason of the event for an unreadable annotation.
 const IGNORED: &str = "AnnotationIgnored";
-/// The reason of the event for a pod that kube-scheduler refused on a node that it was found to fit.
+/// The reason of the event for a pod that kube-scheduler refused on a node that the planner had chosen for
+/// it.
 const MISSED: &str = "PredictionMissed";
 /// How many warnings are remembered at most.
 const REMEMBERED: usize = 1024;
@@ -53,14 +54,14 @@ enum About {
 /// The events of one round.
 #[derive(Default)]
 struct Batch {
-    /// Events about what was done. The next round does not report it again.
+    /// Events about what was done. Later rounds do not report them.
     done: Vec<(About, Saying)>,
-    /// Events about what was not done, and why. The next rounds can report it as well.
+    /// Events about what was not done, and why. Later rounds can still report them.
     rest: Vec<(About, Saying)>,
 }
 
 impl Batch {
-    /// Takes one more event if there is room for it and it was not sent recently.
+    /// Adds an event if there is room for it and it was not sent recently.
     fn take(&mut self, recorder: &Recorder, about: About, saying: &Words, note: impl FnOnce() -> String) {
         let Words { reason, action, code } = saying;
         let list = if NOT_DONE.contains(reason) { &mut self.rest } else { &mut self.done };
@@ -76,8 +77,8 @@ impl Batch {
         }
     }
 
-    /// Sends all events. After a refusal it goes on, because the next event may be accepted. If there is no
-    /// answer, it stops: the next round tries again.
+    /// Sends all events. After a refusal, the next event is still tried. If there is no answer, the rest is
+    /// not sent: the next round tries again.
     async fn say(self, recorder: Recorder) {
         for (about, saying) in self.done.into_iter().chain(self.rest) {
             let said = match &about {

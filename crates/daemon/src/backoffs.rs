@@ -6,7 +6,7 @@ use model::snapshot::Memory;
 use model::workload::Backoff;
 use settings::Config;
 
-/// Shortens running back-offs to the lengths in the present settings. Returns whether something has changed.
+/// Shortens running back-offs to the lengths in the current settings. Returns whether something has changed.
 pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     let whole = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
     let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));
@@ -20,8 +20,8 @@ pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// Ends the back-offs of a host or of a pool and its nodes, or all; returns what was backing off, each with
-/// its cause.
+/// Ends the back-offs of the named host, or of the named pool and its nodes; without a name, all. Returns
+/// what was backing off, and why.
 pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Vec<String> {
     let meant = |one: &str| name.is_none_or(|name| name == one);
     let mut ended = Vec::new();
@@ -84,7 +84,7 @@ mod tests {
             PoolMemory { grow_backoff: Some(backoff(300, 300)), ..PoolMemory::default() },
         );
         let usual = config("");
-        assert!(!shorten(&mut memory, &usual), "how they were reckoned is known from now on");
+        assert!(!shorten(&mut memory, &usual), "unchanged settings shorten nothing");
         assert!(shorten(&mut memory, &config("[scale_up]\nbackoff_initial = \"1m\"\n")));
         // The third in a row lasts four times as long as the first.
         assert_eq!(memory.hosts["pve1"].backoff, Some(backoff(240, 240)));

@@ -1,8 +1,8 @@
 //! The power of bare-metal machines, polled concurrently with the rounds, so that a slow controller does not
 //! delay a round.
 //!
-//! What is seen here only prevents machines from being switched on, or off if one of our machines was off in
-//! the meantime: a machine's own task reads everything again before it acts.
+//! A reading only ever prevents an action: a machine is not switched on, or it is left on because another
+//! client has switched it on since. A machine's own task reads everything again before it switches anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use runtime::error_chain::chain;
 use runtime::fence::Fence;
 use settings::{Config, PhysicalMachine, Pool};
 
-/// The time between two looks at all machines.
+/// The time between two readings of all machines.
 const LOOKS: Duration = Duration::from_secs(30);
 /// How many controllers are queried at a time.
 const AT_A_TIME: usize = 8;
@@ -30,7 +30,7 @@ const AT_A_TIME: usize = 8;
 /// A controller's last answer, or why there was none.
 type PowerReading = Result<PowerState, String>;
 
-/// The last looks, by the machines' names. Cheap to clone.
+/// The last readings, by the machines' names. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct BareMetalPower {
     known: Arc<Mutex<BTreeMap<String, PowerReading>>>,
@@ -45,7 +45,7 @@ impl Default for BareMetalPower {
 }
 
 impl BareMetalPower {
-    /// Looks at all machines periodically; never ends.
+    /// Queries all machines' controllers periodically; ends with the daemon.
     pub async fn watch(self, mut config: watch::Receiver<Arc<Config>>, controllers: Controllers) {
         loop {
             let settings = config.borrow_and_update().clone();
@@ -69,7 +69,7 @@ impl BareMetalPower {
         }
     }
 
-    /// Notes a reading; a change is worth a round.
+    /// Stores a reading; a change triggers a round.
     fn saw(&self, name: String, seen: PowerReading) {
         let before = self.known().insert(name, seen.clone());
         if before.as_ref() != Some(&seen) {
@@ -85,7 +85,7 @@ impl BareMetalPower {
         }
     }
 
-    /// A number that grows with each change that is worth a round.
+    /// A number that grows with each change that triggers a round.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -99,8 +99,8 @@ impl BareMetalPower {
         self.known().get(name)?.as_ref().ok().copied()
     }
 
-    /// Why each machine of the pool without a record may not be switched on now, in words that follow its
-    /// name.
+    /// The machines of the pool that have no record and must not be switched on now, with the reason in words
+    /// that follow the name.
     fn out_of_service(
         &self,
         pool: &Pool,
@@ -133,9 +133,9 @@ impl BareMetalPower {
     }
 }
 
-/// Why a machine may not be switched on.
+/// Why a machine must not be switched on.
 enum Why {
-    /// It was not queried since something was done to it, or since the start.
+    /// It has not been queried since its last task ended, or since the start.
     Unknown,
     /// A reason that an operator should know.
     Said(String),
@@ -170,7 +170,7 @@ impl Daemon {
         }
     }
 
-    /// Adds the machines that may not be switched on to the snapshot, and reports what an operator should
+    /// Adds to the snapshot which machines must not be switched on, and reports what an operator should
     /// know.
     pub(super) fn out_of_service(&self, config: &Config, snapshot: &mut Snapshot, views: &[MachineView]) {
         let ours: BTreeSet<&str> = views.iter().map(|view| view.record.name.as_str()).collect();

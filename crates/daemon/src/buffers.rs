@@ -14,7 +14,7 @@ use model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome};
 use observability::Problem;
 
 impl Daemon {
-    /// Writes what is new in each buffer's status.
+    /// Writes the buffers' statuses that have changed.
     pub(super) async fn tell_buffers(&self, snapshot: &Snapshot, plan: &Plan) {
         let written = &self.told_buffers;
         written.keep(&snapshot.buffers.iter().map(|buffer| buffer.uid.as_str()).collect::<BTreeSet<_>>());
@@ -45,8 +45,7 @@ fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
     quiet(one) == quiet(other)
 }
 
-/// The status to write. `None` if the buffer is not for this daemon, or if this round did not get to all of
-/// it.
+/// The status to write. `None` if the buffer is not for this daemon, or if this round did not finish it.
 fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
     if verdict.nowhere_because == Some(PodOutcome::Unfinished) {
         // A later round looks at the rest of the buffer.
@@ -80,7 +79,7 @@ fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> O
     Some(status)
 }
 
-/// Sets a condition; its time only changes with its status. Conditions of other kinds stay as they are.
+/// Sets a condition; its time changes only if its status does. Conditions of other kinds stay as they are.
 pub(super) fn set(
     conditions: &mut Vec<StatusCondition>,
     generation: i64,

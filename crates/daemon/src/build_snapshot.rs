@@ -22,15 +22,15 @@ use settings::{Config, Mode, Pool};
 /// How old the contents of Proxmox VE's lists may be: they are updated every ten seconds (`pvestatd`).
 pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 
-/// How long after coming online a host may still be about to start the VMs that start with it.
+/// How long after it comes online a host may still start the VMs with `onboot`.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 
-/// The looks that are recent enough to act on, by the prefixes of their clusters.
+/// The looks at clusters that are recent enough to act on, by the clusters' prefixes.
 pub(super) type Looks = BTreeMap<String, Observation>;
 
 /// A machine for the planner. A machine that is being created on an offline host is not awaited: its slot
-/// stays taken until the host is back and can be read. The same applies if its cluster cannot be seen and
-/// there are others.
+/// stays taken until the host is back and can be read. With several clusters, the same applies if its cluster
+/// cannot be read.
 fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
     let look = looks.get(config.prefix(view.record.region.as_deref()));
@@ -46,8 +46,8 @@ fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, sever
     machine
 }
 
-/// Whether the storages in a look may be older than what a machine has last written to them: they are
-/// reported every ten seconds (`pvestatd`). Its disks have their size once it is configured, and a suspended
+/// Whether the storage figures in a look may not include yet what a machine last wrote: Proxmox VE updates
+/// them every ten seconds (`pvestatd`). A machine's disks have their size once it is configured; a suspended
 /// machine has written its memory.
 fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     let entered = &view.record.entered;
@@ -57,9 +57,9 @@ fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
 }
 
-/// The host on which the look shows a machine's VM, if it differs from the record's: an administrator moved
-/// it and the machine's task has not followed it yet, or has followed it since. A clone is shown on its
-/// template's host for a while.
+/// The host on which the look shows a machine's VM, if the record names another: an administrator moved the
+/// VM, and the record was updated only after the look, or not yet. A clone is shown on its template's host
+/// for a while.
 fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     record.smbios_uuid.as_ref()?;
     let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
@@ -96,7 +96,7 @@ fn hosts(
         let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
         host.pci.held.extend(devices(config, record).filter(|_| !known));
     }
-    // Machines of other daemons that do not run yet: they count by what they were given, not by what they use
+    // Other daemons' machines that have not started yet count by what they were given, not by what they use
     // so far.
     for (name, promise) in promised {
         let Some(host) = hosts.iter_mut().find(|host| *host.name == **name) else { continue };
@@ -153,10 +153,10 @@ fn may_run(view: &MachineView, look: &Observation) -> bool {
 }
 
 /// Timers that the Nodes do not show, because the mode writes nothing or they could not be written yet: node
-/// → since when it has been unneeded, `None` if it is needed.
+/// → when it became unneeded, `None` if it is needed.
 pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
 
-/// Since when a node has been unneeded, as its Node shows it.
+/// When a node became unneeded, according to its annotation.
 pub(super) fn shown_timer(node: &Node) -> Option<Timestamp> {
     node.annotations.get(UNNEEDED_SINCE)?.parse().ok()
 }
@@ -227,8 +227,8 @@ impl Daemon {
         all
     }
 
-    /// Takes the pool's label from Nodes that have none of our machines behind them: another client has set
-    /// it, and only our machines' Nodes are managed. Adds the timers that our Nodes do not show.
+    /// Removes the pool label in the snapshot from Nodes that are not our machines': another client has set
+    /// it. Adds the timers that our Nodes do not show.
     fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::MachineView]) {
         let uuids: BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
@@ -263,14 +263,14 @@ impl Daemon {
         self.labelled.see(unknown);
     }
 
-    /// Marks the Nodes whose VMs an administrator has protected, so that no removal is tried that cannot
-    /// succeed. Silent nodes are left out: they may run no pods, and those have to find another place.
+    /// Marks the Nodes whose VMs an administrator has protected: their removal could not succeed. Silent
+    /// nodes are left out: their pods may no longer run, and need another place.
     fn mark_protected(&self, snapshot: &mut Snapshot, views: &[MachineView]) {
         let protected = views.iter().filter(|view| self.registry.is_protected(&view.record.id));
         let uuids: BTreeSet<&str> = protected.filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
         for node in &mut snapshot.nodes {
             let is_protected = uuids.contains(node.system_uuid.as_str()) && !machines::is_silent(node);
-            // Only what was read from the VM counts.
+            // Only the VM's own setting counts, not an annotation that another client has set.
             if is_protected != node.annotations.contains_key(VM_PROTECTED) {
                 let annotations = &mut Arc::make_mut(node).annotations;
                 annotations.remove(VM_PROTECTED);

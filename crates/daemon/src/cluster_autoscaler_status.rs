@@ -1,9 +1,9 @@
 //! The status in Cluster Autoscaler's format (its `clusterstate/api/types.go`), kept in a ConfigMap, where
 //! people and dashboards read it.
 //!
-//! It is written if more than its times has changed, at most once per scan interval, and periodically in any
-//! case, so that its age shows that the daemon is alive. Nothing depends on it: the next write makes up for a
-//! failed one.
+//! It is written if anything but its times has changed, at most once per scan interval, and periodically in
+//! any case, so that its age shows that the daemon is alive. Nothing depends on it: the next write makes up
+//! for a failed one.
 
 use std::collections::BTreeMap;
 
@@ -119,11 +119,11 @@ struct Whole {
     node_groups: Vec<Group>,
 }
 
-/// What is to be written, and since when each part has been unchanged.
+/// The status last handed over for writing, and when each part last changed.
 pub(super) struct ClusterAutoscalerStatus {
     last: Option<Whole>,
     written: Timestamp,
-    /// Group and part → its value, and since when.
+    /// Group and part → its status, and when it last changed.
     since: BTreeMap<(String, &'static str), (&'static str, Timestamp)>,
     to_store: watch::Sender<Option<(String, String)>>,
 }
@@ -167,7 +167,7 @@ impl ClusterAutoscalerStatus {
         }
     }
 
-    /// Sets since when each part of a group has had its value.
+    /// Sets when the status of each part of a group last changed.
     fn date(&mut self, group: &mut Group, now: Timestamp) {
         let name = group.name.clone().unwrap_or_default();
         let mut since = |part, status| {
@@ -183,7 +183,7 @@ impl ClusterAutoscalerStatus {
     }
 }
 
-/// Adds the present time to the status. It is added last because it does not count as a change.
+/// Adds the current time to the status. It is added last because it does not count as a change.
 fn stamped(mut whole: Whole, now: Timestamp, updated: &str) -> Whole {
     updated.clone_into(&mut whole.time);
     for group in std::iter::once(&mut whole.cluster_wide).chain(&mut whole.node_groups) {

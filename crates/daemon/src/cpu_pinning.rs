@@ -16,8 +16,8 @@ use settings::Config;
 
 /// How often the daemon checks for waiting machines, if a pool's machines have their own CPUs.
 const BEAT: Duration = Duration::from_secs(2);
-/// The time until the helper is asked for a machine again: the leader takes a moment to see the result, and a
-/// refusal is rarely temporary.
+/// The time until the helper is asked again for the same machine: the leader takes a moment to see the
+/// result, and a refusal is rarely temporary.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs that they are pinned to.
 const READ_BACK: Duration = Duration::from_mins(1);
@@ -106,7 +106,7 @@ async fn round(
     show(&deps.board, refused);
 }
 
-/// Asks the helper for one machine; returns why it gets no CPUs, if it is refused.
+/// Asks the helper for one machine's CPUs; the error says why it gets none.
 async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
     let request = Request::Pin { vmid: vmid.0, machine: record.id.to_string() };
@@ -123,9 +123,8 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     Err(format!("{name} gets no CPUs of its own: {why}"))
 }
 
-/// Asks the helper which machines run on other CPUs than their own. The helper asks the kernel: a VM's
-/// configuration shows what Proxmox VE was asked for, not the result. If there is no helper, it has not
-/// pinned any machine.
+/// Asks the helper which machines run on CPUs other than their own. The helper reads this from the kernel: a
+/// VM's configuration shows what was requested from Proxmox VE, not the result.
 async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {
         Ok(Answer::Runs { astray }) => Ok(astray),

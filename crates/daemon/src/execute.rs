@@ -1,5 +1,5 @@
-//! From the plan to tasks. The plan has decided everything: this module only assigns the work and applies the
-//! brakes.
+//! Turns the plan into tasks. The plan has decided everything: this module only starts the work and enforces
+//! the limits on removals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct PendingRemoval {
 }
 
 impl Daemon {
-    /// Carries out the plan; false if nothing may be started, so that no timer is written either.
+    /// Carries out the plan. Returns false if nothing may be started: then no timer starts either.
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) -> bool {
         let wishes = self.wishes(config, snapshot);
         let idle = plan.scale_up.is_empty()
@@ -270,14 +270,14 @@ impl Daemon {
         Some(PendingRemoval { view, reason: why(removal), decided: Some(removal.reason) })
     }
 
-    /// Removes nodes. Their count for the hourly brake is stored first, so that an instance that takes over
+    /// Removes nodes. Their count for the hourly limit is stored first, so that an instance that takes over
     /// after a crash knows about each removal.
     async fn take_back(&mut self, config: &Arc<Config>, going: Vec<PendingRemoval>, now: Timestamp) {
         if going.is_empty() {
             return;
         }
         if !self.memory.shrinks(going.len(), now).await {
-            let what = "no node is removed: its count against the hourly limit cannot be stored";
+            let what = "no node is removed: the count for the hourly limit cannot be stored";
             self.said.once("brake not stored", || tracing::warn!("{what}"));
             return self.board.problem(&Problem::Kubernetes, what);
         }
@@ -350,8 +350,8 @@ impl Daemon {
         leaving + also >= config.scale_down.most_at_once(nodes)
     }
 
-    /// Writes to each Node since when it has been unneeded: there it survives a restart. Until the Node shows
-    /// this time, it is kept in `unshown`: the time that the Node shows may have been shifted since.
+    /// Writes to each Node when it became unneeded: there the time survives a restart. Until the Node shows
+    /// this time, `unshown` keeps it: the time on the Node may be older.
     async fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -405,7 +405,7 @@ fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) ->
     all
 }
 
-/// Since when each node of a pool has been unneeded; `None` if it is needed.
+/// When each node of a pool became unneeded; `None` if it is needed.
 fn timers(plan: &Plan) -> impl Iterator<Item = (&str, Option<Timestamp>)> {
     plan.nodes.iter().map(|verdict| (verdict.node.as_str(), verdict.since))
 }

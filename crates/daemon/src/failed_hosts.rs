@@ -5,8 +5,8 @@
 //! If `[health]` says so, the Nodes of these machines are taken out of service once their host was off for
 //! long enough (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are deleted and
 //! their volumes released. During that time a quorate cluster has to report in every answer that the host is
-//! not a member: a host that only lacks statistics (`unknown`) is not off. At the end the cluster is asked
-//! again, and the kubelet must not report. Once the Node is ready again, the taint is removed.
+//! not a member: a host that only lacks statistics (`unknown`) is not off. At the end the cluster is queried
+//! again, and the kubelet must still be silent. Once the Node is ready again, the taint is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use settings::{Config, Mode};
 /// An answer that takes longer is not used: the host may have come back in the meantime.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Looks for such hosts concurrently with the rounds.
+/// Detects failed hosts concurrently with the rounds.
 pub(super) struct FailedHosts {
     pub regions: Regions,
     pub registry: Registry,
@@ -41,7 +41,7 @@ pub(super) struct FailedHosts {
     pub board: Board,
     pub clock: SharedClock,
     pub config: watch::Receiver<Arc<Config>>,
-    /// Since when every answer has shown a host as off.
+    /// When each host was first shown as off; every answer since then has confirmed it.
     pub off: BTreeMap<HostKey, Instant>,
     pub said: RateLimitedLog,
 }
@@ -55,7 +55,7 @@ impl FailedHosts {
                 self.bring_back().await;
                 self.look(&config).await;
             } else {
-                // A host that was not checked starts over.
+                // A host's time off starts over after a gap in the checks.
                 self.off.clear();
             }
             tokio::time::sleep(config.scan_interval).await;
@@ -115,7 +115,7 @@ impl FailedHosts {
                 return;
             }
         }
-        // If the kubelet reports, the Node changes, and the taint is not written.
+        // If the kubelet reports in the meantime, the Node changes, and the taint is not written.
         let may = |now: &Node| now.uid == node.uid && is_due(now);
         match self.kubernetes.add_taint_if(&node.name, &machines::out_of_service(), may).await {
             Ok(true) => {}
@@ -146,8 +146,8 @@ impl FailedHosts {
         }
     }
 
-    /// Whether a Node may be taken out of service: the daemon is not paused, its VM is still on the host, and
-    /// the host is still off. The hosts are read last, because their state must be recent.
+    /// Whether a Node may be taken out of service: the daemon is not paused, the Node's VM is still on the
+    /// host, and the host is still off. The hosts are read last, because their state must be recent.
     async fn is_off(&self, region: &Region, view: &MachineView, host: &str) -> Result<bool, String> {
         if self.kubernetes.pause().await.map_err(|error| error.to_string())?.is_some() {
             return Ok(false);
@@ -164,8 +164,8 @@ impl FailedHosts {
         Ok(off.contains(host))
     }
 
-    /// Brings back Nodes that have reported since they were taken out of service. Taints from the removal of
-    /// a machine disappear with its Node.
+    /// Removes the taint from Nodes that are ready again. If a machine is being removed, its Node's taint
+    /// stays: it disappears with the Node.
     async fn bring_back(&self) {
         let serves = |view: &MachineView| !view.busy && view.record.intent == Intent::Create;
         for view in self.registry.all().into_iter().filter(serves) {

@@ -2,10 +2,10 @@
 //!
 //! * Each request to a host is stored before it is sent, so that the next leader knows that a host going off
 //!   was switched off by us. While this cannot be stored, no request is sent.
-//! * Just before a host is asked to shut down, it is itself asked whether anything runs on it: VMs,
-//!   containers, tasks. Lists lag, its own answer does not.
-//! * A call's answer proves little. The plan looks at what the host does; when its time is over, the host is
-//!   left alone.
+//! * Just before a host is shut down, the host itself is queried for what runs on it: VMs, containers, tasks.
+//!   The cluster's lists lag; its own answer does not.
+//! * The answer to a request proves little: the plan looks at what the host does. A host that takes too long
+//!   is left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,13 +26,13 @@ use settings::{Config, Power};
 
 /// All queries before a shutdown, and the call itself, end within this time.
 const LIMIT: Duration = Duration::from_mins(2);
-/// The queries to a host and its cluster before a shutdown must not take longer in total: the first answers
-/// would be outdated.
+/// The queries to a host and its cluster before a shutdown must not take longer in total, or the first
+/// answers would be outdated.
 const SURE: Duration = Duration::from_secs(5);
-/// How many times all queries are made at most, if answers take longer than that.
+/// How many times the queries are tried at most if they take longer than that.
 const TRIES: u32 = 3;
 
-/// Requests to hosts that are under way, and their results.
+/// Pending requests to hosts, and the results of finished ones.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     under_way: BTreeSet<String>,
@@ -40,7 +40,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The results since the last time: for each host, why it did not comply, or `None` if it did.
+    /// The results since the last call: for each host, why the request failed, or `None` if it did not.
     fn answers(&mut self) -> BTreeMap<String, Option<String>> {
         let answers = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
         self.under_way.retain(|host| !answers.contains_key(host));
@@ -48,7 +48,7 @@ impl Asked {
     }
 }
 
-/// Whether a verdict starts something, so that the pause switch is read again.
+/// Whether a verdict starts something: then the pause switch is read again first.
 pub(super) fn begins(plan: &Plan) -> bool {
     let begin = |one: &HostVerdict| {
         matches!(one.verdict, HostOutcome::Emptied | HostOutcome::SwitchOff | HostOutcome::Wake)
@@ -57,7 +57,7 @@ pub(super) fn begins(plan: &Plan) -> bool {
 }
 
 impl Daemon {
-    /// Remembers since when hosts have been dispensable; nothing else is done if the daemon only observes.
+    /// Remembers when hosts became idle. If the daemon only observes, it does nothing else with hosts.
     pub(super) fn remember_idle_hosts(&mut self, plan: &Plan, now: Timestamp) {
         for one in &plan.hosts {
             let since = one.since.filter(|_| one.verdict == HostOutcome::Idle);
@@ -167,8 +167,8 @@ impl Daemon {
         });
     }
 
-    /// Leaves a host alone for a while, because it did not comply or must not be asked. If `ours`, it counts
-    /// as switched off by us.
+    /// Leaves a host alone for a while, because a request to it failed or must not be sent. If `ours`, the
+    /// host counts as switched off by us.
     fn leave_alone(&mut self, config: &Config, host: &str, ours: bool, why: &str, now: Timestamp) {
         tracing::warn!(host, why, "not switching a host on or off");
         self.board.decided(now, format!("{host} is left alone: {why}"));
@@ -220,14 +220,14 @@ impl Daemon {
             .collect();
         let controller = self.controller(config, host);
         self.ask(host, async move {
-            // If that takes longer, the host may have received the request: the plan waits for the result.
+            // After a timeout, the host may have received the request: the plan waits for the result.
             let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, &others, controller));
             asked.await.unwrap_or_default()
         });
     }
 
-    /// Stores that a host is being woken, and sends the request. The plan has it repeated from time to time
-    /// until the host is up.
+    /// Stores that a host is being woken, and sends the request. The plan repeats it from time to time until
+    /// the host is up.
     async fn wake_host(
         &mut self,
         config: &Config,
@@ -310,7 +310,7 @@ async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String
     }
 }
 
-/// Why the host was not asked, or has refused; `None`: it was asked, whether or not its answer arrived.
+/// Why no shutdown was requested, or why it was refused; `None` if it was requested, even without an answer.
 async fn shut_down(
     proxmox: &Client,
     host: &str,
@@ -320,15 +320,15 @@ async fn shut_down(
     // A host that could not be woken again stays on.
     match controller {
         None => {}
-        Some(Err(why)) => return Some(format!("it could not be woken: {why}")),
+        Some(Err(why)) => return Some(format!("it could not be woken again: {why}")),
         Some(Ok(client)) => {
             if let Err(error) = client.power().await {
-                return Some(format!("it could not be woken: {}", chain(&error)));
+                return Some(format!("it could not be woken again: {}", chain(&error)));
             }
         }
     }
     let asked = async {
-        // This way no query to it waits behind others.
+        // With this place in the host's queue, the shutdown is sent right after the checks.
         let placed = proxmox.in_line(host).await;
         for _ in 0..TRIES {
             let begun = Instant::now();
@@ -339,12 +339,12 @@ async fn shut_down(
                 continue;
             }
             return match placed.shut_down_host(host).await {
-                // It may have gone off before its answer.
+                // It may have gone off before it could answer.
                 Err(error) if error.kind == Kind::OutcomeUnknown => Ok(None),
                 outcome => outcome.map(|()| None),
             };
         }
-        Ok(Some("Proxmox VE answers too slowly to be sure".to_owned()))
+        Ok(Some("Proxmox VE is too slow for a safe check".to_owned()))
     };
     match asked.await {
         Ok(refused) => refused,
@@ -352,7 +352,7 @@ async fn shut_down(
     }
 }
 
-/// Why a host is not shut down, as it is now.
+/// Why a host must not be shut down now.
 async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Result<Option<String>, Error> {
     let running = proxmox.running_on(host).await?;
     if let Some(vmid) = running.first() {

@@ -1,4 +1,4 @@
-//! What rules out switching hosts off. Proxmox VE is queried for this separately from its list, and only if a
+//! What rules out switching hosts off. This takes separate queries to Proxmox VE, which are only sent if a
 //! `[[host]]` has a `power`.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use settings::{Config, Power};
 
 /// How often a survey is repeated. While a host that is on does not answer, it is repeated with each look.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
-/// If a survey takes longer, it is unknown what rules out switching hosts off.
+/// If a survey takes longer, all hosts that are on stay on.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The result of a survey.
@@ -28,7 +28,7 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Asks about the hosts that may be switched off; `None` if there are none.
+    /// Surveys the hosts that may be switched off; `None` if there are none.
     pub async fn make(
         proxmox: &Client,
         config: &Config,
@@ -58,7 +58,7 @@ impl Survey {
                     Ok(Err(error)) => chain(&error),
                     _ => format!("no answer within {} s", LIMIT.as_secs()),
                 };
-                let why = Some(format!("what prevents it could not be determined: {why}"));
+                let why = Some(format!("what keeps it on could not be determined: {why}"));
                 let unknown = |&(name, answers, _): &(&str, bool, bool)| {
                     (name.to_owned(), HostSurvey { answers, stays_on: why.clone() })
                 };
@@ -146,7 +146,7 @@ mod tests {
             Guest { running: true, ..guest(Vmid(101), "a") },
             Guest { stopped: true, ..guest(Vmid(102), "a") },
             Guest { stopped: true, lock: Some("backup".to_owned()), ..guest(Vmid(103), "a") },
-            // A new VM, which the statistics do not have yet.
+            // A new VM, which the statistics do not include yet.
             guest(Vmid(104), "a"),
             Guest { template: true, ..guest(Vmid(105), "a") },
             Guest { running: true, ..guest(Vmid(106), "b") },

@@ -37,7 +37,7 @@ pub(super) struct Observation {
     /// The PCI devices that pools give to machines.
     pub devices: Arc<Devices>,
     pub at: Timestamp,
-    /// Since when each online host has been online in every look.
+    /// When each online host came online; every look since then has confirmed it.
     pub online: Arc<BTreeMap<String, Timestamp>>,
     /// The number of looks before this one.
     pub number: u64,
@@ -69,7 +69,7 @@ pub(super) struct Start {
     pub config: watch::Receiver<Arc<Config>>,
     pub templates: Templates,
     pub clock: SharedClock,
-    /// A number that grows with each change that is worth a round.
+    /// A number that grows with each change that triggers a round.
     pub changed: watch::Sender<u64>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Inventory {
     known: Arc<Mutex<Known>>,
     changed: watch::Sender<u64>,
     region: Arc<str>,
-    /// Whether there are other clusters: if so, it is worth a round when this one can no longer be read.
+    /// Whether there are other clusters: if so, a round starts when this one can no longer be read.
     several: bool,
 }
 
@@ -186,8 +186,8 @@ impl Inventory {
         }
     }
 
-    /// Whether a host came, went, or entered or left maintenance. Loads change all the time, and are not
-    /// worth a round.
+    /// Whether a host was added or removed, went on- or offline, or entered or left maintenance. Loads change
+    /// all the time, and trigger no round.
     fn hosts_differ(&self, seen: &ClusterResources) -> bool {
         let hosts = |seen: &ClusterResources| -> Vec<(String, bool, bool)> {
             seen.hosts.values().map(|host| (host.name.clone(), host.online, host.maintenance)).collect()
@@ -225,7 +225,7 @@ impl Inventory {
         }
     }
 
-    /// Stores a survey. One that differs from the last is worth a round.
+    /// Stores a survey. One that differs from the last triggers a round.
     fn surveyed(&self, survey: Option<Arc<Survey>>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(look) = known.look.as_mut().filter(|look| look.survey != survey) else { return };
@@ -274,8 +274,8 @@ fn locks(seen: &ClusterResources) -> impl Iterator<Item = Vmid> {
     seen.guests.values().filter(locked).map(|guest| guest.vmid)
 }
 
-/// Whether since the last look one of our machines is gone, off, on another host or a template: another
-/// client may have done that.
+/// Whether one of our machines has disappeared, stopped, changed its host or become a template since the
+/// last look: another client may have caused this.
 fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     let mut ours = before.guests.values().filter(|guest| guest.tags.iter().any(|tag| tag == TAG));
     ours.any(|then| {
@@ -286,7 +286,7 @@ fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     })
 }
 
-/// Since when hosts have been online. If the last look was too long ago, the time starts over: a host may
+/// When each online host came online. If the last look was too long ago, the time starts over: a host may
 /// have been off in the meantime.
 fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<String, Timestamp> {
     let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);

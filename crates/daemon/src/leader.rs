@@ -1,4 +1,4 @@
-//! Decides which of several instances acts: the one that holds the Lease, for as long as it can renew it.
+//! Decides which of several instances leads: the one that holds the Lease, for as long as it can renew it.
 //!
 //! A term begins when this instance gets the lease. It ends when the lease could not be renewed for
 //! `renew_deadline`, another instance has it, or the daemon stops. All code that writes has the term's fence,
@@ -21,7 +21,7 @@ use settings::{Config, Leader};
 /// How long releasing the lease may take when the daemon stops: if that fails, others wait until it expires.
 const RELEASE: Duration = Duration::from_secs(3);
 
-/// The time in which this instance acts.
+/// The time during which this instance leads.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
     /// The fence that writes have to pass.
@@ -87,7 +87,7 @@ async fn campaign(
                     Term { fence: Fence::until(since + settings.renew_deadline), over: cancel.child_token() };
                 standing.send_replace(Standing::Leading(term.clone()));
                 let end = hold(lease, config, board, &mut lost, &term, since).await;
-                // Closed before the tasks are notified: they must not write while they wind up.
+                // Closed before the tasks are cancelled: they must not write while they end.
                 term.fence.close();
                 term.over.cancel();
                 board.metrics().term_ended(end.cause());
@@ -106,7 +106,7 @@ async fn campaign(
                     }
                     !same
                 });
-                // Tries again just after the lease expires: at the exact moment it would not be over yet.
+                // Tries again just after the lease expires: at the exact moment it would still be valid.
                 let left = free_at.map(|at| at.saturating_duration_since(Instant::now()));
                 left.map_or(usual, |left| usual.min(left + Duration::from_millis(10)))
             }
@@ -119,7 +119,7 @@ async fn campaign(
     }
 }
 
-/// Renews the lease until that is no longer possible; returns why.
+/// Renews the lease until the term ends; returns why it ended.
 async fn hold(
     lease: &mut Lease,
     config: &watch::Receiver<Arc<Config>>,
@@ -143,8 +143,8 @@ async fn hold(
                 (trouble, late) = (None, Duration::ZERO);
                 lost.show(board);
             }
-            // Another write was faster, perhaps this instance's own last one, which arrived late: the next
-            // try will show it. Until then, the fence closes in time anyway.
+            // Another write came first, perhaps a late one of this instance: the next try will show which.
+            // In any case, the fence closes in time.
             Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
@@ -191,7 +191,7 @@ mod tests {
             (None, 0.1, "ApiSlow"),
             (Some(Unclaimed::Silence), 0.1, "ApiSlow"),
             (Some(refused()), 0.1, "ApiFailed"),
-            // While the host stalls, answers are missed: it is to blame, whatever the trouble was.
+            // While the host stalls, answers are missed: the host is to blame, whatever the error was.
             (None, 4.0, "HostSlow"),
             (Some(Unclaimed::Silence), 2.0, "HostSlow"),
             (Some(refused()), 30.0, "HostSlow"),

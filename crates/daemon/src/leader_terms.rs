@@ -12,7 +12,7 @@ use observability::{Board, Problem};
 const SHOWN: Duration = Duration::from_mins(10);
 /// How many lost terms are counted at most.
 const COUNTED: usize = 1000;
-/// If a timer fires late by the deadline divided by this, or more, this host is too slow.
+/// This host is too slow if a timer is late by at least the deadline divided by this.
 const LATE: u32 = 4;
 
 /// Why the lease could not be claimed.
@@ -20,7 +20,7 @@ const LATE: u32 = 4;
 pub(super) enum Unclaimed {
     /// There was no answer in time.
     Silence,
-    /// The API server could not be reached, or refused.
+    /// The API server could not be reached, or refused the request.
     Refused(String),
 }
 
@@ -42,7 +42,7 @@ pub(super) enum TermEnd {
     HostSlow { late: Duration },
     /// The API server answered too late, or not at all.
     ApiSlow { deadline: Duration },
-    /// The API server refused, or could not be reached.
+    /// The API server refused the request, or could not be reached.
     ApiFailed { why: String },
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// Takes in the end of a term. Only terms that were lost to slowness are counted.
+    /// Records the end of a term. Only terms that were lost to slowness are counted.
     pub fn note(&mut self, end: &TermEnd) {
         if !matches!(end, TermEnd::HostSlow { .. } | TermEnd::ApiSlow { .. }) {
             return;

@@ -1,4 +1,4 @@
-//! The round: what is seen → plan → machines' tasks.
+//! The round: observations → plan → machines' tasks.
 //!
 //! ```text
 //!  watches ────┐
@@ -8,8 +8,8 @@
 //!       └──────────────── reports of the tasks <────────────────────┘
 //! ```
 //!
-//! A round starts a batch window after something that matters has changed, when a timer is due, and every
-//! `scan_interval` in any case. A failing remote side does not end the daemon: it reports what is wrong and
+//! A round starts after a relevant change and the batch window that follows it, when a timer is due, and
+//! every `scan_interval` in any case. If Kubernetes or Proxmox VE fails, the daemon reports what is wrong and
 //! tries again.
 
 mod announce;
@@ -84,7 +84,7 @@ use standby::{RegionViews, StandbyState};
 use trigger::Trigger;
 use unrecorded_nodes::Labelled;
 
-/// How long to wait for the first look at everything before a warning, and between two warnings.
+/// How long to wait for the first lists before a warning, and between two warnings.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The time between two checks whether the views are fresh again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -93,25 +93,25 @@ pub use machines::Controllers;
 
 /// The daemon's dependencies.
 pub struct Deps {
-    /// The settings; a new value is taken up by the next round.
+    /// The settings; a new value takes effect in the next round.
     pub config: watch::Receiver<Arc<Config>>,
     /// The Proxmox VE cluster in `[proxmox]`.
     pub proxmox: Client,
     /// Further clusters, by the names of their regions.
     pub regions: BTreeMap<String, Client>,
-    /// Kubernetes.
+    /// The Kubernetes cluster.
     pub kubernetes: Cluster,
-    /// Kubernetes for the lease alone.
+    /// How the lease is renewed.
     pub renewal: Renewal,
     /// Wall-clock time.
     pub clock: SharedClock,
     /// Detects when guests come up.
     pub probe: Arc<dyn Probe>,
-    /// Makes clients of the hosts' management controllers.
+    /// Makes clients of the management controllers of hosts and bare-metal machines.
     pub controllers: Controllers,
     /// Asks this host's helper to pin machines to CPUs.
     pub helper: Arc<dyn Door>,
-    /// Seed of names, ids and jitter.
+    /// The seed for names, ids and jitter.
     pub seed: u64,
     /// The name of this instance, e.g. the host's.
     pub instance: String,
@@ -141,8 +141,8 @@ impl std::fmt::Debug for Deps {
 
 /// Runs until it is cancelled. Work in progress is then left as it is: the records show how to continue.
 ///
-/// If there are several instances, only the one that holds the lease acts; the others watch, and take over
-/// when it is gone.
+/// If there are several instances, only the one that holds the lease acts. The others watch, and one takes
+/// over when the leader is gone.
 #[boxed]
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
@@ -219,8 +219,7 @@ struct Daemon {
     instance: String,
 }
 
-/// Acts until the term is over and everything that acted in it has ended. Then it stores what was learned
-/// last.
+/// Leads until the term is over and all its tasks have ended, then stores the final state.
 async fn lead(deps: &Deps, warm: &StandbyState, eyes: RegionViews, term: &Term) {
     let tasks = TaskTracker::new();
     let (reports, mut told) = mpsc::unbounded_channel();
@@ -332,7 +331,7 @@ impl Daemon {
             self.board.metrics().round(outcome, began.elapsed());
             let interval = self.config.borrow().scan_interval;
             let wait = self.next_timer().map_or(interval, |timer| timer.min(interval));
-            // Reports are processed while the daemon waits, and are themselves worth a round.
+            // Reports are processed while the daemon waits, and trigger a round themselves.
             tokio::select! {
                 biased;
                 first = told.recv() => {
@@ -406,7 +405,7 @@ impl Daemon {
         })
     }
 
-    /// Runs something concurrently with the rounds until it ends or the daemon does.
+    /// Runs a task concurrently with the rounds until it ends or the term is over.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.cancel.clone();
         self.tasks.spawn(async move {
@@ -418,7 +417,8 @@ impl Daemon {
         });
     }
 
-    /// Waits until both sides were seen once and all records are known; then resumes the existing machines.
+    /// Waits until Kubernetes and Proxmox VE were read once and all records are known; then resumes the
+    /// existing machines.
     async fn first_look(&mut self) {
         loop {
             let looked = tokio::time::timeout(PATIENCE, self.watches.synced()).await;

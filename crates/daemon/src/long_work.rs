@@ -22,7 +22,7 @@ mod tests {
     async fn other_tasks_go_on_meanwhile() {
         let heard = tokio::spawn(async {
             let (sender, receiver) = mpsc::channel();
-            // This thread is to run it next: unless another thread takes over, it does not run.
+            // This thread would run it next: unless another thread takes over, it never runs.
             tokio::spawn(async move { sender.send(()) });
             at_length(|| receiver.recv_timeout(Duration::from_secs(20)))
         });

@@ -29,7 +29,7 @@ impl Switch {
         if let Some(key) = planning::disabled(&node) {
             return Err(format!("`{name}` is kept by its annotation {key}: `unpin` it first"));
         }
-        // Otherwise another machine might be created first, only to find that this one stays.
+        // Otherwise another machine might be created first, although this one stays.
         if let Some(why) = self.board.hinders(name) {
             return Err(format!("`{name}` cannot be drained: {why}"));
         }
@@ -56,7 +56,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Adds an order to the history, if this instance leads: only the leader keeps it.
+    /// Adds an order to the history, if this instance leads: only the leader keeps the history.
     fn noted(&self, what: String) {
         if self.board.status().leads {
             self.board.decided(self.clock.now(), what);
@@ -153,7 +153,7 @@ impl Daemon {
             }
             let reason = node.annotations.get(RETIRE).cloned().unwrap_or_default();
             found.push((view, reason));
-            // The next one is judged with this one already leaving.
+            // The next one is judged in a later round, when this one is already leaving.
             break;
         }
         found

@@ -1,8 +1,8 @@
 //! Orphans: what is known about VMs that bear our mark and have no record, and the collection of one.
 //!
-//! A round judges them by what it has seen itself. The task that collects one proves it again, from the
-//! present state of Kubernetes and Proxmox VE. At most one collection begins per hour, even across restarts
-//! and changes of the leader: its start is stored first.
+//! A round judges them by what it has seen itself. The task that collects one checks the proof again, against
+//! the current state of Kubernetes and Proxmox VE. At most one collection begins per hour, even across
+//! restarts and changes of the leader: its start is stored first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use model::{Record, Snapshot, Vmid};
 use observability::{GaugeValues, OrphanStatus, names};
 use settings::{Config, Mode, Orphans};
 
-/// The least time between two collections.
+/// The minimum time between the starts of two collections.
 const BRAKE: SignedDuration = SignedDuration::from_hours(1);
 
 /// An orphan with its verdict.

@@ -1,4 +1,4 @@
-//! What other clients do with machines' VMs that the cluster's list does not show: a reset, a rollback, a new
+//! Other clients' changes to machines' VMs that the cluster's list does not show: a reset, a rollback, a new
 //! name, protection.
 //!
 //! Each look, concurrently with the rounds, reads the cluster's latest tasks and the configurations of a few
@@ -37,7 +37,7 @@ const CONFIGURED: &[&str] = &["qmconfig"];
 #[derive(Debug)]
 struct Known {
     due: Instant,
-    /// What is not as it should be, in words.
+    /// What is wrong with its VM, in words.
     wrong: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ impl Touched {
             configured && online(&view.record.host)
         };
         let mut wanted: Vec<&MachineView> = views.iter().copied().filter(is_there).filter(due).collect();
-        // The one that waits longest comes first.
+        // The one that has waited longest comes first.
         wanted.sort_by_key(|view| self.known.get(&view.record.name).map(|known| known.due));
         wanted.truncate(AT_A_TIME);
         let mut by_host: BTreeMap<String, Vec<&MachineView>> = BTreeMap::new();
@@ -234,7 +234,7 @@ fn problem(name: &str) -> Problem {
     Problem::Machine(name.to_owned())
 }
 
-/// What in a VM's configuration is not as it should be, and what follows.
+/// What is wrong with a VM's configuration, and what follows.
 fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let mut all = Vec::new();
@@ -259,7 +259,7 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
 }
 
 /// The problem text if a VM is in another resource pool, or in none. If the list shows no VM in `pool`, the
-/// token may not see pools: then there is no problem.
+/// token may lack the right to see pools: then there is no problem.
 fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observation) -> Option<String> {
     let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
     let guest = guest.filter(|guest| !is_in(guest))?;

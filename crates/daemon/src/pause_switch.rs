@@ -4,7 +4,7 @@
 //! The leader reads it every `scan_interval`, when it was turned at its own instance, and before anything is
 //! started.
 //!
-//! Machines that are being created are completed; only those whose clone was not begun wait. Drains are given
+//! Machines that are being created are completed; only those whose clone has not begun wait. Drains are given
 //! up, and their nodes return to service. The shutdown or destruction of a VM is completed. Timers of
 //! unneeded nodes stand still.
 
@@ -26,7 +26,7 @@ use runtime::clock::SharedClock;
 use runtime::error_chain::chain;
 use settings::Mode;
 
-/// The switch, as operators turn it.
+/// Carries out operators' orders, such as `pause`.
 #[derive(Clone)]
 pub struct Switch {
     pub(super) kubernetes: Cluster,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Switch {
 }
 
 impl Switch {
-    /// The switch, as this instance reaches it.
+    /// Carries out the orders that operators give to `instance`.
     pub fn new(kubernetes: Cluster, clock: SharedClock, instance: &str, board: Board) -> Self {
         Self { kubernetes, clock, instance: instance.to_owned(), board }
     }
@@ -58,7 +58,7 @@ impl Switch {
             Order::Retire { node, reason } => self.retire(&node, &reason).await?,
             Order::Pin { node, reason } => self.pin(&node, &reason).await?,
             Order::Unpin { node } => self.unpin(&node).await?,
-            // The leader rereads the switch with every order.
+            // After each order, the leader reads the switch and the records again.
             Order::Reread => {}
         }
         self.board.poke();
@@ -103,12 +103,13 @@ impl Orders for Switch {
     }
 }
 
-/// What is known of the switch.
+/// The switch's position, as last read by the leader.
 pub(super) struct PauseState {
     pause: watch::Sender<Option<Arc<Pause>>>,
     read: Option<Instant>,
     pokes: watch::Receiver<u64>,
-    /// Machines that were busy when an operator ended their back-off: the end of that back-off at the time.
+    /// Machines whose back-off an operator wanted to end, which was not possible yet: when it would end by
+    /// itself.
     growths: BTreeMap<MachineId, Timestamp>,
 }
 
@@ -122,7 +123,7 @@ impl PauseState {
         self.pause.subscribe()
     }
 
-    /// The pause because of which nothing is started now, if there is one.
+    /// The current pause, if there is one.
     pub fn paused(&self) -> Option<Arc<Pause>> {
         self.pause.borrow().clone()
     }
@@ -148,7 +149,7 @@ impl Daemon {
         self.read_switch().await && self.switch.paused().is_none()
     }
 
-    /// Reads the switch; false if it cannot be read, so that the former position stays.
+    /// Reads the switch; false if it cannot be read: then the former position stays.
     pub(super) async fn read_switch(&mut self) -> bool {
         self.switch.pokes.mark_unchanged();
         let (pause, retry) = match self.kubernetes.orders().await {

@@ -24,8 +24,8 @@ use settings::Config;
 const STORE_SOON: Duration = Duration::from_secs(1);
 /// The time of the last round is stored this often if nothing else changes.
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
-/// The time limit for storing the memory immediately, and at the end. If it passes, what was stored before
-/// may remain.
+/// The time limit for storing the memory immediately, and at the end. After that, the stored memory may be
+/// the old one.
 const STORE_LAST: Duration = Duration::from_secs(2);
 /// The first back-off of a pool after a failed creation that neither the pool nor the host is to blame for:
 /// the cause may be temporary.
@@ -170,7 +170,7 @@ impl Remembered {
         stored
     }
 
-    /// When the collection of the last orphan began.
+    /// When the latest collection of an orphan began.
     pub fn orphan_collected(&self) -> Option<Timestamp> {
         self.memory.orphan_collected
     }
@@ -207,7 +207,7 @@ impl Remembered {
     }
 
     /// To be called if a host was emptied to be switched off, but stays on. It is not emptied again for a
-    /// while, longer each time, because machines were created and removed for it.
+    /// while, longer each time, because emptying it creates and removes machines.
     pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         self.host(host, now, |memory| {
             let before = memory.emptying_backoff.take();
@@ -247,7 +247,7 @@ impl Remembered {
         self.memory.removals.len()
     }
 
-    /// Takes in a report of a machine's task; `others_failed`: whether other machines of its pool recently
+    /// Processes a report of a machine's task; `others_failed`: whether other machines of its pool recently
     /// failed to grow.
     pub fn heard(&mut self, told: &MachineReport, others_failed: bool, config: &Config, now: Timestamp) {
         let pool = told.record.pool.clone();

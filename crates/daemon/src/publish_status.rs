@@ -60,7 +60,7 @@ impl Daemon {
     }
 }
 
-/// Warnings that do not stop anything, by what they concern.
+/// Warnings that stop nothing, by the object or section that they concern.
 fn warnings(config: &Config, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let newer = snapshot.kubernetes.newer_than_known();
     let newer = newer.map(|warning| ("kubernetes".to_owned(), warning));
@@ -215,7 +215,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
             memory_used: share(memory, all_memory),
             slots_free: count(free),
             backoff: backoff.map(|backoff| left_alone(backoff, snapshot.time)),
-            // A back-off without a length is not one after failures: it ends with its cause.
+            // A back-off without a length does not follow a failure: it ends with its cause.
             backoff_until: backoff.filter(|backoff| backoff.seconds > 0).map(|backoff| backoff.until),
             next: [
                 next(

@@ -1,5 +1,5 @@
-//! The hosts on which machines of a pool can be created: where its templates can be cloned, and why none is
-//! cloned now.
+//! The hosts on which machines of a pool can be created: where its templates can be cloned, and why none can
+//! be cloned now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use observability::Problem;
 use settings::{Config, Pool};
 
 impl Daemon {
-    /// Lets pools back off that can have no machines now, and limits all pools to the hosts that their
-    /// templates reach, as far as known.
+    /// Makes pools back off if no machine can be created in them now, and records the hosts that the
+    /// templates of each pool reach, as far as known.
     pub(super) fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
         self.say_refusals(config);
         self.say_clocks();
@@ -65,7 +65,7 @@ impl Daemon {
         }
     }
 
-    /// Reports a missing right without which no machine of a pool can be created as a problem.
+    /// Reports as a problem that a right is missing without which no machine of a pool can be created.
     fn say_refusals(&self, config: &Config) {
         let of = |pool: &Pool| {
             let words = self.regions.get(&pool.prefix)?.templates.refusal(&pool.name)?;

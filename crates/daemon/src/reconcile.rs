@@ -16,7 +16,7 @@ use settings::{Config, Mode, Pool, ZoneLabels};
 
 /// How often all records are read again.
 const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
-/// A slot that another VM or Node has is left alone for this time.
+/// A slot that another VM or Node occupies is left alone for this time.
 const CLOSED: SignedDuration = SignedDuration::from_mins(5);
 /// A machine that got stuck is tried again after this time, then after twice that, and so on.
 const STUCK: (SignedDuration, SignedDuration) =
@@ -28,14 +28,14 @@ pub(super) const TRIES: (std::time::Duration, std::time::Duration) =
 /// What reconciliation remembers between rounds.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// VMIDs that others have, each with the prefix of its cluster, and until when they are left alone.
+    /// VMIDs that others occupy, each with the prefix of its cluster, and until when they are left alone.
     closed: BTreeMap<(String, Vmid), Timestamp>,
     /// Machines that got stuck: when they are tried again, and the pause before that.
     pub stuck: BTreeMap<MachineId, (Timestamp, SignedDuration)>,
-    /// Machines whose VM does not look as it should, with the number of the look after which the VM itself
-    /// was checked.
+    /// Machines whose VM looks wrong in the cluster's list, with the number of the look after which the VM
+    /// itself was checked.
     pub vm_strange: BTreeMap<MachineId, u64>,
-    /// Machines whose VM is locked, since when.
+    /// Machines whose VM is locked, and when the lock was first seen.
     pub vm_locked: BTreeMap<MachineId, Timestamp>,
     /// Machines whose Node is missing.
     node_missing: BTreeMap<MachineId, Missing>,
@@ -71,8 +71,8 @@ impl State {
         self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
     }
 
-    /// Whether all records are to be read again: the last time is long ago, or a stuck machine has become
-    /// due. Its entry stays after that, for the next pause.
+    /// Whether all records are to be read again: they were last read too long ago, or a stuck machine has
+    /// become due. The machine's entry stays after that, for the next pause.
     fn is_due(&self, now: Timestamp) -> bool {
         // A time in the future means that the clock was set back.
         let Some(read) = self.read.filter(|read| *read <= now) else { return true };
@@ -157,7 +157,7 @@ impl Daemon {
         }
     }
 
-    /// Compares everything. This only costs a list of records every few minutes.
+    /// Compares everything. This takes only one list request, every few minutes.
     pub(super) async fn reconcile(&mut self, config: &Arc<Config>) {
         let now = self.clock.now();
         if self.reconcile.is_due(now) {
@@ -238,7 +238,7 @@ impl Daemon {
         let new = self.registry.get(&id).is_none();
         self.registry.put(view.clone());
         if active && new && self.reconcile.begun && is_untouched(&stored.record) {
-            // Others were created in its place, and the pool may be full.
+            // Other machines were created in its place, and the pool may be full.
             return self.discard(config, &view, "the answer to the creation of its record was lost");
         }
         if active {
@@ -299,7 +299,7 @@ impl Daemon {
                 Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
                     *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
                     tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
-                        "the Node with its name reports a systemUUID other than its VM has; checking the VM");
+                        "the Node with its name reports a systemUUID other than its VM's; checking the VM");
                     if let Some(context) = self.context(config, &view.record) {
                         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
                     }
@@ -329,14 +329,14 @@ impl Daemon {
                     registry.put(view);
                 }
                 Ok(()) => {}
-                Err(error) => tracing::debug!(%error, "what was seen of a machine could not be recorded yet"),
+                Err(error) => tracing::debug!(%error, "a machine's record could not be updated yet"),
             }
         });
     }
 }
 
-/// Whether a pause of this length with this end still runs: if its end is further ahead than that, the pause
-/// was begun before the clock was set back.
+/// Whether a pause of this length with this end still runs. If its end is further ahead than its length, the
+/// clock was set back since it began: then it counts as over.
 fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
     let left = until.duration_since(now);
     left.is_positive() && left <= pause

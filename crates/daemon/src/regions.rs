@@ -1,9 +1,9 @@
 //! The Proxmox VE clusters, each with its own client, its own look and its own limits: trouble with one does
 //! not delay the others.
 //!
-//! A machine is only ever looked at, changed and destroyed through the cluster of its record's region; one
-//! whose region the configuration does not have is left alone. While a cluster cannot be seen or is not
-//! quorate, its machines count as last known, and its pools neither get machines nor lose nodes.
+//! A machine is only ever looked at, changed and destroyed through the cluster of its record's region. If the
+//! configuration does not have that region, the machine is left alone. While a cluster cannot be seen or is
+//! not quorate, its machines keep their last known state, and its pools neither get machines nor lose nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Regions {
         Some(format!("region `{name}` cannot be acted on: {why}"))
     }
 
-    /// A number that grows with each change that is worth a round.
+    /// A number that grows with each change that triggers a round.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }

@@ -18,12 +18,13 @@ use model::{PoolName, Snapshot};
 use observability::{GaugeValues, Metrics, names, number};
 use settings::Config;
 
-/// Pods that are unschedulable: name → uid and since when.
+/// Unschedulable pods: name → uid, and when the pod became unschedulable.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(BTreeMap<String, (String, Timestamp)>);
 
 impl Waiting {
-    /// Notes which pods are pending now, and measures those that got a node since the last look.
+    /// Notes which pods are unschedulable now, and measures how long those have waited that got a node since
+    /// the last call.
     pub fn look(&mut self, snapshot: &Snapshot, metrics: &Metrics) {
         let before = std::mem::take(&mut self.0);
         for pod in snapshot.pods.iter().filter(|pod| pod.node.is_none()) {
@@ -48,7 +49,7 @@ impl Waiting {
         }
     }
 
-    /// Since when the first of these pods has been unschedulable.
+    /// When the first of these pods became unschedulable.
     pub fn earliest(&self, pods: &[Arc<str>]) -> Option<Timestamp> {
         pods.iter().filter_map(|pod| self.0.get(&**pod)).map(|(_, since)| *since).min()
     }

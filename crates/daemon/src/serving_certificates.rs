@@ -63,7 +63,7 @@ impl Daemon {
 }
 
 impl Approver {
-    /// Approves requests, while that is enabled, until the settings or the term end.
+    /// Approves requests while that is enabled, until the term is over.
     pub(super) async fn run(mut self) {
         loop {
             if self.is_on() {
@@ -83,7 +83,7 @@ impl Approver {
             && config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
     }
 
-    /// Looks at open requests whenever something has changed, until it is disabled.
+    /// Looks at open requests whenever something has changed, until the approval is disabled.
     async fn follow(&mut self, requests: &ServingRequests) {
         let (mut asked, mut moved) = (requests.changed(), self.registry.changed());
         while self.is_on() {

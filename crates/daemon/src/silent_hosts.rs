@@ -19,7 +19,7 @@ pub(super) fn silence(host: &str) -> String {
 }
 
 impl Daemon {
-    /// Hosts whose state is currently unknown get no machines, and lose none for that.
+    /// Hosts whose state is currently unknown get no machines, and lose none because of that.
     pub(super) fn hold_silent_hosts(&self, snapshot: &mut Snapshot, looks: &Looks) {
         let until = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
         let mut all = Vec::new();

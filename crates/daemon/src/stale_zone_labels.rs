@@ -1,5 +1,5 @@
-//! Nodes whose labels name another host or zone than that of their VMs: Proxmox VE or an administrator has
-//! moved the VMs, or a host was given another zone.
+//! Nodes whose labels name a host or zone other than their VMs': Proxmox VE or an administrator has moved the
+//! VMs, or a host was given another zone.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(super) fn measure(config: &Config, all: &[Astray], seen: &mut GaugeValues) {
 }
 
 impl Daemon {
-    /// Finds all such Nodes, and logs each of them, but not again too soon.
+    /// Finds all such Nodes, and logs each of them, but does not repeat a warning too soon.
     pub(super) fn look_at_zones(&mut self, config: &Config, views: &[MachineView]) {
         let told = config.pools.iter().filter(|pool| pool.tells_hosts());
         let pools: BTreeMap<&str, &Pool> = told.map(|pool| (pool.name.as_str(), pool)).collect();

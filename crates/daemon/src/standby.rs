@@ -42,7 +42,7 @@ impl RegionViews {
     }
 }
 
-/// Waits for terms and acts in them, until it is cancelled.
+/// Waits for terms and leads in them, until it is cancelled.
 pub(super) async fn serve(
     deps: &Deps,
     cancel: &CancellationToken,

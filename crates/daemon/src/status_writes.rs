@@ -1,5 +1,5 @@
-//! Writes the statuses of CapacityBuffers and ProvisioningRequests, but not in every round, even if figures
-//! in messages change with each look at the hosts or the API server refuses a status.
+//! Writes the statuses of CapacityBuffers and ProvisioningRequests, but not in every round: the figures in
+//! messages may change with each look at the hosts, and the API server may refuse a status each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,7 +48,7 @@ impl Written {
         self.lock().retain(|uid, _| uids.contains(uid.as_str()));
     }
 
-    /// Takes in the result of a write.
+    /// Records the result of a write.
     fn note(&self, uid: &str, failure: Option<ErrorKind>) {
         let mut all = self.lock();
         let pause = match failure {

@@ -1,4 +1,4 @@
-//! When a round starts: something changed, a batch window is over, or it is time.
+//! Decides when a round starts: after a change and its batch window, or when it is due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use settings::Config;
 /// Everything that triggers a round when it changes.
 pub(super) struct Trigger {
     cluster: Changed,
-    /// The changes of the cluster that make a pod pending.
+    /// The changes in the cluster that make a pod pending.
     demand: Changed,
     machines: Changed,
     inventory: watch::Receiver<u64>,
@@ -64,8 +64,8 @@ impl Trigger {
     /// succession, but for at most `most`.
     ///
     /// Once a pod is pending, only more such pods extend the wait, whatever else happens in a large cluster.
-    /// Its window begins when it became pending, even if the last round was still running, and is over when
-    /// no other pod followed in its second half.
+    /// The window begins when the pod became pending, even if the last round was still running, and is over
+    /// when no other pod followed in the window's second half.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
         let now = Instant::now();
         let mut waits = self.demand.pending();

@@ -5,9 +5,9 @@
 //! keeps its address while its host is off, too.
 //!
 //! A VM that bears our mark and has no record has no owner: its record was deleted by hand, or an
-//! administrator cloned a machine with its notes. It is reported, with the command, and left alone unless the
-//! configuration says otherwise and everything is proven (`orphans`). If an address of a pool is set in an
-//! unmanaged VM, or belongs to an unmanaged Node, its slot is closed.
+//! administrator cloned a machine with its notes. It is reported, with the commands that remove it, and left
+//! alone unless the configuration says otherwise and everything is proven (`orphans`). If an unmanaged VM or
+//! Node has an address of a pool, the slot with that address is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -39,8 +39,8 @@ const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
 /// A VM that is being created is read again after this time.
 const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
-/// A mark without a record is reported after this time: all records are read again within it, including those
-/// that others wrote.
+/// A mark without a record is reported after this time: by then, all records have been read again, including
+/// those that other instances wrote.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
 /// How many reports `status` shows at most.
 const NAMED: usize = 20;
@@ -67,10 +67,10 @@ struct Stranger {
     host: String,
     /// `None` until it was read.
     says: Option<Says>,
-    /// Since when it has been known to exist.
+    /// When it was first queried.
     since: Timestamp,
-    /// Since when its host, its power state and what was read from it have been unchanged, and how often it
-    /// was read since then.
+    /// When its host, its power state or what was read from it last changed, and how often it was read since
+    /// then.
     steady: (Instant, u32),
     due: Instant,
 }
@@ -84,9 +84,9 @@ pub(super) struct Marked {
     pub host: HostKey,
     /// Its configuration.
     pub config: VmConfig,
-    /// Whose machine its mark names.
+    /// Its mark, which names the machine and its owner.
     pub marker: Marker,
-    /// For how long it has been seen unchanged, and how often.
+    /// How long it has been unchanged, and how often it was read in that time.
     pub steady: (Duration, u32),
 }
 
@@ -139,7 +139,7 @@ impl Strangers {
         let all = asked.wait_for(|asked| seen.iter().all(|region| asked.contains(&region.prefix)));
         if tokio::time::timeout(FIRST, all).await.is_err() {
             tracing::warn!(
-                "unmanaged VMs take long to report their addresses: no machine is created until they do"
+                "reading the addresses of unmanaged VMs takes long: no machine is created until they are known"
             );
         }
         asked
@@ -150,7 +150,7 @@ impl Strangers {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Reads those VMs of one cluster whose turn it is. Returns true if the time was too short for all VMs
+    /// Reads those VMs of one cluster whose turn it is. Returns true if there was not enough time for all VMs
     /// that were never read. VMs on a host that does not answer have to wait, and do not delay others.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
         let Some(look) = region.fresh(config, now) else { return false };
@@ -260,7 +260,7 @@ impl Strangers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The known VMs that are not machines of these views.
+    /// The known VMs that are none of these machines.
     fn without(&self, config: &Config, views: &[MachineView]) -> Vec<(String, Vmid, Stranger)> {
         let ours = ours(config, views);
         let known = self.known().clone();

@@ -1,6 +1,6 @@
-//! Nodes with a pool's label and none of our machines behind them. Usually another client has set the label.
-//! But if another instance has adopted a machine, its record was not read here yet, and the machine counts
-//! towards its pool's maximum.
+//! Nodes with a pool's label that belong to none of our machines. Usually another client has set the label.
+//! But if an administrator has just adopted a machine, this instance has not read its record yet, although
+//! the machine counts towards its pool's maximum.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use model::Snapshot;
 use observability::Problem;
 use settings::Config;
 
-/// Such Nodes of the last snapshot, by their uids, and those for which the records were read.
+/// Such Nodes of the last snapshot, by their uids, and those for which the records were already read.
 #[derive(Debug, Default)]
 pub(super) struct Labelled {
     here: BTreeSet<String>,
@@ -19,7 +19,7 @@ pub(super) struct Labelled {
 }
 
 impl Labelled {
-    /// Takes the Nodes of a snapshot. A Node that disappears and comes back counts as new.
+    /// Replaces the Nodes with those of a snapshot. A Node that disappears and comes back counts as new.
     pub fn see(&mut self, here: BTreeSet<String>) {
         self.met.retain(|uid| here.contains(uid));
         self.here = here;

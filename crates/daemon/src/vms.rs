@@ -115,7 +115,7 @@ impl Daemon {
     }
 }
 
-/// Whether a look is too early to show reliably what has been so since `since`. A time in the future means
+/// Whether a look is too early to show reliably a state that began at `since`. A time in the future means
 /// that the clock was set back, which says nothing about the look.
 fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use settings::{Config, Needs, Report, parse};
 
-/// Reads and checks a file.
+/// Reads and checks a configuration file.
 ///
 /// # Errors
 /// A report of everything that is wrong, ready to be printed.

@@ -17,7 +17,7 @@ pub enum SecretError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -42,7 +42,7 @@ pub enum SecretError {
         /// Its permissions.
         mode: u32,
     },
-    /// The credential is missing: not started by systemd, or without `LoadCredential=`.
+    /// The credential is missing: systemd did not start this process, or the unit has no `LoadCredential=`.
     #[error(
         "the credential `{}` is missing: systemd passes it with `LoadCredential={}:/path/to/file`, and commands that systemd \
          does not start look for `{}`",
@@ -81,7 +81,7 @@ impl ReadSecret for SecretSource {
     }
 }
 
-/// The error for a file in the settings: adds a way out if this user may not read it.
+/// The error for a file in the settings: adds advice if this user may not read it.
 fn named(error: SecretError) -> SecretError {
     match error {
         SecretError::Unreadable { path, source } if source.kind() == ErrorKind::PermissionDenied => {
@@ -92,7 +92,7 @@ fn named(error: SecretError) -> SecretError {
 }
 
 /// A credential that systemd has passed, or otherwise the file that systemd would pass. Only root can enter
-/// that folder; the file in it may be a link to a file that a group can read as well.
+/// its folder; the file in it may be a link to a file that a group can read as well.
 fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, SecretError> {
     match read(&handed.unwrap_or(&own.folder).join(&own.name), 0o037) {
         Err(SecretError::Unreadable { source, .. })

@@ -204,7 +204,7 @@ impl Pages {
         response
     }
 
-    /// The answer to whether rounds come in time, by the same rule as for systemd's watchdog.
+    /// Whether rounds come in time, by the same rule as for systemd's watchdog.
     fn health(&self) -> Response<Full<Bytes>> {
         let since = self.board.since_last_round().unwrap_or_default();
         let interval = self.settings.borrow().scan_interval;

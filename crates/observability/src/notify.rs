@@ -160,7 +160,7 @@ mod tests {
             let supervisor = Supervisor { board: Board::default(), watchdog: Some(WATCHDOG) };
             supervisor.board.ready();
             assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60);
-            // Anything but rounds does not feed the watchdog.
+            // Nothing but rounds feeds the watchdog.
             let beside = |board: &Board| {
                 board.problem(&Problem::Lease, "no answer");
                 board.clear(&Problem::Lease);

@@ -69,7 +69,7 @@ pub(super) enum Answer {
     Refused(String),
 }
 
-/// Members of the socket's group may look; only root and the daemon's own user may give orders.
+/// Members of the socket's group may read the status; only root and the daemon's own user may give orders.
 pub(super) fn may_order(peer: Option<u32>, owner: u32) -> bool {
     peer.is_some_and(|peer| peer == 0 || peer == owner)
 }

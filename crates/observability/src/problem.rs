@@ -17,21 +17,21 @@ pub enum Problem {
     Credentials,
     /// Objects of a kind cannot be read; rounds continue without them.
     Kinds,
-    /// The Kubernetes cluster cannot be seen, or not all of it.
+    /// The Kubernetes cluster cannot be read completely.
     Kubernetes,
     /// The Lease was lost, or cannot be acquired.
     Lease,
-    /// The VM of the machine with this name is not as it should be.
+    /// The VM of the machine with this name is not in the expected state.
     Machine(String),
-    /// Bare-metal machines are not as they should be.
+    /// Bare-metal machines are not in the expected state.
     Machines,
     /// The metrics cannot be served.
     Metrics,
     /// The pinning helper refuses or does not answer.
     Pinning,
-    /// Machines on this host run on CPUs of other machines.
+    /// Machines on this host run on CPUs other than their own.
     PinningAstray,
-    /// The one Proxmox VE cluster cannot be seen, or not all of it.
+    /// The Proxmox VE cluster in `[proxmox]` cannot be read completely, or is not quorate.
     Proxmox,
     /// Hosts report nothing about their guests.
     Pvestatd,
@@ -55,13 +55,13 @@ pub const ALL: [(&str, &str); 19] = [
     ("configuration", "the configuration that was read last is wrong, and the previous one stays in force"),
     ("credentials", "credentials expire within two weeks"),
     ("kinds", "objects of a kind cannot be read; rounds continue without them"),
-    ("kubernetes", "the Kubernetes cluster cannot be read, or only in part"),
+    ("kubernetes", "the Kubernetes cluster cannot be read completely"),
     ("lease", "the Lease by which one instance leads was lost, or cannot be acquired"),
     ("machine", "the VM of the named machine is not in the expected state"),
     ("machines", "bare-metal machines are not in the expected state"),
     ("metrics", "the metrics cannot be served"),
-    ("pinning", "machines do not get CPUs of their own, or run on CPUs of other machines (`pinning astray`)"),
-    ("proxmox", "the Proxmox VE cluster cannot be read, or only in part"),
+    ("pinning", "machines do not get CPUs of their own, or run on other CPUs (`pinning astray`)"),
+    ("proxmox", "the Proxmox VE cluster cannot be read completely, or is not quorate"),
     ("pvestatd", "hosts report nothing about their guests"),
     ("region", "the same as `proxmox`, for the named region"),
     ("requests", "the status of ProvisioningRequests cannot be written"),
@@ -113,8 +113,7 @@ pub(super) fn about(name: &str) -> &str {
     name.split(' ').next().unwrap_or_default()
 }
 
-/// Whether an instance detects the problem even if it does not lead. It detects the others only while it
-/// leads.
+/// Whether an instance detects the problem even when not leading. The others are detected only by the leader.
 pub(super) fn is_of_its_own(name: &str) -> bool {
     ["configuration", "credentials", "kubernetes", "lease", "metrics", "pinning"].contains(&about(name))
 }

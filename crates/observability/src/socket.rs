@@ -2,8 +2,8 @@
 //! stream. A client that sends nothing gets the status.
 //!
 //! A file beside the socket is locked for as long as the daemon lives. The kernel releases the lock however
-//! the daemon ends: a socket without a lock belongs to a dead daemon, and one with a lock is never taken away
-//! from a living one.
+//! the daemon ends: a socket without a lock belongs to a dead daemon and is replaced, and a socket with a
+//! lock belongs to a living daemon.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -47,7 +47,7 @@ pub enum SocketError {
     Unreachable {
         /// The socket.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -56,14 +56,14 @@ pub enum SocketError {
     Malformed {
         /// The socket.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
     /// The order was not carried out.
     #[error("the daemon refuses: {reason}")]
     Refused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Another daemon listens there.
@@ -83,7 +83,7 @@ pub enum SocketError {
     Unusable {
         /// The socket.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -147,8 +147,8 @@ impl Listener {
         Ok(Self { socket, path: path.to_owned(), owner, _lock: lock })
     }
 
-    /// Serves until the future is dropped: many clients at a time, so that one that neither sends nor reads
-    /// does not block the others.
+    /// Serves many clients at a time until the future is dropped: a client that neither sends nor reads does
+    /// not block the others.
     #[boxed]
     pub async fn serve(&self, board: &Board, orders: &dyn Orders) {
         let mut clients = FuturesUnordered::new();

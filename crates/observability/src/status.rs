@@ -31,7 +31,7 @@ pub struct Status {
     pub rounds: u64,
     /// Current problems, by subject.
     pub problems: BTreeMap<String, String>,
-    /// Warnings about things that stop nothing, by subject.
+    /// Warnings that stop nothing, by subject.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub warnings: BTreeMap<String, String>,
     /// When credentials expire, for those with an expiry time.
@@ -86,7 +86,7 @@ pub struct PoolStatus {
     pub memory_used: Option<f64>,
     /// Free slots.
     pub slots_free: u32,
-    /// Why it does not grow now, if it does not.
+    /// Why no machine is created in it now, if that is so.
     pub backoff: Option<String>,
     /// When the back-off after failures ends; `retry` ends it earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,8 @@ pub struct HostStatus {
     /// The reason for that verdict, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// When an idle host is switched off at the earliest, or the deadline of a host that was asked to switch.
+    /// The earliest time at which an idle host is switched off, or the deadline of a host that is being
+    /// switched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }
@@ -250,7 +251,7 @@ pub struct BufferState {
     pub verdict: String,
     /// How many chunks it should have, if known.
     pub chunks: Option<i64>,
-    /// How many of them fit existing nodes.
+    /// How many of them fit on existing nodes.
     pub filled: usize,
     /// The state of its chunks, in words.
     pub why: String,

@@ -90,7 +90,7 @@ impl Board {
         self.pokes.subscribe()
     }
 
-    /// Asks for a round soon.
+    /// Requests a round soon.
     pub fn poke(&self) {
         self.pokes.send_modify(|count| *count += 1);
     }
@@ -141,8 +141,8 @@ impl Board {
     }
 
     /// Records that this instance is on standby while `leader` leads, and drops what it knew of machines,
-    /// which is old. If `leader` is empty, no instance leads: then everything is kept except the lead. Each
-    /// call counts as a round for the watchdog.
+    /// which is old. If `leader` is empty, no instance leads: then only the end of this instance's lead is
+    /// recorded. Each call counts as a round for the watchdog.
     pub fn stand_by(&self, leader: &str, now: Timestamp) {
         if !leader.is_empty() {
             self.metrics.forget();
@@ -231,9 +231,9 @@ impl Board {
             Ending::Removed => format!("{name} is gone"),
             Ending::Discarded => match &told.record.intent {
                 Intent::Discard { reason, .. } => {
-                    format!("{name}: its leftovers are removed; it was given up: {reason}")
+                    format!("{name}: its leftovers were removed; it was given up: {reason}")
                 }
-                _ => format!("{name}: its leftovers are removed"),
+                _ => format!("{name}: its leftovers were removed"),
             },
             Ending::Grown => format!("{name} has grown"),
             Ending::NotGrown(why) => why.clone(),

@@ -15,10 +15,10 @@ use thiserror::Error;
 use super::cpus::Cpus;
 use super::topology::{HostNode, Topology};
 
-/// The most NUMA nodes of a guest: Proxmox VE knows `numa0` to `numa7`.
+/// The most NUMA nodes of a guest: Proxmox VE supports `numa0` to `numa7`.
 pub const MOST_GUEST_NODES: usize = 8;
-/// The most host nodes that are considered, because all sets of them are tried: those with the most free
-/// CPUs.
+/// How many host nodes are considered at most, those with the most free CPUs first: all sets of them are
+/// tried.
 const MOST_NODES: usize = 16;
 
 /// What a machine needs.
@@ -32,7 +32,7 @@ pub struct Wish {
     pub numa: bool,
     /// The page size of its memory, in MiB.
     pub page: u64,
-    /// How many cores stay with the host.
+    /// How many cores are reserved for the host.
     pub reserve: u32,
 }
 
@@ -57,7 +57,7 @@ pub struct Choice {
 /// A NUMA node of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestNode {
-    /// The host's node that it is on.
+    /// The host's node that it uses.
     pub host: u32,
     /// Its vCPUs.
     pub vcpus: u32,

@@ -39,7 +39,7 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         // Node 0 has three cores left, node 1 has four: the smaller node is enough.
         (&two, taken("", &[]), wish(4, 8 * GIB), "1-2,9-10; 0: 4 + 8192"),
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
-        // The host's first core stays with the host, even if all others are needed.
+        // The host's first core is reserved for the host, even if all others are needed.
         (&two, taken("", &[]), wish(14, 14 * GIB), "1-7,9-15; 0: 6 + 6144; 1: 8 + 8192"),
         // A core is not given if another VM has one of its threads.
         (&two, taken("9", &[]), wish(4, GIB), "2-3,10-11; 0: 4 + 1024"),
@@ -55,7 +55,7 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         ),
         // The remainder of the memory goes to the first node.
         (&host(2, 2, 1, GIB), taken("", &[]), wish(3, 1000), "1-3; 0: 1 + 334; 1: 2 + 666"),
-        // Without NUMA memory does not matter.
+        // Without NUMA, memory does not matter.
         (&two, taken("", &[(0, 16 * GIB)]), Wish { numa: false, ..wish(2, 99 * GIB) }, "1,9"),
         (&two, taken("", &[]), Wish { reserve: 0, ..wish(2, GIB) }, "0,8; 0: 2 + 1024"),
         (&two, taken("", &[]), Wish { reserve: 4, ..wish(2, GIB) }, "4,12; 1: 2 + 1024"),

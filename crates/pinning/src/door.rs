@@ -24,7 +24,7 @@ pub enum DoorError {
     Unreachable {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -33,7 +33,7 @@ pub enum DoorError {
     Malformed {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },

@@ -27,7 +27,7 @@ use ::settings::{Config, Needs, Pinning};
 use proxmox::marker::Description;
 use runtime::error_chain::chain;
 
-/// How long a request may take to arrive, and its answer to leave.
+/// How long a request may take to arrive, and its answer to be sent.
 const TALK_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for the lock.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
@@ -252,7 +252,7 @@ fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
     }
 }
 
-/// What the VMs of this host use, except one VM and templates. Stopped VMs count, because they may be
+/// What the VMs of this host use, without templates and the VM `but`. Stopped VMs count, because they may be
 /// started.
 fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
     let mut taken = Taken::default();
@@ -299,8 +299,8 @@ async fn locked(path: &Path) -> Result<File, Refusal> {
 }
 
 /// Runs `qm set VMID …`, without a shell and without the helper's environment. `qm` refuses it if the
-/// configuration has changed since it was read: until `qm` has the VM's lock, an unmanaged VM may have taken
-/// the VMID.
+/// configuration has changed since it was read: before `qm` gets the VM's lock, an unmanaged VM may take the
+/// VMID.
 async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Result<(), Refusal> {
     let mut command = Command::new(qm);
     command.arg("set").arg(vmid.to_string()).args(["--digest", file.digest()]).args(arguments);

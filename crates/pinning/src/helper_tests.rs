@@ -93,8 +93,8 @@ fn reason(answer: Answer) -> String {
     }
 }
 
-/// Whether the helper accepts this test as a client. It does if root runs the tests; otherwise there is
-/// nothing to test.
+/// Whether the helper accepts this test as a client. It does so only if root runs the tests; otherwise there
+/// is nothing to test.
 fn let_in(answer: &Answer) -> bool {
     !matches!(answer, Answer::Refused { reason } if reason.contains("only root"))
 }
@@ -109,7 +109,7 @@ async fn machines_get_cpus_one_after_the_other_and_a_second_time_nothing() {
     if !let_in(&first) {
         return;
     }
-    // The first core of node 0 stays with the host; another VM has part of the last core of node 1.
+    // The first core of node 0 is reserved for the host; another VM has part of the last core of node 1.
     assert_eq!(first, pinned("1,5", true));
     assert_eq!(
         host.calls(),

@@ -1,12 +1,12 @@
-//! The clients that may ask the helper: root, and the daemon's own unit.
+//! The clients that may use the helper: root, and the daemon's own unit.
 
 use std::path::Path;
 
 /// The control group of the daemon's unit. Only systemd puts a process there.
 const UNIT: &str = "0::/system.slice/pve-autoscaler.service";
 
-/// Whether a process may ask: one of root, or one of the daemon's unit with this user. systemd creates the
-/// unit's user at each start, so its number cannot be known in advance. `proc` is `/proc`.
+/// Whether a process may use the helper: it runs as root, or as this user in the daemon's unit. systemd
+/// creates the unit's user at each start, so the uid cannot be known in advance. `proc` is `/proc`.
 pub(super) fn may_ask(proc: &Path, uid: u32, pid: Option<i32>) -> bool {
     if uid == 0 {
         return true;

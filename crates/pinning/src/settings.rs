@@ -7,7 +7,7 @@ use super::cpus::{Cpus, NO_AFFINITY};
 use super::vm_file::VmFile;
 use settings::Pinning;
 
-/// What a machine of a pool with these settings needs; `None` if its file has no cores or memory.
+/// What a machine of a pool with these settings needs; `None` if its file has no valid cores or memory.
 pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
     Some(Wish {
         vcpus: file.vcpus()?,

@@ -17,7 +17,7 @@ const LARGEST: u64 = 1 << 30;
 /// If a file breaks off, and the next round follows within this time, the daemon was only restarted.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
-/// If an instance's next round is within this time, it has led all the time: rounds of other files in between
+/// If an instance's next round is within this time, it has led throughout: rounds of other files in between
 /// come from a clock that was set back.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
@@ -29,7 +29,7 @@ pub enum RecordingError {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// Its error.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -126,7 +126,7 @@ impl Recording {
         }
     }
 
-    /// The last round at or before this time, and the damages on the way.
+    /// The last round at or before this time, and the damaged files found on the way.
     ///
     /// # Errors
     /// There is no such round.
@@ -231,7 +231,7 @@ impl Rounds {
         self.current.as_ref().map_or(&self.none, |open| &open.fold)
     }
 
-    /// The damages found so far.
+    /// The damaged files found so far.
     pub fn damages(&self) -> &[Damage] {
         &self.damages
     }

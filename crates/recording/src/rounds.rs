@@ -1,9 +1,9 @@
 //! The last rounds as files: the input of each decision, and the decision.
 //!
 //! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` the output of `plan --output
-//! json` for it with the same configuration. Rounds of days are kept as a recording ([`crate`]). Only their
-//! owner can read them. Rounds are written in the background. While one is still being written, new ones are
-//! skipped, so a slow disk neither delays rounds nor fills memory.
+//! json` for it with the same configuration. Rounds of days are kept as a recording ([`crate`]). Only the
+//! owner can read the files. Rounds are written in the background. While one is still being written, new ones
+//! are skipped, so a slow disk neither delays rounds nor fills memory.
 
 use std::fs;
 use std::io::Write;
@@ -34,7 +34,7 @@ pub enum RecordError {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// Its error.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -123,7 +123,7 @@ fn put(path: &Path, text: &str) -> Result<(), RecordError> {
     written.map_err(|source| RecordError::File { path: path.to_owned(), source })
 }
 
-/// Drops the oldest rounds until one more of this size fits, and unfinished files of an earlier daemon.
+/// Drops unfinished files of an earlier daemon, and the oldest rounds until one more of this size fits.
 fn make_room(settings: &Record, coming: u64) -> Result<(), RecordError> {
     let folder = settings.directory.as_path();
     let failed = |path: &Path| {

@@ -1,5 +1,5 @@
-//! The source of time. Everything outside the pure planner asks a [`Clock`], so that tests and the simulation
-//! control it.
+//! The source of time. All code outside the pure planner reads the time from a [`Clock`], so that tests and
+//! the simulation control it.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ pub trait Clock: Send + Sync {
 /// A shared clock.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// The machine's own clock.
+/// The operating system's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place where the machine's clock is read")]
+    #[expect(clippy::disallowed_methods, reason = "the one place where the system's clock is read")]
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
 }
 
-/// A clock that starts at a given time and moves with tokio's time, so that a paused runtime moves it.
+/// A clock that starts at a given time and moves with tokio's time, which tests can pause and advance.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     base: Timestamp,

@@ -14,7 +14,7 @@ use model::Snapshot;
 /// Kind, namespace and name of an object.
 pub(super) type Key = (String, String, String);
 
-/// The changes from the last snapshot to the next; the first one contains everything.
+/// The changes from one snapshot to the next; the first ones contain everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {

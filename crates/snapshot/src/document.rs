@@ -55,7 +55,7 @@ struct Meta<'t> {
     name: Cow<'t, str>,
 }
 
-/// What the items of a list have if they omit it.
+/// The kind and version of a list's items, for those that omit them.
 #[derive(Clone, Default)]
 struct List<'t> {
     kind: Cow<'t, str>,
@@ -67,8 +67,8 @@ struct List<'t> {
 /// # Errors
 /// It is neither, or a document is not an object with a kind.
 pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> {
-    // JSON is read much faster than YAML. If the identifying fields cannot be read, the full objects are. A
-    // text that begins like JSON may still be YAML in flow style.
+    // JSON is read much faster than YAML. If reading only the identifying fields fails, the full objects are
+    // read. A text that begins like JSON may still be YAML in flow style.
     if text.trim_start().starts_with('{') {
         if let Some(found) = of_json(text) {
             return Ok(found);

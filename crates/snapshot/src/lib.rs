@@ -3,7 +3,6 @@
 //! A YAML stream or JSON of Kubernetes objects as `kubectl get -o yaml` prints them, single or in Lists, in
 //! any order, and three optional documents of our own: `ProxmoxInventory`, `AutoscalerState` and
 //! `KubernetesCluster`, which has the version of the control plane.
-
 //!
 //! Successive snapshots of one cluster are mostly the same: [`changes`] computes the differences, object by
 //! object and field by field, and a [`Fold`] reassembles the snapshots.

@@ -100,7 +100,7 @@ impl Collector for Gauges {
         for (state, value) in states {
             family.encode_family(&[("state", state)])?.encode_gauge(&value)?;
         }
-        // Cluster Autoscaler does not count pods that never get a node as unschedulable either.
+        // Cluster Autoscaler does not count these pods as unschedulable either.
         let held_back: f64 = ["Gated", "DaemonSet", "TooYoung", "Expendable"]
             .iter()
             .map(|verdict| round.sum_with(names::PENDING, verdict))

@@ -54,7 +54,7 @@ pub enum RoundOutcome {
     Decided,
     /// Too little could be seen to decide anything.
     Blind,
-    /// The decision was no longer wanted.
+    /// The settings changed or the term ended before the decision was complete.
     Obsolete,
 }
 
@@ -78,12 +78,12 @@ const GROWN: [&str; 2] = ["Grown", "NotGrown"];
 /// The reason for removing a node on an operator's order.
 const ASKED: &str = "Asked";
 
-/// The decisions about a pool, each with its reasons.
+/// All pairs of a decision about a pool and a reason for it.
 fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let removed = RemovalReason::ALL.iter().map(|reason| ("remove", reason.code()));
     [("add", "Pods"), ("add", "Minimum"), ("grow", "Pods"), ("remove", ASKED)].into_iter().chain(removed)
 }
-/// The most machines for which waiting pods are tracked; there are never that many at a time.
+/// For how many machines at most waiting pods are tracked; there are never that many at a time.
 const FOLLOWED: usize = 4096;
 
 /// The other projects under whose names metrics are served as well.
@@ -106,7 +106,7 @@ struct Inner {
     counted: Counted,
     cluster_autoscaler: ClusterAutoscaler,
     shown: Arc<Shown>,
-    /// By machine id: since when a pod for which the machine was requested has been unschedulable.
+    /// By machine id: when the first pod for which the machine was requested became unschedulable.
     waiting: Mutex<BTreeMap<MachineId, Timestamp>>,
 }
 
@@ -252,8 +252,8 @@ impl Metrics {
         self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }
 
-    /// Counts a request for a machine: for pods, of which one has been unschedulable since the time given, or
-    /// for the pool's minimum.
+    /// Counts a request for a machine: for pods, the first of which became unschedulable at `since`, or for
+    /// the pool's minimum.
     pub fn asked_for(&self, pool: &PoolName, machine: &MachineId, for_pods: bool, since: Option<Timestamp>) {
         self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
         self.0.cluster_autoscaler.added();

@@ -74,11 +74,11 @@ metrics! {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, labelled with the running version";
         READY: Gauge "ready" None, &[], "1 once both clusters have been seen and rounds are running";
         LEADER: Gauge "leader" None, &[], "1 while this instance leads; only the leader reports metrics about pools, pods, machines and hosts";
-        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How often this instance lost the lead, other than by stopping: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if the API refused a request or could not be reached";
+        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How many times this instance lost leadership, other than by stopping: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if the API refused a request or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports it";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which the daemon changes nothing";
         PROBLEM: Gauge "problem" None, &["about"], "1 while the problem lasts; docs/reference/alerts.md explains each one";
-        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds by outcome: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if the settings changed or this instance's lead ended during the round";
+        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds by outcome: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if the settings changed or this instance lost leadership during the round";
         ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last completed its decisions";
         REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate, so nodes can be added to and removed from its pools; only if there are several regions";
@@ -105,7 +105,7 @@ metrics! {
     }
     "Pods" {
         PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by the verdict of the last decision, as `plan` names it, or by `gang.reason` if their gang waits for something other than room";
-        MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused a pod on a ready node although the planner had found that the pod fits there, or pods of a removed node did not start elsewhere. The label `pool` is empty for nodes outside all pools";
+        MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused a pod on a ready node where the planner had placed it, or a removed node's pods did not start elsewhere. The label `pool` is empty for nodes outside all pools";
         MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions still in effect. Either the pool gets no machines for a kind of pod, because kube-scheduler refused such a pod on a node that seemed to fit, or pods of a removed node did not start elsewhere";
         UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left for later rounds";
         BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`) by state: `Filled` by room on existing nodes, `Coming` with machines that are being created, or `Short` of room";

@@ -41,7 +41,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// The wanted time, as far as there are samples.
+    /// The requested time, as far as there are samples.
     fn new(wanted: Span, first: Timestamp, now: Timestamp) -> Self {
         let before = |length| now.saturating_sub(length).unwrap_or(first);
         let from = first.max(before(wanted.length())).min(before(LEAST));

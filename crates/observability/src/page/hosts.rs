@@ -12,8 +12,8 @@ use model::HostKey;
 const HOSTS: usize = 64;
 const MACHINES: usize = 64;
 const STORAGES: usize = 12;
-/// A part of a bar that is narrower than this, in percent, shows a VMID instead of a name. One that is
-/// narrower than the next width shows nothing.
+/// A part of a bar that is narrower than this, in percent, shows a VMID instead of a name. If it is narrower
+/// than `NUMBERED`, it shows nothing.
 const NAMED: f64 = 12.0;
 const NUMBERED: f64 = 4.0;
 /// A storage that is used more than this, in percent, is highlighted.

@@ -9,7 +9,7 @@ use super::tables::{percent, verdict_text};
 use super::view::View;
 use crate::{MachineStatus, NodeStatus, PoolStatus, Status};
 
-/// About how many rows all pools have together, and how many each has at least.
+/// About how many rows are shown in total, and how many of each pool in any case.
 const LISTED: usize = 300;
 const EACH: usize = 10;
 

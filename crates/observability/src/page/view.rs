@@ -1,4 +1,4 @@
-//! A browser's request for the page, and what the page is drawn with.
+//! A browser's request for the page, and the other values that the page depends on.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -94,7 +94,7 @@ impl Links {
     }
 }
 
-/// What the page is drawn with.
+/// The values that the page depends on, besides the status.
 #[derive(Debug)]
 pub(crate) struct View<'v> {
     pub now: Timestamp,

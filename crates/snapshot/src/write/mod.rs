@@ -73,7 +73,7 @@ impl Lists for Yaml<'_> {
     }
 }
 
-/// Our own documents, in which a snapshot's other parts are written.
+/// Our own documents, for the parts of a snapshot that are not Kubernetes objects.
 pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
     [
         autoscaler_documents::cluster(

@@ -1,6 +1,6 @@
 //! What `snapshot` writes is what `plan` reads: nothing that a decision reads is lost or changed on the way.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail so")]
+#![expect(clippy::unwrap_used, reason = "a test may fail this way")]
 
 mod buffers;
 mod devices;
