@@ -154,8 +154,8 @@ mod tests {
              if every client that reaches them may see the names of pools, hosts and storages.\n\n\
              Counters and histograms begin again at each start of the daemon. Times of machines and pods are taken from the \
              objects themselves, so a restart in between does not change them.\n\n\
-             Each instance serves its own metrics; instances on standby know nothing of pools, pods, machines and hosts. Use the \
-             sum or the maximum over instances.\n\n\
+             Each instance serves its own metrics; instances on standby report nothing about pools, pods, machines and hosts. Use \
+             the sum or the maximum over instances.\n\n\
              With `kproximate_names = true` in `[metrics]`, eight gauges are also served under kproximate's names, as sums over \
              all pools: `kpnodes_total` (machines), `kpnodes_running` (ready nodes), `cpu_provisioned_total`, \
              `memory_provisioned_total`, `cpu_allocatable_total`, `memory_allocatable_total`, `cpu_allocated_total`, \
