@@ -34,15 +34,15 @@ pub struct BootstrapToken {
 }
 
 impl BootstrapToken {
-    /// `id.secret`, as kubeadm takes it.
+    /// `id.secret`, as kubeadm expects it.
     pub fn joined(&self) -> SecretString {
         format!("{}.{}", self.id, self.secret.expose_secret()).into()
     }
 }
 
 impl Cluster {
-    /// Draws a token that does not exist yet, so that its id can be recorded before [`Cluster::create_token`]
-    /// creates it.
+    /// Generates a token without creating it in the cluster, so that its id can be recorded before
+    /// [`Cluster::create_token`] creates it.
     ///
     /// # Errors
     /// There were no random bytes.
@@ -56,9 +56,10 @@ impl Cluster {
         })
     }
 
-    /// Creates a token that authenticates and signs. The description should name the machine.
+    /// Creates a token for authentication and for signing cluster-info. The description should name the
+    /// machine.
     ///
-    /// It can be used once [`Cluster::wait_for_signature`] has seen its signature.
+    /// The token can be used once [`Cluster::wait_for_signature`] has found its signature.
     ///
     /// # Errors
     /// The call failed: [`ErrorKind::AlreadyExists`] after an unknown outcome means that it was created,
@@ -70,10 +71,11 @@ impl Cluster {
 
     /// Deletes a token by the id in one of our records. A token that is already gone is no error.
     ///
-    /// We may not read Secrets, so only the admission policy that is shipped with the rights keeps this from
-    /// deleting anything but a bootstrap token with our label.
+    /// The daemon cannot read Secrets, so only the admission policy that is shipped with the rights prevents
+    /// this from deleting anything but a bootstrap token with our label.
     ///
-    /// # Errors The id cannot be that of a token, or the call failed.
+    /// # Errors
+    /// The id cannot be that of a token, or the call failed.
     #[boxed]
     pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
         let action = "delete a bootstrap token";

@@ -23,9 +23,7 @@ use model::buffer::{BufferStatus, CapacityBuffer, TemplateRef};
 use model::condition::StatusCondition;
 use model::request::ProvisioningRequest;
 
-/// The name of the first kind.
 pub(super) const KIND: &str = "CapacityBuffer";
-/// The name of the second kind.
 pub(super) const REQUEST: &str = "ProvisioningRequest";
 
 /// What buffers and requests refer to.
@@ -77,7 +75,7 @@ pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningReq
     worth: wake_signals::request,
 };
 
-/// Publishes what buffers and requests refer to, until it is dropped.
+/// Publishes what buffers and requests refer to, until the future is dropped.
 pub(super) async fn tell_referred(
     board: Board,
     store: Store<CapacityBuffer>,

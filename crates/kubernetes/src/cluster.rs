@@ -36,7 +36,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 #[error("the source of random bytes failed")]
 pub struct EntropyError;
 
-/// A source of random bytes for secrets. Tests and the simulation put a seeded one here.
+/// A source of random bytes for secrets. Tests and the simulation use a seeded one.
 pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sync>;
 
 /// Gets a report of each finished call: the kind of failure, if any, and how long it took. Watches are not
@@ -58,7 +58,7 @@ pub struct ConnectOptions {
 #[derive(Clone)]
 pub struct Cluster {
     pub(super) client: Client,
-    /// The same client without a fence, and without obeying `Retry-After`.
+    /// The same client without a fence, and without the waits for `Retry-After`.
     pub(super) bare: Client,
     pub(super) namespace: Arc<str>,
     pub(super) clock: SharedClock,
@@ -256,7 +256,7 @@ impl Cluster {
     }
 }
 
-/// A client that waits if the API server asks for it, and whose writes must pass this fence.
+/// A client that waits if the API server asks it to, and whose writes must pass this fence.
 fn patient(bare: &Client, (fence, time): (&Fence, &ServerTime), namespace: &str) -> Client {
     let (bare, fence, time) = (bare.clone(), fence.clone(), time.clone());
     let service = service_fn(move |request: http::Request<Body>| {

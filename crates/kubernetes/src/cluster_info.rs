@@ -16,7 +16,7 @@ use super::cluster::Cluster;
 use super::error::Error;
 
 const ACTION: &str = "read the cluster-info of kube-public";
-/// The wait between two looks for a signature: the first, and the longest.
+/// The wait between two checks for a signature: the first wait, and the longest.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// What kubeadm needs to know to trust a cluster.
@@ -26,8 +26,8 @@ pub struct ClusterInfo {
     pub server: String,
     /// The CA certificates, PEM.
     pub ca_pem: String,
-    /// `sha256:` and the hash of the first CA's public key (SubjectPublicKeyInfo, DER), as `caCertHashes`
-    /// takes it.
+    /// `sha256:` and the hash of the first CA's public key (SubjectPublicKeyInfo, DER), as in
+    /// `caCertHashes`.
     pub ca_hash: String,
 }
 
@@ -43,10 +43,11 @@ impl Cluster {
         read(text.ok_or_else(|| unusable("it has no key `kubeconfig`"))?)
     }
 
-    /// Waits until the cluster-info carries the signature of a token, for at most `limit`. A join that starts
+    /// Waits until cluster-info contains the signature for a token, for at most `limit`. A join that starts
     /// earlier waits silently for minutes.
     ///
-    /// # Errors The limit has passed. If the last call failed, its error is returned.
+    /// # Errors
+    /// The limit has passed. If the last call failed, its error is returned.
     #[boxed]
     pub async fn wait_for_signature(&self, token_id: &str, limit: Duration) -> Result<(), Error> {
         let key = format!("jws-kubeconfig-{token_id}");

@@ -44,12 +44,12 @@ pub enum Error {
         /// How often it was tried.
         attempts: u32,
     },
-    /// The answer is not usable.
+    /// A setting, an argument or an answer cannot be used.
     #[error("cannot {action}: {reason}")]
     Unusable {
         /// What was tried, as an infinitive.
         action: String,
-        /// What is wrong with the answer.
+        /// What is wrong with it.
         reason: String,
     },
     /// The answer contains text that cannot be parsed.
@@ -73,7 +73,7 @@ pub enum ErrorKind {
     NotFound,
     /// 401: the credentials are not accepted.
     Unauthorized,
-    /// 403: a right is missing. A restarting API server briefly answers so to every client.
+    /// 403: a right is missing. A restarting API server briefly gives this answer to every client.
     Forbidden,
     /// 409, reason `AlreadyExists`.
     AlreadyExists,
@@ -91,7 +91,7 @@ pub enum ErrorKind {
     Timeout,
     /// This instance does not lead, or no longer leads: the write was not sent.
     Fenced,
-    /// The settings, or an answer's contents, cannot be used.
+    /// A setting, an argument or an answer cannot be used.
     Unusable,
     /// Anything else.
     Other,
@@ -138,8 +138,8 @@ impl Error {
         matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
     }
 
-    /// Whether the API server has answered and knows the client: a call to another namespace may have a
-    /// different answer.
+    /// Whether the API server has answered and accepts the client's credentials: a call to another namespace
+    /// may have a different answer.
     pub fn was_answered(&self) -> bool {
         self.status().is_some() && self.kind() != ErrorKind::Unauthorized
     }

@@ -62,7 +62,7 @@ pub struct Recorder {
 
 #[derive(Debug, Default)]
 struct Said {
-    /// Until when an event is not sent again, by its key.
+    /// When an event may be sent again, by its key.
     fresh: BTreeMap<Key, Timestamp>,
     count: u64,
 }
@@ -163,7 +163,7 @@ impl Recorder {
         outcome.map(|_| ())
     }
 
-    /// Remembers an event, and returns its number. `None` if the same event was sent a moment ago.
+    /// Remembers an event, and returns its number. `None` if the same event was sent recently.
     fn remember(&self, key: &Key, now: Timestamp) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.is_fresh(key, now) {

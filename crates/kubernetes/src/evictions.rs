@@ -61,8 +61,8 @@ impl Cluster {
         list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
     }
 
-    /// The PersistentVolumes that are attached to a node, as the API server has them now; other volumes by
-    /// the attachment's name.
+    /// The PersistentVolumes that are attached to a node, as the API server has them now. Other volumes are
+    /// listed by the attachment's name.
     ///
     /// # Errors
     /// The call failed.
@@ -133,8 +133,8 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
     }
 }
 
-/// Whether a budget refuses, and not a missing right. API servers before 1.37 name no cause, but the budget
-/// as the forbidden object.
+/// Whether a budget is the reason for the refusal, rather than a missing right. API servers before 1.37 give
+/// no cause, but name the budget as the forbidden object.
 fn is_of_budget(status: &Status) -> bool {
     status.details.as_ref().is_some_and(|details| {
         details.kind == "poddisruptionbudget"

@@ -1,4 +1,4 @@
-//! The Lease that makes one instance the active one.
+//! The Lease that makes one instance the leader.
 //!
 //! A Lease is not a lock: its holder only knows that a moment ago no other instance held it. So every write
 //! is also conditional. Whether another holder's claim has expired is judged by how long we have seen it
@@ -25,7 +25,7 @@ use super::error::{Error, ErrorKind};
 const NAME: &str = "pve-autoscaler";
 /// The annotation that distinguishes the runs of an instance.
 const RUN: &str = "pve-autoscaler/run";
-/// How often releasing the lease is tried if there is a conflict.
+/// How many times releasing the lease is tried if there are conflicts.
 const ATTEMPTS: u32 = 3;
 
 /// The result of requesting the lease.
@@ -68,7 +68,7 @@ impl Lease {
     }
 
     /// Takes or renews the lease if that is possible now. Others may take it once they have seen it unchanged
-    /// for `duration`, in whole seconds. Call this several times within that time.
+    /// for `duration` (whole seconds): call this several times within that time.
     ///
     /// # Errors
     /// The call failed. A lease that was held is still held until it expires.
@@ -80,7 +80,7 @@ impl Lease {
             let asked = Instant::now();
             match self.write(Some(&held), duration).await {
                 Ok(()) => return Ok(Claim::Held { since: asked }),
-                // Another client wrote it, or the answer to our last write was lost: it has to be read.
+                // Another client wrote it, or the answer to our last write was lost: read the lease.
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {
                     self.held = None;
                 }
@@ -202,8 +202,8 @@ impl Lease {
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
     }
 
-    /// The leases, with a client that does not obey `Retry-After`: a try that waited would look like silence.
-    /// The caller tries again soon.
+    /// The leases, with a client that does not wait for `Retry-After`: a waiting attempt would look like no
+    /// answer at all. The caller tries again soon.
     fn leases(&self) -> Api<Object> {
         Api::namespaced(self.cluster.bare.clone(), &self.cluster.namespace)
     }

@@ -3,10 +3,10 @@
 //! ```text
 //!  Cluster ──┬─ Watches: watch streams ─> convert ─> caches of plain data ─> model::Snapshot, `changed`
 //!            ├─ records, memory: what the daemon remembers, as ConfigMaps of its own namespace
-//!            ├─ nodes, evictions: conditional writes, each refusal told apart
+//!            ├─ nodes, evictions: conditional writes, and what each refusal means
 //!            ├─ tokens, cluster-info: what a machine needs to join
 //!            ├─ serving: requests of kubelets for their serving certificates
-//!            ├─ lease: which of several instances is the active one
+//!            ├─ lease: which of several instances is the leader
 //!            └─ events, rights: what operators see
 //! ```
 //!

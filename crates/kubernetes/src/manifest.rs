@@ -13,7 +13,7 @@ use super::error::Error;
 /// The name of the field manager.
 const MANAGER: &str = "pve-autoscaler-setup";
 
-/// A service account's token, and the authority of the API server's certificate.
+/// A service account's token, and the CA of the API server's certificate.
 #[derive(Debug)]
 pub struct AccountToken {
     /// The token.
@@ -27,7 +27,7 @@ impl Cluster {
     /// Returns `kind/name` of each.
     ///
     /// # Errors
-    /// It is not a manifest, or a call failed: the objects before it are applied.
+    /// It is not a manifest, or a call failed: the objects before it were applied.
     #[boxed]
     pub async fn apply_manifest(&self, manifest: &str) -> Result<Vec<String>, Error> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|source| {

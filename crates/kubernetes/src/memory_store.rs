@@ -18,11 +18,11 @@ use model::{Pause, Retry};
 
 const NAME: &str = "autoscaler-state";
 const KEY: &str = "state";
-/// The key of the switch: if it exists, the switch is on, whatever its value.
+/// The key of the pause switch: if it exists, the switch is on, whatever its value.
 const PAUSED: &str = "paused";
 /// The key of the requests to try again, and how many of them may be pending.
 const RETRY: (&str, usize) = ("retry", 50);
-/// How often writing an operator's order is tried if the daemon writes its memory at the same time.
+/// How many times writing an operator's order is tried if the daemon writes its memory at the same time.
 const ATTEMPTS: u32 = 5;
 
 /// The version of the stored data, on which the next write must be based, and what that write has to keep.
@@ -65,8 +65,8 @@ impl Cluster {
     }
 
     /// Stores the memory over the given version (`None`: there must be none yet) and returns the new one. If
-    /// the ConfigMap would be too large, the largest parts are left out; brakes and back-offs are always
-    /// stored.
+    /// the ConfigMap would be too large, the largest parts are left out; back-offs, and the count that
+    /// limits removals, are always stored.
     ///
     /// # Errors
     /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client stored
@@ -104,7 +104,7 @@ impl Cluster {
         self.write(action, data, version.map(|version| version.resource_version.clone())).await
     }
 
-    /// The pause, if everything is stopped. An unreadable value is treated as its reason.
+    /// The pause, if everything is stopped. An unreadable value is treated as the pause's reason.
     ///
     /// # Errors
     /// The call failed.
@@ -128,13 +128,13 @@ impl Cluster {
         Ok((pause, data.contains_key(RETRY.0)))
     }
 
-    /// Turns the switch. This is an operator's order, so it does not need the lease.
+    /// Turns the pause switch on or off. This is an operator's order, so it does not need the lease.
     ///
     /// # Errors
     /// The call failed, or other clients' writes kept conflicting.
     #[boxed]
     pub async fn set_pause(&self, pause: Option<&Pause>) -> Result<(), Error> {
-        let action = "turn the switch `paused`";
+        let action = "set the switch `paused`";
         let text = pause.map(|pause| json(action, pause)).transpose()?;
         self.edit(action, |data| {
             let before = match &text {

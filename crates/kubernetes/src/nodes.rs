@@ -14,7 +14,7 @@ use super::error::{Error, ErrorKind};
 use model::node::{Node, Taint, TaintEffect};
 use model::selector::Labels;
 
-/// How often a change is retried after a conflict.
+/// How many times a change is tried if others change the Node at the same time.
 const ATTEMPTS: u32 = 5;
 
 impl Cluster {

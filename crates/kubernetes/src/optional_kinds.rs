@@ -1,5 +1,5 @@
 //! Kinds that need a CustomResourceDefinition or a feature gate: they are watched if the API server serves
-//! them. If it does not, it is asked again from time to time.
+//! them. If it does not, this is checked again from time to time.
 
 use std::fmt::Debug;
 
@@ -17,7 +17,7 @@ use super::watch_health::Board;
 use super::watch_loop::{Feed, GIVEN_UP_WAIT, Waits};
 use runtime::error_chain::chain;
 
-/// A kind that the API server may not serve.
+/// A kind that not every API server serves.
 pub(super) struct Custom<K, T> {
     pub kind: &'static str,
     /// API group and version.
@@ -25,7 +25,7 @@ pub(super) struct Custom<K, T> {
     /// Its name in paths.
     pub plural: &'static str,
     pub convert: fn(&K) -> Result<T, ConvertError>,
-    /// What a change is worth.
+    /// How urgent a change is.
     pub worth: fn(Option<&T>, Option<&T>) -> Worth,
 }
 
@@ -34,7 +34,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
     T: PartialEq + Send + Sync + 'static,
 {
-    /// Keeps the store up to date until it is dropped.
+    /// Keeps the store up to date until the future is dropped.
     pub(super) async fn follow(self, cluster: Cluster, board: Board, store: Store<T>) {
         let (kind, version) = (self.kind, self.version);
         let mut waits = Waits::new(kind);
@@ -87,7 +87,7 @@ where
 }
 
 impl Cluster {
-    /// Whether the API server has the kind with this name in paths.
+    /// Whether the API server serves the kind with this name in paths.
     pub(super) async fn serves(&self, version: &str, plural: &str) -> Result<bool, Error> {
         let found = self.client.list_api_group_resources(version);
         match self.call(format!("ask whether {plural} are served"), found).await {

@@ -23,8 +23,8 @@ use model::workload::Controller;
 
 /// A kind that is only watched while a buffer or a request refers to one of its objects.
 pub(super) const KIND: &str = "PodTemplate";
-/// The time between two lists because of changed references: this limits the cost of references that keep
-/// changing.
+/// The minimum time between two lists that changed references cause. It limits the cost of references that
+/// keep changing.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {

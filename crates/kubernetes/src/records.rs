@@ -36,7 +36,7 @@ pub struct Versioned<T> {
     pub uid: String,
 }
 
-/// A ConfigMap that is labeled as a record but contains no readable one. Its slot must stay closed.
+/// A ConfigMap that is labeled as a record but contains no readable one. Its slot must not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRecord {
     /// The ConfigMap's name.
@@ -147,7 +147,7 @@ impl Cluster {
 
     /// Writes a changed record over the version that it is based on.
     ///
-    /// If a conflict was caused by the same write, whose answer was lost, it is recognized and no error. A
+    /// If the same write has already been stored, and only its answer was lost, the conflict is no error. A
     /// conflict without another writer is a failed call, to be retried.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl Cluster {
         }
     }
 
-    /// Drops a record, which opens its slot. A record that is already gone is no error.
+    /// Drops a record, which frees its slot. A record that is already gone is no error.
     ///
     /// # Errors
     /// [`RecordError::Changed`] if the stored record is newer or another machine's; otherwise the call
@@ -222,8 +222,8 @@ pub fn name(record: &Record) -> String {
     format!("machine-{}-{}", record.pool, record.slot.vmid)
 }
 
-/// The command with which an administrator drops the record of exactly this machine, even if another machine
-/// has its slot by then.
+/// The command with which an administrator drops this machine's record, but not that of another machine that
+/// has the slot by then.
 pub fn command_to_drop(namespace: &str, record: &Record) -> String {
     format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
 }

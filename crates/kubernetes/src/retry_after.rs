@@ -1,9 +1,9 @@
 //! Obeys an API server that asks clients to wait.
 //!
-//! Priority and fairness, and a server that is shutting down, answer 429 with the seconds after which the
-//! request may be repeated (`Retry-After`). Such a request was not carried out: it is sent again after that
-//! time, a few times, within the limit of its call. A disruption budget also answers 429, but about the pod:
-//! that is an answer for the caller.
+//! The API server's priority and fairness, and a server that is shutting down, answer 429 with the seconds
+//! after which the request may be repeated (`Retry-After`). Such a request was not carried out: it is sent
+//! again after that time, a few times, within the limit of its call. A disruption budget also answers 429,
+//! but about the pod: that is an answer for the caller.
 
 use std::time::Duration;
 
@@ -15,12 +15,13 @@ use tower::BoxError;
 
 use runtime::fence::Fence;
 
-/// How often a request is sent again.
+/// How many times a request is sent again.
 const REPEATS: u32 = 3;
 /// The longest wait at a time, whatever the API server says.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Sends a request, and again if the API server asks for that. A write passes the fence each time.
+/// Sends a request, and repeats it if the API server asks clients to wait. A write passes the fence each
+/// time.
 pub(super) async fn send(
     open: &Client,
     fence: &Fence,

@@ -230,7 +230,7 @@ const NEEDED: &[Needed] = &[
 ];
 
 /// Everything that `packaging/rbac-serving.yaml` grants, and nothing else. The API server's admission plugin
-/// `CertificateApproval` requires the right to a signer's name in addition to that to the subresource.
+/// `CertificateApproval` requires the right to a signer's name in addition to the right to the subresource.
 const SERVING: &[Needed] = &[
     Needed {
         verbs: &["list", "watch"],
@@ -294,7 +294,7 @@ impl Cluster {
         for right in &mut rights {
             let question =
                 SelfSubjectAccessReview { spec: question(right), ..SelfSubjectAccessReview::default() };
-            let action = format!("ask for the right to {}", right.words());
+            let action = format!("check the right to {}", right.words());
             let answer = self.call(action, reviews.create(&PostParams::default(), &question)).await?;
             right.granted = answer.status.is_some_and(|status| status.allowed);
         }

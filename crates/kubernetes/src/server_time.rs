@@ -40,7 +40,7 @@ impl fmt::Display for ClockDifference {
 pub(super) struct ServerTime(Arc<Mutex<Option<(Timestamp, Instant)>>>);
 
 impl ServerTime {
-    /// Takes the time from an answer's headers.
+    /// Reads the time in an answer's headers.
     pub fn hear(&self, headers: &HeaderMap) {
         if let Some(date) = headers.get(DATE).and_then(|date| read(date.to_str().ok()?)) {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((date, Instant::now()));

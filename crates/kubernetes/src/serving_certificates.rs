@@ -3,7 +3,7 @@
 //! and approved.
 //!
 //! The API server provides the requester; the request itself is a PKCS#10 that the requester wrote. Both are
-//! plain data here and not judged. A decided request is no longer open.
+//! plain data here and not checked. A decided request is no longer open.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Only its requests are listed and watched.
 const FIELDS: &str = "spec.signerName=kubernetes.io/kubelet-serving";
 const KIND: &str = "CertificateSigningRequest";
-/// A kubelet's request has less than a kilobyte. A longer one is not kept.
+/// Maximum size of a request that is kept, in bytes. A kubelet's has less than a kilobyte.
 const LONGEST: usize = 16 << 10;
 
 /// One request, as it is in the cluster.
@@ -51,7 +51,7 @@ pub struct ServingRequest {
     pub usages: Vec<String>,
     /// The PKCS#10 as PEM; empty if it is longer than any kubelet's.
     pub pem: Vec<u8>,
-    /// Whether it was approved or denied, signed or given up.
+    /// Whether it was approved, denied, signed, or marked as failed.
     pub decided: bool,
 }
 
@@ -100,14 +100,14 @@ impl ServingRequests {
         self.board.changed()
     }
 
-    /// Why the requests, or some of them, cannot be seen at the moment.
+    /// Why the requests, or some of them, cannot be read at the moment.
     pub fn problems(&self) -> Vec<Problem> {
         self.board.problems()
     }
 }
 
 impl Cluster {
-    /// Approves a request exactly as it was seen: if it was changed or decided in the meantime, it stays as
+    /// Approves a request exactly as it was read: if it was changed or decided in the meantime, it stays as
     /// it is.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Cluster {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "as all conversions are")]
+#[expect(clippy::unnecessary_wraps, reason = "all conversions have this form")]
 fn read(object: &Object) -> Result<ServingRequest, ConvertError> {
     let (meta, spec) = (&object.metadata, &object.spec);
     let status = object.status.as_ref();

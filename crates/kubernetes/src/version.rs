@@ -14,12 +14,13 @@ use super::watch_loop::{GIVEN_UP_WAIT, Waits};
 use model::KubernetesVersion;
 use runtime::error_chain::chain;
 
-/// The name of the version in problems.
+/// The name under which problems with the version are reported.
 pub(super) const KIND: &str = "/version";
 /// How often the version is read again.
 const AGAIN: Duration = Duration::from_mins(1);
 
-/// Keeps the version up to date until it is dropped. `known` stays empty until the API server has answered.
+/// Keeps the version up to date until the future is dropped. `known` stays empty until the API server has
+/// answered.
 pub(super) async fn follow(cluster: Cluster, board: Board, known: watch::Sender<Option<KubernetesVersion>>) {
     let mut waits = Waits::new(KIND);
     loop {
@@ -64,7 +65,7 @@ fn unreadable(why: &str, board: &Board, known: &watch::Sender<Option<KubernetesV
     board.live(KIND);
 }
 
-/// Takes in a version. Without one, the known version stays; if there is none, the newest is assumed.
+/// Publishes a version. Without one, the known version stays; if there is none, the newest is assumed.
 fn settle(
     version: Option<KubernetesVersion>,
     board: &Board,

@@ -22,7 +22,7 @@ pub(super) enum Worth {
 }
 
 /// A change of a pod is worth a round, unless only its readiness or the scheduler's message has changed. A
-/// pod that becomes pending is worth haste.
+/// pod that becomes pending is urgent.
 pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
     let waits = |pod: &Pod| pod.node.is_none() && matches!(pod.scheduling, Scheduling::Unschedulable(_));
     if new.is_some_and(waits) && !old.is_some_and(waits) {
@@ -30,12 +30,12 @@ pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
     }
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     // The scheduler's message contains numbers of nodes: it changes for every pending pod whenever a node
-    // comes or goes.
+    // is added or removed.
     let quiet = |pod: &Pod| Pod { ready: false, refusal: String::new(), ..pod.clone() };
     round_if(old != new && quiet(old) != quiet(new))
 }
 
-/// A change of a Node is worth a round, unless it is a mere heartbeat or our own timer.
+/// A change of a Node is worth a round, unless it is only a heartbeat, or only our own annotation changed.
 pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let quiet = |node: &Node| {
@@ -68,8 +68,8 @@ pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&Provisioni
     round_if(asked(old) != asked(new))
 }
 
-/// A change of a controller is only worth a round if a buffer refers to it: only then the controller has its
-/// template.
+/// A change of a controller is only worth a round if a buffer refers to it: only then does it have its
+/// template here.
 pub(super) fn controller(old: Option<&Controller>, new: Option<&Controller>) -> Worth {
     let referred = |one: Option<&Controller>| one.is_some_and(|one| one.template.is_some());
     round_if((referred(old) || referred(new)) && old != new)

@@ -42,7 +42,7 @@ pub struct Problem {
 #[derive(Debug)]
 struct State {
     essential: bool,
-    /// Whether the first list has arrived, or the kind is given up as not served.
+    /// Whether the first list has arrived, or the kind is given up as not served or refused.
     settled: bool,
     /// Why no updates can be read at the moment.
     trouble: Option<String>,
@@ -191,7 +191,7 @@ impl Board {
         problems
     }
 
-    /// Whether the kind is seen in its present state.
+    /// Whether the kind is read without a problem.
     pub(super) fn is_well(&self, kind: &'static str) -> bool {
         self.lock().get(kind).is_some_and(|state| state.trouble.is_none())
     }

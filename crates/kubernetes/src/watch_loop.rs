@@ -28,13 +28,13 @@ pub(super) const WATCH_SECONDS: u32 = 60;
 const PAGE: u32 = 500;
 /// The first wait after a failure, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
-/// The wait before a kind is read again that the API server does not serve, or refuses.
+/// The wait before a kind that the API server does not serve, or refuses, is read again.
 pub(super) const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
 
 /// How an object becomes plain data.
 pub(super) type Convert<K, T> = Box<dyn Fn(&K) -> Result<T, ConvertError> + Send + Sync>;
 
-/// One kind of object, followed for ever.
+/// A watch of one kind of object.
 pub(super) struct Feed<K, T> {
     pub kind: &'static str,
     pub api: Api<DeserializeGuard<K>>,
@@ -64,7 +64,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
     T: PartialEq + Send + Sync + 'static,
 {
-    /// Follows the kind until it is dropped.
+    /// Follows the kind until the future is dropped.
     ///
     /// After any failure it starts over with a new list, after a wait that doubles: a resumed watch is silent
     /// until something changes, so only a list proves that the connection works again.

@@ -133,8 +133,8 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Starts watching, until `cancel` or the last clone of the result is dropped. Must be called inside a
-    /// tokio runtime.
+    /// Starts watching, until `cancel` is cancelled or the last clone of the result is dropped. Must be
+    /// called inside a tokio runtime.
     pub fn start(cluster: &Cluster, cancel: &CancellationToken) -> Self {
         let stores = Arc::new(Stores::default());
         let board = Board::new(KINDS);
@@ -165,7 +165,7 @@ impl Watches {
         Self { stores, version, board, _stop: Arc::new(cancel.drop_guard()) }
     }
 
-    /// Everything as known now. The caller fills in its time, its Proxmox VE side and its memory.
+    /// The cluster as known now. The caller fills in the time, the Proxmox VE side and the daemon's memory.
     pub fn snapshot(&self) -> Snapshot {
         let s = &self.stores;
         let controllers =
@@ -218,7 +218,8 @@ impl Watches {
         self.stores.nodes.all().into_iter().find(|node| node.system_uuid == uuid)
     }
 
-    /// The PersistentVolumes that are attached to the node; other volumes by the attachment's name.
+    /// The PersistentVolumes that are attached to the node. Other volumes are listed by the attachment's
+    /// name.
     pub fn attached(&self, node: &str) -> BTreeSet<String> {
         let all = self.stores.attachments.all();
         let here = all.iter().filter(|one| one.node == node);
@@ -249,7 +250,7 @@ impl Watches {
     /// essential kind is refused: [`Watches::problems`] shows this.
     #[boxed]
     pub async fn synced(&self) {
-        // The sender lives in `self`, so that this cannot fail.
+        // The sender lives in `self`, so this cannot fail.
         let _ = self.board.settled().wait_for(|settled| *settled).await;
     }
 
@@ -258,7 +259,7 @@ impl Watches {
         *self.board.settled().borrow()
     }
 
-    /// The present problems: kinds that cannot be seen, and objects that cannot be read.
+    /// The current problems: kinds and single objects that cannot be read.
     pub fn problems(&self) -> Vec<Problem> {
         self.board.problems()
     }
@@ -398,7 +399,7 @@ impl Starter<'_> {
         );
     }
 
-    /// Watches the kinds that describe devices. The API server may not serve them.
+    /// Watches the kinds that describe devices. Not every API server serves them.
     fn devices(&self, s: &Stores) {
         self.spawn::<resource::ResourceClaim, _>(
             "ResourceClaim",

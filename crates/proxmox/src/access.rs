@@ -1,4 +1,5 @@
-//! Roles, users, tokens and grants: what an administrator's setup creates, each only if it is missing.
+//! Roles, resource pools, users, tokens and grants: the calls with which the setup creates those that are
+//! missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +65,7 @@ impl Client {
         self.post(Lane::Free, "/pools", &form).await.map(|_| ())
     }
 
-    /// The users that the caller may see.
+    /// The users that the caller can see.
     #[boxed]
     pub async fn users(&self) -> Result<BTreeSet<String>, Error> {
         self.names("/access/users", "userid").await
@@ -96,7 +97,7 @@ impl Client {
             .ok_or_else(|| Error::malformed("POST token", "the answer has no secret"))
     }
 
-    /// The grants that the caller may see.
+    /// The grants that the caller can see.
     #[boxed]
     pub async fn granted(&self) -> Result<BTreeSet<Granted>, Error> {
         let rows = self.rows("/access/acl").await?;

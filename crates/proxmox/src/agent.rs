@@ -10,7 +10,7 @@ use super::client::{Client, Lane, encode};
 use super::error::{Error, Kind};
 
 /// The state of a program in the guest. There is no output until the program has ended. Once its end has been
-/// read, the guest forgets it.
+/// read, the guest agent forgets the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecStatus {
     /// Whether it has ended.
@@ -40,7 +40,7 @@ pub struct OsInfo {
     pub machine: String,
 }
 
-/// The most that a program's standard input may hold, in bytes.
+/// Maximum size of a program's standard input, in bytes.
 const INPUT_LIMIT: usize = 64 * 1024;
 
 fn agent(host: &str, vmid: Vmid, what: &str) -> String {
@@ -61,7 +61,7 @@ impl Client {
     /// Starts a program in the guest and returns its pid. Run it through `/bin/sh -c`: if a program is
     /// missing, Proxmox hangs for 5 s and answers 596.
     ///
-    /// Command and input must be ASCII, or the call fails: other characters silence the agent.
+    /// Command and input must be ASCII, or the call fails: with other characters, the agent stops answering.
     #[boxed]
     pub async fn agent_exec(
         &self,
@@ -86,8 +86,8 @@ impl Client {
         number_of(&data, "pid").ok_or_else(|| Error::malformed(&call, "no pid"))
     }
 
-    /// The state of a program. Once its end has been read, the guest forgets it, and the call fails with
-    /// [`Kind::NotFound`].
+    /// The state of a program. Once its end has been read, the guest agent forgets the program, and the call
+    /// fails with [`Kind::NotFound`].
     #[boxed]
     pub async fn agent_exec_status(&self, host: &str, vmid: Vmid, pid: i64) -> Result<ExecStatus, Error> {
         let path = agent(host, vmid, "exec-status");

@@ -19,7 +19,7 @@ pub(super) fn read(call: &str, response: &Response<bytes::Bytes>) -> Result<Valu
     Err(Error::new(call, status, text(response, &body)))
 }
 
-/// An error's text: the message (since 8.4), otherwise the reason phrase, with the wrong parameters.
+/// An error's text: the message (since 8.4), otherwise the reason phrase, followed by the wrong parameters.
 fn text(response: &Response<bytes::Bytes>, body: &Value) -> String {
     let reason = response.extensions().get::<hyper::ext::ReasonPhrase>();
     let reason = reason.map(|reason| String::from_utf8_lossy(reason.as_bytes()).into_owned());

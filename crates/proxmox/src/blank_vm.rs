@@ -10,9 +10,9 @@ use model::Vmid;
 use runtime::boxed;
 
 impl Client {
-    /// Creates a VM with these options. The VMID is claimed before the task begins. Until its end, the
-    /// configuration holds only `lock: create`, and a token that sees VMs through their pool cannot see the
-    /// VM.
+    /// Creates a VM with these options. The VMID is claimed before the task begins. Until the task ends, the
+    /// configuration holds only `lock: create`, and a token with rights only on the resource pool cannot see
+    /// the VM.
     ///
     /// # Errors
     /// [`super::Kind::Exists`] if the VMID is taken, and any other refusal by Proxmox VE.

@@ -33,7 +33,7 @@ const GUEST_ANSWER: AnswerLimit = AnswerLimit(4 << 20);
 /// Parameters of a call, in their order.
 pub(super) type Parameters<'a> = &'a [(&'a str, String)];
 
-/// What a call carries.
+/// The parameters or the body of a call.
 pub(super) enum Payload<'a> {
     /// Parameters: in the query for GET and DELETE, in a form for POST and PUT.
     Parameters(Parameters<'a>),
@@ -59,8 +59,8 @@ pub struct Settings {
     pub full_clones: usize,
 }
 
-/// Is called after each finished call, with the kind of failure, if any, and the time since the call was
-/// sent.
+/// A function that is called after each finished call, with the kind of failure, if any, and the time since
+/// the call was sent.
 pub type Observer = Arc<dyn Fn(Option<Kind>, Duration) + Send + Sync>;
 
 /// A client of a Proxmox VE cluster. Cheap to clone.

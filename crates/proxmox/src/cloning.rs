@@ -1,5 +1,5 @@
 //! The rights on a VM's parts that Proxmox VE requires of a token that clones the VM, even if the clone gets
-//! other parts later. `clone_vm` of qemu-server checks storages, mappings, networks and the CPU model. Pure.
+//! other parts later. `clone_vm` of qemu-server checks storages, mappings, networks and the CPU model.
 
 use super::property::{Properties, stem};
 use super::vm_config::VmConfig;

@@ -15,7 +15,7 @@ use super::error::{Error, Kind};
 pub struct ClusterStatus {
     /// Its name; a standalone host has none.
     pub name: Option<String>,
-    /// Whether it is quorate, so that it can be written to. Always true for a standalone host.
+    /// Whether it is quorate, so that its configuration can be written. Always true for a standalone host.
     pub quorate: bool,
     /// Its hosts, and whether each is up.
     pub hosts: BTreeMap<String, bool>,
@@ -37,7 +37,7 @@ pub struct Bridge {
     pub name: String,
     /// Whether it is up. SDN networks do not report this and count as up.
     pub active: bool,
-    /// Whether it takes VLAN tags. An OVS bridge always does, without reporting it.
+    /// Whether it supports VLAN tags. An OVS bridge always does, without reporting it.
     pub vlan_aware: bool,
     /// Whether it is a network of an SDN zone.
     pub vnet: bool,
@@ -65,8 +65,8 @@ impl Client {
         Ok(status)
     }
 
-    /// Whether the cluster can be written to. Always true for a standalone host, whose status has no cluster
-    /// row.
+    /// Whether the cluster's configuration can be written. Always true for a standalone host, whose status
+    /// has no cluster row.
     #[boxed]
     pub async fn quorate(&self) -> Result<bool, Error> {
         self.cluster_status().await.map(|status| status.quorate)
@@ -80,7 +80,8 @@ impl Client {
         Ok(HaStatus::read(rows))
     }
 
-    /// The VMs and containers of a pool that the token may see. A pool that is missing is [`Kind::NotFound`].
+    /// The VMs and containers of a pool that the token can see. If there is no such pool, the error is
+    /// [`Kind::NotFound`].
     #[boxed]
     pub async fn pool_members(&self, pool: &str) -> Result<BTreeSet<Vmid>, Error> {
         // `/pools/{pool}` cannot name a nested pool.
@@ -112,7 +113,7 @@ impl Client {
         Ok(privileges.into_iter().flat_map(|privileges| privileges.keys().cloned()).collect())
     }
 
-    /// Whether any VM or container of the cluster has this VMID, even one that the token may not see: with
+    /// Whether any VM or container of the cluster has this VMID, even one that the token cannot see: with
     /// rights on a pool only, a token gets the same refusal for a hidden VM as for a missing one. The VMID is
     /// not reserved.
     #[boxed]

@@ -112,8 +112,8 @@ impl Client {
     }
 
     /// Waits for a place in a host's lane, and returns a client that holds it, for one call. That call does
-    /// not wait again, so what was checked just before is still true when it is sent. The caller must limit
-    /// the wait.
+    /// not wait again, so a check that the caller makes after this wait is still current when the call is
+    /// sent. The caller must limit the wait.
     #[boxed]
     pub async fn in_line(&self, host: &str) -> Self {
         self.with_place(Lane::Lifecycle(host)).await
@@ -133,8 +133,8 @@ impl Client {
         }
     }
 
-    /// Takes places for a clone that began before a restart and is still running. It does not wait: where no
-    /// place is free, none is taken.
+    /// Takes places for a clone that began before a restart and is still running. It does not wait: if a
+    /// storage has no free place, none is taken there.
     pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let lanes = sources.iter().map(|source| self.lanes().clones(source, full));
         CloneTurn(lanes.filter_map(|lane| lane.try_acquire_owned().ok()).collect())

@@ -14,11 +14,12 @@ pub enum Kind {
     Exists,
     /// The token lacks a privilege.
     Forbidden,
-    /// The token is not known, disabled or expired.
+    /// The token is unknown, disabled or expired.
     Unauthorized,
     /// The VM is locked; only the running operation or an administrator removes the lock.
     Locked,
-    /// A lock or a device did not answer in time; the call did nothing and can be repeated later.
+    /// A lock was not free in time, or a device did not answer in time; the call did nothing and can be
+    /// repeated later.
     Busy,
     /// The cluster is not quorate: nothing can be written.
     NoQuorum,
@@ -30,7 +31,7 @@ pub enum Kind {
     Changed,
     /// The host that should answer is not reachable; nothing was done.
     HostUnreachable,
-    /// It is not known whether the call was carried out: read back before repeating it.
+    /// It is not known whether the call was carried out: read the state back before repeating the call.
     OutcomeUnknown,
     /// This instance does not lead, or no longer leads: the call was not made.
     Fenced,
@@ -90,8 +91,8 @@ impl Error {
     }
 }
 
-/// Sorts an error by its status and its text (a message, a reason phrase, or a task's exit status with status
-/// 500).
+/// Classifies an error by its status and its text (a message, a reason phrase, or a task's exit status with
+/// status 500).
 pub(super) fn classify(status: u16, text: &str) -> Kind {
     let has = |part: &str| text.contains(part);
     match status {

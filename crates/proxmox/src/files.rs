@@ -59,7 +59,7 @@ impl Client {
         /// A boundary that none of our images contains.
         const BOUNDARY: &str = "pve-autoscaler-71c5a2f0d3";
         let part = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=");
-        // The file has to come last.
+        // The file must be the last part.
         let head = format!(
             "{part}\"content\"\r\n\r\niso\r\n{part}\"filename\"; filename=\"{name}\"\r\n\
              Content-Type: application/octet-stream\r\n\r\n"

@@ -1,4 +1,4 @@
-//! Proxmox VE's firewall of a VM: options, security groups, IP sets. Everything is readable with `VM.Audit`
+//! Proxmox VE's firewall for a VM: options, security groups, IP sets. Everything is readable with `VM.Audit`
 //! and writable with `VM.Config.Network`. It only has an effect if the cluster's firewall is on and the
 //! device has `firewall=1`.
 

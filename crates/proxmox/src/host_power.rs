@@ -13,18 +13,18 @@ use super::answer::{number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::Error;
 
-/// What was found out about hosts that may be switched off.
+/// What is known about hosts that may be switched off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PowerSurvey {
     /// The votes of all hosts ([`Client::votes`]).
     pub votes: BTreeMap<String, u32>,
-    /// What is known, by host.
+    /// What is known about each host.
     pub hosts: BTreeMap<String, HostSurvey>,
     /// The VMs and containers that HA manages, by host, running or not.
     pub ha: BTreeMap<String, BTreeSet<Vmid>>,
 }
 
-/// What was found out about one host.
+/// What is known about one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSurvey {
     /// Whether its API answers.
@@ -174,8 +174,8 @@ impl Client {
     }
 
     /// Wakes a host with a magic packet (`POST /nodes/{node}/wakeonlan`). The host that answers the call
-    /// sends it; the MAC address is read from the options of the other one (`pvenode config set -wakeonlan`).
-    /// Needs `Sys.PowerMgmt` on the host to wake.
+    /// sends the packet, to the MAC address in the options of the host to wake (`pvenode config set
+    /// --wakeonlan`). Needs `Sys.PowerMgmt` on the host to wake.
     #[boxed]
     pub async fn wake_host(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/wakeonlan", encode(host));

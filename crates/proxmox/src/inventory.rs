@@ -29,7 +29,7 @@ pub struct Guest {
     pub name: Option<String>,
     /// Whether it runs according to the statistics, and its host is up.
     pub running: bool,
-    /// Whether the statistics say that it does not run. They know nothing of a guest in its first seconds.
+    /// Whether the statistics say that it does not run. They do not contain a guest in its first seconds.
     pub stopped: bool,
     /// Whether it is a template.
     pub template: bool,
@@ -226,8 +226,8 @@ fn bytes(row: &Value, field: &str) -> i64 {
 
 fn host(row: &Value) -> HostSeen {
     let status = text_of(row, "status");
-    // The status of an absent member is always `offline`; `unknown` means that there are no statistics about
-    // it.
+    // A host that the cluster has lost is always `offline`; `unknown` only means that there are no statistics
+    // about a host.
     let silent = status.as_deref() == Some("unknown");
     HostSeen {
         name: text_of(row, "node").unwrap_or_default(),

@@ -140,7 +140,7 @@ impl Client {
     ///
     /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form.
     /// `nameserver` may have any separator; spaces are sent, because Proxmox VE accepts commas but then
-    /// writes them all as one address.
+    /// writes all addresses as one.
     #[boxed]
     pub async fn set_config(
         &self,
@@ -224,9 +224,9 @@ impl Client {
         upid(what, &data)
     }
 
-    /// Destroys a stopped VM with its disks, and removes references to it. **Proxmox VE also does this
-    /// without quorum, and then loses the disks and keeps the VM**: check [`Client::quorate`] first, and read
-    /// the mark back before that.
+    /// Destroys a stopped VM with its disks, and removes references to it. **Proxmox VE also accepts this
+    /// without quorum, and then removes the disks but keeps the VM**: check [`Client::quorate`] first, and
+    /// read the mark back before that.
     #[boxed]
     pub async fn destroy(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         // `destroy-unreferenced-disks` stays off: it deletes by VMID on all storages.

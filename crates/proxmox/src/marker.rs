@@ -30,8 +30,8 @@ pub enum Description {
     Ours(Marker),
     /// The VM is being cloned; its owner is not known yet.
     BeingCloned,
-    /// Its disks are freed, and only the lock `destroyed` is left in its configuration: whose it was is no
-    /// longer known. This is what a destruction leaves if it is interrupted at that point.
+    /// Its disks are freed, and its configuration holds only the `destroyed` lock, so its owner is no longer
+    /// known. A destruction that is interrupted at that point leaves this state.
     BeingDestroyed,
     /// It belongs to another owner.
     Foreign,

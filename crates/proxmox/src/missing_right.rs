@@ -19,7 +19,7 @@ pub enum MissingRight {
 
 /// How a refusal for a missing privilege begins.
 const REFUSED: &str = "Permission check failed (";
-/// How a refusal begins that no privilege can prevent.
+/// How a refusal begins if no privilege can prevent it.
 const FOR_ROOT: &str = "only root";
 
 impl MissingRight {
@@ -46,7 +46,7 @@ impl MissingRight {
             Self::Privileges { path, any } => (
                 format!("the token lacks {} on {path}", any.join(" or ")),
                 format!(
-                    "with a role that has it: `pveum acl modify {path} --users {user} --tokens '{token}' --roles ROLE`"
+                    "grant a role that has it: `pveum acl modify {path} --users {user} --tokens '{token}' --roles ROLE`"
                 ),
             ),
             Self::Tag(tag) => (

@@ -23,7 +23,7 @@ pub struct PciMapping {
 }
 
 impl Client {
-    /// The resource mappings that the token may see (`Mapping.Use`, `Mapping.Audit` or `Mapping.Modify` on
+    /// The resource mappings that the token can see (`Mapping.Use`, `Mapping.Audit` or `Mapping.Modify` on
     /// `/mapping/pci/ID`). If `checked_on` names a host, that host compares them with its devices.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Client {
     /// The host devices that a VM holds: those that it runs with, or would be started with.
     ///
     /// # Errors
-    /// The token may not see its configuration (`VM.Audit`), or the call failed.
+    /// The token cannot read its configuration (`VM.Audit`), or the call failed.
     #[boxed]
     pub async fn devices_of(&self, host: &str, vmid: Vmid) -> Result<Vec<Held>, Error> {
         let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));

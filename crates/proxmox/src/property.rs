@@ -1,6 +1,6 @@
 //! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), read as Proxmox VE reads them
 //! (`parse_property_string` of pve-common): one value may appear without its key, anywhere in the text; some
-//! keys are aliases; a yes has four spellings. Pure.
+//! keys are aliases; yes and no have four spellings each.
 
 /// The format of one kind of property string.
 #[derive(Clone, Copy, Debug)]

@@ -82,7 +82,7 @@ const TABLE: &[Entry] = &[
     (&["no zvol device link for"], "pve-storage: ZFSPoolPlugin.pm", NotSeen),
     (&["Could not open '", "No such file or directory"], "QEMU and qemu-img", NotSeen),
     (&["can't find file '"], "pve-storage: Storage.pm", NotSeen),
-    // Things that another task holds for a moment.
+    // Resources that another task holds for a moment.
     (&["dataset is busy"], "ZFS", Passes),
     (&["evice or resource busy"], "the kernel (EBUSY) and Ceph", Passes),
     (&["Failed to get \"write\" lock"], "QEMU: an image that another process has open", Passes),
@@ -93,7 +93,7 @@ const TABLE: &[Entry] = &[
     (&["interrupted by signal"], "qemu-server: API2/Qemu.pm: pvedaemon was restarted", Passes),
     (&["received interrupt"], "pve-common: RESTEnvironment.pm", Passes),
     (&["Resource temporarily unavailable"], "the kernel (EAGAIN)", Passes),
-    (&["timeout waiting on systemd"], "pve-common: Systemd.pm: a scope of the VM before it", Passes),
+    (&["timeout waiting on systemd"], "pve-common: Systemd.pm: the scope of the VM's last run", Passes),
     (&["QEMU storage daemon", "already running"], "qemu-server: OVMF.pm", Passes),
     // The host.
     (&["KVM virtualisation configured, but not available"], "qemu-server: QemuServer.pm", Host),

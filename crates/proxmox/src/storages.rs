@@ -75,7 +75,7 @@ impl StorageConfig {
 }
 
 impl Client {
-    /// The storages of the cluster that the token may see (`Datastore.Audit` or `Datastore.AllocateSpace` on
+    /// The storages of the cluster that the token can see (`Datastore.Audit` or `Datastore.AllocateSpace` on
     /// them).
     #[boxed]
     pub async fn storage_config(&self) -> Result<Vec<StorageConfig>, Error> {
@@ -96,7 +96,7 @@ impl Client {
     }
 
     /// The disks on a storage that belong to a VMID, by their volume ids, seen from a host. Proxmox VE leaves
-    /// out disks that the token may not see: images need `Datastore.Allocate` on the storage, or
+    /// out disks that the token cannot see: images need `Datastore.Allocate` on the storage, or
     /// `Datastore.Audit` on it and `VM.Config.Disk` on the VM. So a token with rights on a pool no longer
     /// sees the leftover disks of a destroyed VM.
     #[boxed]

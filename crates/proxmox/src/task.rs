@@ -95,8 +95,9 @@ impl Client {
         Ok(all[all.len().saturating_sub(lines)..].to_vec())
     }
 
-    /// Waits for a task's end. It looks immediately and after a pause of `poll`; then each pause is half as
-    /// long again, up to five times `poll`. A host that does not answer for a while does not end the wait.
+    /// Waits for a task's end. It checks immediately, and again after a pause of `poll`. Each further pause
+    /// is 1.5 times as long, up to five times `poll`. A host that does not answer for a while does not end
+    /// the wait.
     #[boxed]
     pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
         let started = Instant::now();

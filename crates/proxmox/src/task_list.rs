@@ -1,5 +1,5 @@
-//! Lists of tasks, and what a task's log says about its work. With these, a restarted daemon finds what it
-//! had begun.
+//! Lists of tasks, and what a task's log says about its work. With these, a restarted daemon finds the
+//! tasks that it had started.
 
 use super::answer::{number_of, text_of};
 use super::client::{Client, Lane, encode};

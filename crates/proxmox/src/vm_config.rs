@@ -38,7 +38,7 @@ impl VmConfig {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The digest that a write must name to apply only to this state of the file.
+    /// The digest that a write must contain to apply only to this version of the configuration.
     pub fn digest(&self) -> Option<&str> {
         self.get("digest")
     }
@@ -123,7 +123,7 @@ impl VmConfig {
     }
 
     /// The value of a network device with this model, if one is given, and with these parts set. Its other
-    /// parts and its MAC are kept: Proxmox VE gives a device that is written without a MAC a new one.
+    /// parts and its MAC are kept: Proxmox VE gives a new MAC to a device that is written without one.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
         let present = self.parts(device);
         let model = model.or(present.get("model")).unwrap_or("virtio");
@@ -174,7 +174,7 @@ impl VmConfig {
         volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
     }
 
-    /// The disks that a backup job would include: their keys, and their values changed so that it omits them.
+    /// The disks that a backup job would include: for each, its key, and its value with `backup=0`.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
         let backed_up = |drive: &Drive| {
             !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)

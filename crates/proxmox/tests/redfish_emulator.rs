@@ -29,8 +29,8 @@ const SECOND: &str = "57946b59-9e44-4fa7-8e91-f3527a1ef094";
 /// The longest wait until the emulator has followed a request: much longer than it needs.
 const FOLLOWS: Duration = Duration::from_mins(1);
 
-/// The emulator's program; `None` if it cannot be installed. Both tests ask at the same time: it is installed
-/// once.
+/// The emulator's program; `None` if it cannot be installed. Both tests call this at the same time, but it is
+/// installed only once.
 fn installed() -> Option<PathBuf> {
     static PROGRAM: LazyLock<Option<PathBuf>> = LazyLock::new(install);
     PROGRAM.clone()

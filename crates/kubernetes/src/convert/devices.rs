@@ -18,7 +18,7 @@ use model::devices::{
     ResourceClaim, ResourceSlice, TaintedDevices, may_be_devices,
 };
 
-/// The annotation that marks a claim that the scheduler has made for extended resources.
+/// The annotation that marks a claim that the scheduler has created for extended resources.
 pub const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// A ResourceClaim.

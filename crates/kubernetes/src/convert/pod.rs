@@ -17,8 +17,8 @@ use model::pod::{
 use model::pod_spec::{PodSpec, Specs};
 use model::storage::InTreeKind;
 
-/// A Pod with its digest computed: pods stay for long, and decisions need the digest in every round. It
-/// shares its spec with earlier equal pods.
+/// A Pod with its digest computed: pods exist for a long time, and decisions need the digest in every round.
+/// It shares its spec with earlier equal pods.
 ///
 /// What it takes from its node is counted as the scheduler of this version counts it.
 pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
@@ -300,7 +300,7 @@ fn spread(constraint: &core::TopologySpreadConstraint) -> Result<SpreadConstrain
     })
 }
 
-/// What the pod needs from a kubelet, whichever part of it the scheduler checks.
+/// What the pod needs from a kubelet, even if the scheduler checks only a part of it.
 fn features(spec: &core::PodSpec) -> Features {
     let all = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let restarts = all().flat_map(|one| one.restart_policy_rules.iter().flatten());
@@ -347,7 +347,7 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
 }
 
 /// A volume of a pod, unless no rule considers its kind (configMap, secret, projected, nfs …). An RBD volume
-/// becomes one entry for each monitor, because two of them clash when they share one.
+/// becomes one entry for each monitor, because two RBD volumes conflict if they share one.
 fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
     let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {
         kind: kind.to_owned(),

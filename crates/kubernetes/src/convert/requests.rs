@@ -141,9 +141,9 @@ fn pod_level_amounts(field: &str, list: Option<&List>) -> Result<BTreeMap<String
     Ok(names.map(|name| (name.clone(), amount(&all, name))).collect())
 }
 
-/// `spec.resources.requests` after the API server's defaulting: with limits of the pod (since 1.37 also with
-/// requests alone), its containers' requests are written there as well, and what no container requests equals
-/// the pod's limit. Huge pages cannot be overcommitted: theirs equal the limit.
+/// `spec.resources.requests` after the API server's defaulting. If the pod has limits (since 1.37, also if it
+/// only has requests), a missing request is the sum of its containers' requests, or the pod's limit if no
+/// container requests the resource. Huge pages cannot be overcommitted: their request equals their limit.
 fn level_requests(
     spec: &core::PodSpec,
     containers: &Resources,

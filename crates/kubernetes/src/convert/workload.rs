@@ -79,7 +79,7 @@ pub fn job(object: &batch::Job, template: bool) -> Result<Controller, ConvertErr
     with_template(base, &object.metadata, spec.map(|spec| &spec.template).filter(|_| template))
 }
 
-/// The controller with a pod made from its template.
+/// The controller with a pod built from its template.
 fn with_template(
     controller: Controller,
     meta: &ObjectMeta,
@@ -120,7 +120,7 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
     })
 }
 
-/// Whether the budget can be used: its controller has seen its present spec, and keeps up with the evictions
+/// Whether the budget can be used: its controller has seen its current spec, and keeps up with the evictions
 /// (`checkAndDecrement`).
 fn is_settled(object: &policy::PodDisruptionBudget) -> bool {
     const MOST_DISRUPTED: usize = 2000;

@@ -215,7 +215,7 @@ async fn a_record_is_written_over_the_version_it_is_based_on() {
     assert_eq!(first.resource_version, "8");
     second.record.task = Some("UPID:pve1:2".to_owned());
     assert!(matches!(cluster.update_record(&mut second).await, Err(RecordError::Changed { .. })));
-    // The answer to the first write was lost: it is written again, and found to be there.
+    // The answer to the first write was lost: the second write finds that the record is already stored.
     second.record = first.record.clone();
     cluster.update_record(&mut second).await.unwrap();
     assert_eq!(second.resource_version, "8");

@@ -1,4 +1,4 @@
-//! Clients made from a kubeconfig.
+//! Clients created from a kubeconfig.
 
 use std::time::Duration;
 

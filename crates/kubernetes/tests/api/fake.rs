@@ -1,4 +1,4 @@
-//! An API server that answers from a script and remembers what it was asked.
+//! An API server that answers from a script and remembers the requests.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -33,11 +33,11 @@ pub enum Reply {
     Stream(mpsc::UnboundedReceiver<Value>),
     /// No connection.
     Refused,
-    /// Nothing at all, ever.
+    /// No answer, ever.
     Silence,
 }
 
-/// Everything that was asked.
+/// All requests that have arrived.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<Asked>>>);
 

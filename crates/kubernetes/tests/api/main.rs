@@ -1,4 +1,4 @@
-//! The Kubernetes side against an API server that answers from a script, in the shapes of recorded answers.
+//! The Kubernetes client against an API server that answers from a script, in the form of recorded answers.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test that fails should end the test")]
 

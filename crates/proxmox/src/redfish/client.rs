@@ -1,4 +1,4 @@
-//! A client of one system of a management controller.
+//! A client for one system of a management controller.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use runtime::fence::{Fence, Fenced};
 
 /// Where the systems of a controller are listed, by the standard.
 const SYSTEMS: &str = "/redfish/v1/Systems";
-/// The action that switches a system.
+/// The action that switches a system on and off.
 const RESET: &str = "#ComputerSystem.Reset";
 /// How much of a refusal is shown, in characters.
 const LONGEST: usize = 300;
@@ -82,7 +82,7 @@ impl Reset {
     }
 }
 
-/// A client of one system.
+/// A client for one system.
 #[derive(Clone)]
 pub struct Client {
     transport: Transport,

@@ -1,6 +1,6 @@
 //! Controls a machine's power through its management controller (DMTF Redfish, `ComputerSystem`).
 //!
-//! * Plain `http` requests over the transport of [`crate::connect`]; the trust is configured for each
+//! * Requests go over the transport of [`crate::connect`]; the trusted certificates are configured for each
 //!   controller.
 //! * The system may already be in the requested state, so the state is read first, and no reset is sent in
 //!   that case. An answer only says that the request was accepted; the caller reads the state later.

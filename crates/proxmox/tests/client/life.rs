@@ -117,7 +117,7 @@ async fn an_endpoint_that_is_away_is_passed_over_and_the_one_that_answers_is_kep
     let transport = connect(&trust, Duration::from_secs(5), Duration::from_secs(35)).unwrap();
     let client = Client::new(transport, settings(&endpoints), &secret()).unwrap();
 
-    // Nothing was sent to the first: even a POST goes to the next.
+    // Nothing was sent to the first endpoint, so even a POST goes to the next one.
     let upid = client.clone_vm(&clone_request()).await.unwrap();
     assert_eq!(client.wait_task(&upid, LIMIT, Duration::from_millis(200)).await.unwrap(), Exit::Ok);
     let before = client.calls();

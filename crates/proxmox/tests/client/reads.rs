@@ -1,4 +1,4 @@
-//! What the client asks about the cluster.
+//! What the client reads about the cluster.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

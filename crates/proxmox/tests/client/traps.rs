@@ -153,7 +153,7 @@ async fn trap_09_agent_calls_to_a_silent_guest_leave_workers_for_others() {
 async fn trap_10_a_read_goes_to_the_next_endpoint_and_a_write_does_not() {
     let pve = pve();
     let inner = in_process(&pve);
-    // The first endpoint takes requests and never answers.
+    // The first endpoint accepts requests and never answers.
     let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
         let mut inner = inner.clone();
         async move {

@@ -16,7 +16,7 @@ pub struct Disruption {
     pub reasons: Vec<RemovalReason>,
     /// The pools that the rule applies to; empty: all.
     pub pools: Vec<PoolName>,
-    /// Maximum number of nodes that are being removed at a time, over all of these pools; `None`: no limit.
+    /// Maximum number of nodes removed at a time from these pools together; `None`: no limit.
     pub max_nodes: Option<usize>,
     /// Removals are allowed only in these windows; empty: at any time.
     pub windows: Vec<Window>,

@@ -15,7 +15,7 @@ pub struct Health {
     pub max_total_unready_percentage: f64,
     /// How many unready nodes are always acceptable.
     pub ok_total_unready_count: usize,
-    /// How long a host must be off until its Nodes release their pods and volumes; `None`: they never do.
+    /// How long a host must be off before its Nodes release their pods and volumes; `None`: they never do.
     pub out_of_service_after: Option<Duration>,
 }
 

@@ -24,7 +24,7 @@ pub enum Power {
 pub struct Redfish {
     /// The controller's base URL.
     pub endpoint: String,
-    /// The path of the host's system on the controller; `None`: the only one.
+    /// The path of the host's system on the controller; `None`: the controller has only one system.
     pub system: Option<String>,
     /// The user.
     pub user: String,
@@ -54,7 +54,7 @@ impl Redfish {
     }
 }
 
-/// The same as it is written.
+/// [`Power`] as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Way {
@@ -133,9 +133,9 @@ pub struct PowerSettings {
     pub shutdown_time: Duration,
     /// A host must be on, and its API must answer, within this time after it was woken.
     pub wake_time: Duration,
-    /// How many hosts of the cluster stay on.
+    /// Minimum number of hosts of the cluster that stay on.
     pub min_hosts_on: usize,
-    /// Maximum number of hosts that the daemon has switched off at a time; `None`: as many as the other
+    /// Maximum number of hosts that the daemon keeps switched off at once; `None`: as many as the other
     /// settings allow.
     pub max_hosts_off: Option<usize>,
 }

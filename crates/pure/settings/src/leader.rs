@@ -1,4 +1,4 @@
-//! `[leader]`: which of several instances acts. Names and relations are those of client-go's leader election.
+//! `[leader]`: which of several instances leads. The settings are named as in client-go's leader election.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Checked `[leader]`: `retry_period` × 2 ≤ `renew_deadline` < `lease_duration`, which is whole seconds.
+/// Checked `[leader]`: `retry_period` × 2 ≤ `renew_deadline`, and `renew_deadline` + 1 s ≤ `lease_duration`,
+/// which is in whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// Another instance takes over once it has seen the Lease unchanged for this long.
@@ -27,8 +28,8 @@ pub(super) struct Written {
     retry_period: Option<Spanned<String>>,
 }
 
-/// The time between the end of a leader's term and the moment at which another may begin, for requests that
-/// are already on their way.
+/// The minimum time between the end of a leader's term and the start of the next one, for requests that are
+/// already on their way.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl Written {
@@ -47,7 +48,7 @@ impl Written {
         let written = duration.or(deadline);
         if let (Some(written), true) = (written, leader.lease_duration < leader.renew_deadline + MARGIN) {
             checker.wrong(
-                "`renew_deadline` is not shorter than `lease_duration`".to_owned(),
+                "`renew_deadline` is too close to `lease_duration`".to_owned(),
                 written.span(),
                 "`lease_duration` must be at least 1s longer than `renew_deadline`",
                 "otherwise two instances could act at the same time",

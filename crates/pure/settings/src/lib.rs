@@ -69,20 +69,20 @@ pub use window::Window;
 
 use values::Checker;
 
-/// What the settings are for. A file is checked for what the command needs.
+/// The purpose of the settings, which decides what is required in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// The daemon: both clusters, the bootstrap, and for each pool a template, VMIDs and addresses.
     Run,
-    /// A plan or an answer to a question: pools. Everything else is checked if present, but not required.
+    /// Anything else, such as a plan: what only the daemon needs may be missing. What is present is checked.
     Plan,
 }
 
-/// Whether the daemon acts.
+/// Whether the daemon carries out its plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// It does what it decides.
+    /// It carries them out.
     #[default]
     Active,
     /// It reports what it would do, and changes nothing.
@@ -92,9 +92,9 @@ pub enum Mode {
 /// Checked settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whether the daemon acts.
+    /// Whether the daemon carries out its plans.
     pub mode: Mode,
-    /// Id of the Kubernetes cluster, part of the mark in each VM. It tells apart the machines of different
+    /// Id of the Kubernetes cluster, part of the mark in each VM. It distinguishes the machines of different
     /// clusters.
     pub cluster: String,
     /// How often a round runs if nothing changes.
@@ -127,7 +127,7 @@ pub struct Config {
     pub power: PowerSettings,
     /// How many unready nodes are too many.
     pub health: Health,
-    /// Which of several instances acts.
+    /// Which of several instances leads.
     pub leader: Leader,
     /// How long each step of a machine's life may take.
     pub limits: Limits,
@@ -135,7 +135,7 @@ pub struct Config {
     pub metrics: Metrics,
     /// Which rounds are kept as files.
     pub record: Record,
-    /// Settings of some hosts, by their names.
+    /// Settings of individual hosts, by their keys.
     pub hosts: BTreeMap<model::HostKey, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
@@ -204,8 +204,8 @@ impl Config {
         pool.bootstrap.as_ref().or(self.bootstrap.as_ref())
     }
 
-    /// All bootstraps that are in use, each with its pool if it is a pool's own. The one for all pools comes
-    /// first, unless all pools have their own.
+    /// All bootstraps that are in use. The one for all pools comes first, if a pool uses it; each of the
+    /// others comes with its pool.
     pub fn bootstraps(&self) -> impl Iterator<Item = (Option<&Pool>, &Bootstrap)> {
         let made = || self.pools.iter().filter(|pool| !pool.is_physical());
         let own = made().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));

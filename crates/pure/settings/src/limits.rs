@@ -37,9 +37,9 @@ pub struct Limits {
     pub shutdown: Duration,
     /// Destroying the VM.
     pub destroy: Duration,
-    /// How often Proxmox VE is asked whether a task has ended.
+    /// How often a running task's status is read.
     pub task_poll: Duration,
-    /// How often a booting guest's agent is asked.
+    /// How often a booting guest's agent is called.
     pub agent_poll: Duration,
     /// Maximum number of machines that are being created at a time, over all pools.
     pub max_parallel_creates: u32,

@@ -20,10 +20,10 @@ use model::selector::Labels;
 use model::snapshot::POOL_LABEL;
 use model::{HostKey, Record, Vmid};
 
-/// How much work one text may cause: an endless loop is an error.
+/// Maximum work for one text (minijinja's fuel), so that an endless loop is an error.
 const FUEL: u64 = 1_000_000;
 
-/// The variables of a text: `machine`, `pool`, `host`, `region` and `cluster`.
+/// The variables available in a text: `machine`, `pool`, `host`, `region` and `cluster`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineFacts {
     machine: Machine,
@@ -33,7 +33,7 @@ pub struct MachineFacts {
     cluster: Named,
 }
 
-/// The variable `machine`. What the machine does not have is empty.
+/// The variable `machine`. Values that the machine does not have are empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Machine {
     id: String,
@@ -55,7 +55,7 @@ struct Machine {
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     labels: Labels,
-    /// `key=value:Effect`, including the taint that keeps pods away until the Node has been read back.
+    /// `key=value:Effect`, including the taint that keeps pods away until the daemon has checked the Node.
     taints: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ struct PoolFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct HostFacts {
     name: String,
-    /// The host's own name if it has no zone.
+    /// The host's zone, or its name if it has none.
     zone: String,
 }
 
@@ -150,7 +150,7 @@ impl MachineFacts {
         }
     }
 
-    /// Facts like those of a future machine of the pool, to try a text before there is a machine.
+    /// Facts like those of a future machine of the pool, to test a text before a machine exists.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
         let host = pool.hosts.first().map_or("pve", HostKey::host).to_owned();
@@ -180,7 +180,7 @@ impl MachineFacts {
     /// Fills in a text.
     ///
     /// # Errors
-    /// The text is not a template, uses an unknown name, or causes too much work.
+    /// The text is not a template, uses an unknown name, or takes too much work.
     pub fn fill(&self, text: &str) -> Result<String, FillError> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -207,7 +207,7 @@ fn fault(error: &minijinja::Error) -> FillError {
     FillError { line: error.line().unwrap_or(1), what }
 }
 
-/// The text as one word of a shell, whatever it contains.
+/// The text quoted as one shell word, whatever it contains.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 pub(super) use model::names::{is_key, is_label, is_word};
 
-/// Whether the text is a DNS name of labels and dots (RFC 1123 subdomain), in either case.
+/// Whether the text is a DNS name (RFC 1123 subdomain), in lower or upper case.
 pub(super) fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| is_label(&part.to_ascii_lowercase()))
 }
@@ -32,7 +32,7 @@ pub(super) fn is_resource_pool(text: &str) -> bool {
     text.split('/').count() <= 3 && text.split('/').all(level)
 }
 
-/// Whether the text can name a bridge or virtual network, as a Linux network interface.
+/// Whether the text can be the name of a bridge or virtual network, which is a Linux network interface.
 pub(super) fn is_bridge(text: &str) -> bool {
     text.len() <= 15
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -91,7 +91,7 @@ pub(super) fn is_host_and_port(text: &str) -> bool {
     port && six.map_or_else(|| is_domain(host), |six| six.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// Whether the text is a name or an address, without a port.
+/// Whether the text is a host's name or address, without a port.
 pub(super) fn is_host(text: &str) -> bool {
     is_domain(text) || text.parse::<std::net::IpAddr>().is_ok()
 }

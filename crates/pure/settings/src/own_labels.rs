@@ -19,7 +19,8 @@ const OWN_LABELS: [&str; 9] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// The taint with which a node starts: it keeps pods away until the Node has been read back.
+/// The taint with which a node starts: it keeps pods away until the daemon has checked the Node's labels and
+/// taints.
 pub fn starting_taint() -> Taint {
     Taint {
         key: STARTING_TAINT.to_owned(),

@@ -226,7 +226,7 @@ impl Written {
 
 impl Proxmox {
     /// Where browsers reach the web interface: the address that is set, or the first endpoint that is not on
-    /// loopback, or else the first.
+    /// loopback, or else the first endpoint.
     pub fn web_interface(&self) -> Option<&str> {
         let endpoints = || self.endpoints.iter().filter(|endpoint| is_page(endpoint));
         let far = endpoints().find(|endpoint| !is_here(endpoint));

@@ -15,9 +15,9 @@ const MAX_SIZE: i64 = 256 << 20;
 /// Checked `[record]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// How many rounds are kept; 0: none.
+    /// How many of the last rounds are kept; 0: none.
     pub rounds: u32,
-    /// For how many days all rounds are kept, as the changes from each to the next; 0: none.
+    /// For how many days all rounds are kept, as the changes from one round to the next; 0: none.
     pub days: u32,
     /// The directory of the files. It is created if it is missing.
     pub directory: PathBuf,

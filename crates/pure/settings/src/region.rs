@@ -23,7 +23,7 @@ pub(super) struct Regions {
     further: Vec<(String, Headroom)>,
 }
 
-/// Where something belongs.
+/// The region that a pool, host or template belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// The region's name, if it has one.
@@ -67,8 +67,8 @@ impl Regions {
         Self { known: true, first: (name(first.get_ref()), first.get_ref().headroom(checker)), further }
     }
 
-    /// The place of something that has this `region`; `what` names it in messages, and `at` is its place in
-    /// the file.
+    /// The region of a pool, host or template, from its `region`; `what` names it in messages, and `at` is
+    /// its place in the file.
     pub fn place(
         &self,
         what: &str,
@@ -102,7 +102,7 @@ impl Regions {
         Place { region: Some(name.clone()), prefix: name.clone() }
     }
 
-    /// What machines leave free on the hosts at this place, by default.
+    /// What machines leave free on the hosts of this region, by default.
     pub fn headroom(&self, place: &Place) -> Headroom {
         let further = self.further.iter().find(|(name, _)| *name == place.prefix);
         further.map_or(self.first.1, |(_, headroom)| *headroom)
@@ -174,7 +174,7 @@ impl Config {
     }
 
     /// Whether this daemon, if it runs on a host at all, runs on a host of the cluster with this prefix. If
-    /// there are several clusters, it is the one that the daemon reaches by a loopback address; `None` if the
+    /// there are several clusters, its own is the one that it reaches by a loopback address; `None` if the
     /// endpoints do not show it. A host's name proves nothing, because several clusters may have a `pve1`.
     pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {

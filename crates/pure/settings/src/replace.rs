@@ -45,7 +45,7 @@ impl Written {
                 "max_parallel",
                 self.max_parallel.as_ref(),
                 1,
-                "`drift = false` and `maintenance = false` switch replacements off",
+                "to replace no nodes, set `drift` and `maintenance` to false, without `unready_after` and `max_node_age`",
             ),
         }
     }

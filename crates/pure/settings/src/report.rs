@@ -42,7 +42,7 @@ impl Report {
             ErrorKind::NotFound => "create it from config.example.toml, or name another file with `--config`",
             ErrorKind::IsADirectory => "name the file in it",
             ErrorKind::PermissionDenied => "run the command as a user who may read it",
-            ErrorKind::InvalidData => "it is not a text file in UTF-8: name another file with `--config`",
+            ErrorKind::InvalidData => "the file is not UTF-8 text: name another file with `--config`",
             _ => "name another file with `--config`",
         };
         let finding = Finding {
@@ -204,7 +204,7 @@ fn masked(text: &str) -> String {
 const KEY_BEGINS: &str = "-----BEGIN";
 const KEY_ENDS: &str = "-----END";
 
-/// The position in a line from which on it may contain a secret; `None` if it contains none.
+/// The position in a line after which it may contain a secret; `None` if it contains none.
 fn hidden_from(line: &str) -> Option<usize> {
     if let Some(at) = line.find(KEY_BEGINS).filter(|_| line.contains("PRIVATE KEY")) {
         return Some(at);

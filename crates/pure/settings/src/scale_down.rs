@@ -15,9 +15,9 @@ pub struct ScaleDown {
     pub enabled: bool,
     /// A node is a candidate at or below this utilization (0 to 1).
     pub utilization_threshold: f64,
-    /// How long a node must have been unneeded.
+    /// How long a node must have been unneeded before it is removed.
     pub unneeded_time: Duration,
-    /// How long a node must have been not ready.
+    /// How long a node must have been not ready before it is removed.
     pub unready_time: Duration,
     /// How long no node is removed from a pool after it grew.
     pub delay_after_add: Duration,

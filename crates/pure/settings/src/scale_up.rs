@@ -14,7 +14,7 @@ pub enum Expander {
     /// The one whose machines leave the least CPU and memory idle.
     #[default]
     LeastWaste,
-    /// The one that takes the most pods.
+    /// The one whose new machine has room for the most pods.
     MostPods,
     /// The one with the highest `priority`, then the least waste.
     Priority,
@@ -27,9 +27,9 @@ pub struct ScaleUp {
     pub max_node_provision_time: Duration,
     /// Which pool grows if several could.
     pub expander: Expander,
-    /// Pods with a lower priority than this cause no new nodes, and keep no nodes.
+    /// Pods with a lower priority than this trigger no new nodes, and prevent no removals.
     pub expendable_pods_priority_cutoff: i32,
-    /// Pods younger than this do not cause new nodes yet.
+    /// Pods younger than this do not trigger new nodes yet.
     pub new_pod_delay: Duration,
     /// A pool gets no further machine for this long after its last one, except to reach its minimum.
     pub delay_after_add: Duration,
@@ -42,9 +42,9 @@ pub struct ScaleUp {
     pub max_cores_total: Option<u32>,
     /// Maximum memory in bytes in the entire cluster, including that of nodes outside all pools.
     pub max_memory_total: Option<i64>,
-    /// How long a pool or host is left alone after its first failure. Each further failure doubles it.
+    /// The back-off of a pool or host after its first failure. Each further failure doubles it.
     pub backoff_initial: Duration,
-    /// The longest time for which a pool or host is left alone.
+    /// The longest back-off of a pool or host.
     pub backoff_max: Duration,
     /// A pod that fits a ready node, but that kube-scheduler has refused for this long, is a missed
     /// prediction.

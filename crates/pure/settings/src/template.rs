@@ -56,9 +56,9 @@ pub struct Template {
     pub hosts: Vec<String>,
     /// The size that its disk is grown to in bytes; `None`: the image's.
     pub disk: Option<i64>,
-    /// vCPUs; machines have their own.
+    /// vCPUs of the template; machines have their pool's.
     pub cores: u32,
-    /// Memory in bytes; machines have their own.
+    /// Memory of the template in bytes; machines have their pool's.
     pub memory: i64,
     /// The bridge of its network device.
     pub bridge: String,
@@ -149,7 +149,7 @@ impl Written {
         let name = self.name.get_ref();
         if !name_rules::is_domain(name) || name.len() > 40 || name.chars().all(|c| c.is_ascii_digit()) {
             let title = format!("`{name}` is not a valid template name");
-            let label = "at most 40 letters, digits and `-`, and a letter among them";
+            let label = "at most 40 letters, digits and `-`, not only digits";
             checker.wrong(title, self.name.span(), label, "");
         }
         let memory = self.memory.as_ref().map_or(2 << 30, |size| {

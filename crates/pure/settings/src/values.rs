@@ -1,5 +1,5 @@
-//! Parsing single values: durations, sizes, fractions. An error is recorded, and a default takes the value's
-//! place.
+//! Parsing single values: durations, sizes, fractions. An error is recorded, and checking continues, so that
+//! all errors are found.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -181,7 +181,7 @@ impl Checker {
         Credential { name: name.clone(), folder: self.credentials.clone() }
     }
 
-    /// A text in the form that `fits` asks for.
+    /// A text, which is reported if `fits` does not accept it.
     pub(super) fn named(
         &mut self,
         written: Option<&Spanned<String>>,
@@ -235,5 +235,5 @@ fn meant_size(text: &str) -> Option<String> {
     ["K", "M", "G", "T"].contains(&prefix).then(|| format!("{number}{prefix}iB"))
 }
 
-/// A duration by its key, as it is written, and its value.
+/// A duration: its key, its text as written, and its value.
 pub(super) type Timed<'a> = (&'a str, Option<&'a Spanned<String>>, Duration);

@@ -1,4 +1,4 @@
-//! Recurring times: when they begin, as in a crontab, for how long, and in which time zone.
+//! Recurring times: when they begin, as in a crontab, how long they last, and in which time zone.
 
 use std::time::Duration;
 
@@ -28,12 +28,11 @@ pub(super) struct Written {
 /// The search for a window's first start begins at this time. A window that never opens is reported.
 const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
-/// Maximum number of starts within one window's length that are checked. More of them only move its end.
+/// Maximum number of starts within one window's length that are checked. Further ones only move its end.
 const MOST_STARTS: usize = 100;
 
 impl Window {
-    /// Until when the window is open; `None` if it is closed at this time. If openings overlap, the last one
-    /// counts.
+    /// When the window closes; `None` if it is not open at `now`. If openings overlap, the last one counts.
     pub fn open_until(&self, now: Timestamp) -> Option<Timestamp> {
         let mut from = now.saturating_sub(self.length).ok()?;
         let mut last = None;
@@ -45,7 +44,7 @@ impl Window {
         last.and_then(|start| start.checked_add(self.length).ok())
     }
 
-    /// When it opens next, after this time.
+    /// When the window opens next, after `now`.
     pub fn opens(&self, now: Timestamp) -> Option<Timestamp> {
         self.next(now)
     }

@@ -1,4 +1,4 @@
-//! A script written by the operator that makes a VM a node.
+//! The operator's script that makes a VM a node.
 
 use toml::Spanned;
 
@@ -15,7 +15,7 @@ pub struct Command {
     pub input: Option<SecretSource>,
 }
 
-/// The largest script in bytes: it is one argument of one call, and a form field of the Proxmox VE API.
+/// Maximum length of the script in bytes: Proxmox VE passes it to the guest agent as one argument.
 const LONGEST: usize = 32 * 1024;
 
 impl Written {

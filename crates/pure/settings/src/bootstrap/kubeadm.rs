@@ -22,18 +22,18 @@ pub struct Kubeadm {
     pub ignore_preflight_errors: Vec<String>,
 }
 
-/// A control plane node that is asked for tokens over SSH.
+/// A control plane node on which the daemon creates tokens, over SSH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssh {
     /// Its name or address.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// The user there, who may run `kubeadm token`.
+    /// The user to log in as, who may run `kubeadm token`.
     pub user: String,
     /// The private key.
     pub key: SecretSource,
-    /// The host's public key, `ssh-ed25519 AAAA…`: the daemon connects to no other host.
+    /// The host's public key, `ssh-ed25519 AAAA…`. The daemon refuses a host with a different key.
     pub host_key: String,
 }
 
@@ -67,7 +67,7 @@ impl Written {
         })
     }
 
-    /// Where tokens come from. A finding never quotes the value, because a user may have put a token there.
+    /// Where tokens come from. A finding never quotes the value, because it may be a token.
     fn token(&self, table: &Spanned<()>, checker: &mut Checker) -> Option<TokenSource> {
         match self.token.as_ref().map(|it| it.get_ref().as_str()) {
             None | Some("api") => {

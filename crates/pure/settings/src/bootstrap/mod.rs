@@ -17,7 +17,7 @@ use super::name_rules;
 use super::secret::SecretSource;
 use super::values::Checker;
 
-/// What makes a VM a node, with what it needs.
+/// How a VM becomes a node, with the settings for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootstrapMethod {
     /// `kubeadm join`, in the guest.
@@ -34,11 +34,11 @@ pub enum BootstrapMethod {
 /// Checked `[bootstrap]`.
 #[derive(Clone, Debug)]
 pub struct Bootstrap {
-    /// What makes a VM a node.
+    /// How a VM becomes a node.
     pub method: BootstrapMethod,
     /// Whether a guest may join even if one of its systemd units has failed.
     pub accept_degraded: bool,
-    /// A TCP port that a booted guest listens on, tried before the agent is asked; `None`: no port is tried.
+    /// A TCP port of a booted guest, which is probed before the guest agent is called; `None`: no probe.
     pub probe_port: Option<u16>,
 }
 
@@ -51,7 +51,7 @@ impl Bootstrap {
         }
     }
 
-    /// The control plane node that creates bootstrap tokens, if one does.
+    /// The control plane node on which bootstrap tokens are created over SSH, if any.
     pub fn ssh(&self) -> Option<&Ssh> {
         match &self.kubeadm()?.token {
             TokenSource::Ssh(ssh) => Some(ssh),
@@ -161,12 +161,12 @@ impl Written {
         })
     }
 
-    /// Where `token_ttl` is written.
+    /// `token_ttl` as it is written, with its place in the file.
     pub(super) fn token_ttl(&self) -> Option<&Spanned<String>> {
         self.token_ttl.as_ref()
     }
 
-    /// Where `command` is written.
+    /// `command` as it is written, with its place in the file.
     pub(super) fn script(&self) -> Option<&Spanned<String>> {
         self.command.as_ref()
     }

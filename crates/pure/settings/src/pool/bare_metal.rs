@@ -26,9 +26,9 @@ use model::{HostKey, Slot, Vmid};
 pub struct PhysicalMachine {
     /// Its name, which is also its Node's name.
     pub name: String,
-    /// Its address, if the daemon is to approve its serving certificate for it.
+    /// Its address, for the approval of its serving certificate.
     pub address: Option<IpAddr>,
-    /// Whether the machine is left as it is: the daemon does not switch it on.
+    /// Whether the daemon never switches the machine on.
     pub closed: bool,
     /// Its management controller.
     pub redfish: Redfish,

@@ -88,7 +88,7 @@ pub struct Pool {
     pub startup_taint_domains: Vec<TaintDomain>,
     /// Maximum number of pods on a node; `None`: the kubelet's default.
     pub max_pods: Option<u32>,
-    /// Further arguments of the kubelet, without dashes.
+    /// Additional kubelet arguments, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
     /// Fields of the kubelet's configuration that differ from the cluster's.
     pub kubelet: KubeletSettings,
@@ -96,10 +96,10 @@ pub struct Pool {
     pub annotations: Labels,
     /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
     pub provider_id: Option<String>,
-    /// What a fresh node offers; `None`: learned from a ready node, or else computed from the VM's size.
+    /// What a fresh node offers; `None`: what a ready node offers, or else computed from its size.
     pub allocatable: Option<Resources>,
-    /// How many volumes of a CSI driver a fresh node takes, by driver. For other drivers, it is learned from
-    /// existing nodes.
+    /// How many volumes of a CSI driver a fresh node can have, by driver. For other drivers, existing nodes
+    /// show the number.
     pub csi_volumes: BTreeMap<String, i64>,
     /// Rank for the `priority` expander: the pool with the highest grows first.
     pub priority: i32,
@@ -113,7 +113,7 @@ pub struct Pool {
     pub memory_reserve: i64,
     /// Which of the hosts with room gets the next machine.
     pub placement: Placement,
-    /// Which place the labels with `{{ host }}` or `{{ zone }}` show after a machine's VM was moved.
+    /// Which host or zone the labels with `{{ host }}` or `{{ zone }}` show after a VM was moved.
     pub zone_labels: ZoneLabels,
     /// The zones of its region's hosts, by the hosts' names in Proxmox VE. Hosts without a zone are left out.
     pub zones: BTreeMap<String, String>,
@@ -127,15 +127,15 @@ pub struct Pool {
     pub schedule: Vec<Schedule>,
     /// Machines that are created ahead of demand.
     pub warm: Warm,
-    /// Dedicated CPUs and memory of a host for its machines; `None`: they run anywhere.
+    /// How CPUs and memory of a host are dedicated to a machine; `None`: machines run on any CPU.
     pub pinning: Option<Pinning>,
     /// How far a running machine may grow; `None`: not at all.
     pub grow: Option<Grow>,
-    /// Proxmox VE's firewall of its machines; `None`: as in the template.
+    /// The settings of Proxmox VE's firewall for its machines; `None`: as in the template.
     pub security: Option<Security>,
     /// How a machine gets its configuration at its first boot.
     pub cloud_init: CloudInit,
-    /// What makes its machines nodes; `None`: the `[bootstrap]` of all pools.
+    /// How its machines become nodes; `None`: as in the `[bootstrap]` for all pools.
     pub bootstrap: Option<Bootstrap>,
     /// Bare-metal machines, which are switched on and off; empty: the pool creates VMs.
     pub machines: Vec<PhysicalMachine>,
@@ -178,7 +178,7 @@ impl Pool {
         slots
     }
 
-    /// The PCI devices of its machines, as a VM's configuration has them, by their keys.
+    /// The PCI devices of its machines, as values in a VM's configuration, by key.
     pub fn hostpci(&self) -> BTreeMap<String, String> {
         pci::numbered(&self.pci)
     }
@@ -237,7 +237,7 @@ impl Pool {
     }
 
     /// Whether guests need something that they cannot find out themselves: an address, a user, or keys. A
-    /// name alone does not count, because a Node is not known by it.
+    /// name alone does not count, because the daemon recognizes a Node by its `systemUUID`.
     pub fn tells_guests(&self) -> bool {
         self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
     }

@@ -1,5 +1,5 @@
-//! `[[pool.device]]`: devices that a driver publishes for each node of a pool in ResourceSlices. They are
-//! declared for as long as none of the pool's nodes has published any.
+//! `[[pool.device]]`: devices that a driver publishes for each node of a pool in ResourceSlices. The
+//! declaration counts until a node of the pool has published its devices.
 //!
 //! What the API server refuses in a ResourceSlice is refused here (`pkg/apis/resource/validation`).
 
@@ -25,7 +25,7 @@ const MOST_DEVICES: u32 = 128;
 /// Maximum number of a device's attributes and capacities together
 /// (`ResourceSliceMaxAttributesAndCapacitiesPerDevice`).
 const MOST_NAMES: usize = 32;
-/// Maximum bytes of an attribute that is a string or a version (`DeviceAttributeMaxValueLength`).
+/// Maximum length in bytes of an attribute that is a string or a version (`DeviceAttributeMaxValueLength`).
 const LONGEST_VALUE: usize = 64;
 /// Maximum length of a driver's name, and of the domain of an attribute.
 const LONGEST_DRIVER: usize = 63;
@@ -123,7 +123,7 @@ pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     slice
 }
 
-/// A slice that tables add devices to.
+/// A slice to which the tables add their devices.
 #[derive(Default)]
 struct Filling<'w> {
     devices: Vec<Device>,
@@ -188,8 +188,8 @@ impl Written {
         pool.pci.iter().find(|one| one.mapping.get_ref() == named)
     }
 
-    /// The `count` that is written, or else the number of devices that the mapping gives a machine, or else
-    /// one.
+    /// The configured `count`. By default, it is the number of devices that the mapping gives a machine, or
+    /// one without a mapping.
     fn count(&self, pool: &Pool) -> u32 {
         let given = || self.mapping(pool).map_or(1, pci::Written::count);
         self.count.as_ref().map_or_else(given, |count| *count.get_ref())
@@ -306,7 +306,7 @@ fn tied(pool: &Pool, checker: &mut Checker) {
             );
             let at = all.last().map_or(0..0, |last| last.at());
             let help = format!(
-                "each device of the mapping must have equally many: set a multiple of {}, or change `count` in `[[pool.pci]]`",
+                "the number must be the same for each device of the mapping: set a multiple of {}, or change `count` in `[[pool.pci]]`",
                 given.count()
             );
             checker.wrong(title, at, "cannot be divided evenly", &help);

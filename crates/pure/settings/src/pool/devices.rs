@@ -60,7 +60,7 @@ pub enum DeviceModel {
     E1000e,
     /// A Realtek card.
     Rtl8139,
-    /// VMware's.
+    /// A VMware card.
     Vmxnet3,
 }
 
@@ -90,7 +90,7 @@ pub struct Device {
     pub model: Option<DeviceModel>,
     /// Whether Proxmox VE's firewall filters its traffic.
     pub firewall: Option<bool>,
-    /// Its IPv4 addresses; those of the first device are in `addresses`.
+    /// Its IPv4 addresses; those of the first device are in the pool's `addresses`.
     pub four: Family,
     /// Its IPv6 addresses.
     pub six: Family,
@@ -205,7 +205,7 @@ fn mtu(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) -> Opt
     Some(mtu)
 }
 
-/// One family of a device, as it is written.
+/// The settings of a device for one address family, as they are written.
 struct Asked<'w> {
     pool: &'w str,
     key: &'static str,

@@ -1,4 +1,4 @@
-//! Further contents of a VM's configuration: `vm_options`, and more disks.
+//! Further parts of a VM's configuration: `vm_options`, and more disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,13 +76,13 @@ pub fn privilege(option: &str) -> Option<&'static str> {
     FREE.iter().find(|(name, _)| *name == stem).map(|(_, privilege)| *privilege)
 }
 
-/// The options as a VM's configuration has them.
+/// The options as a VM's configuration contains them.
 pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, String> {
     free(&format!("pool `{}`", pool.name.get_ref()), &pool.vm_options, checker)
 }
 
-/// Checks options that no other setting writes. Returns them as in a VM's configuration. `whose` begins the
-/// text of each finding.
+/// Checks options that no other setting writes, and returns them as a VM's configuration contains them.
+/// `whose` begins the text of each finding.
 pub(crate) fn free(
     whose: &str,
     options: &BTreeMap<Spanned<String>, Spanned<Scalar>>,
@@ -128,7 +128,7 @@ pub(crate) fn free(
     checked
 }
 
-/// The setting to use instead of an option that is not free.
+/// What to use instead of an option that `vm_options` does not accept, or why it does not.
 fn setting(option: &str) -> Option<&'static str> {
     let stem = option.trim_end_matches(|c: char| c.is_ascii_digit());
     Some(match stem {

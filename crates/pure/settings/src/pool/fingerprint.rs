@@ -1,4 +1,4 @@
-//! Which settings of a pool make a machine what it is. If a machine's record has a different value from its
+//! Which settings of a pool make a machine what it is. If a value in a machine's record differs from the
 //! pool's, the machine has drifted: it can only be replaced. Left out are settings that can be changed on a
 //! running node (labels, taints, tags), that control the number or the placement of machines, or that are
 //! read at other times.

@@ -1,4 +1,4 @@
-//! `[pool.security]`: Proxmox VE's firewall of a pool's machines.
+//! `[pool.security]`: Proxmox VE's firewall for a pool's machines.
 
 use serde::Deserialize;
 use toml::Spanned;

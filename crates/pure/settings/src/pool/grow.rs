@@ -1,7 +1,7 @@
 //! `[pool.grow]`: how far a running machine of the pool may grow before another one is created.
 //!
-//! Each VM is created so that it can grow. Proxmox VE plugs vCPUs up to `sockets` × `cores`, so `cores` is
-//! the VM's maximum, and `vcpus` is the number that it has now. Memory is plugged as DIMMs
+//! Each VM is created so that it can grow. Proxmox VE hotplugs vCPUs up to `sockets` × `cores`, so `cores` is
+//! the VM's maximum, and `vcpus` is the number that it has now. Memory is hotplugged as DIMMs
 //! ([`model::dimms`]), into a VM with `numa`.
 
 use std::collections::BTreeMap;
@@ -86,12 +86,12 @@ pub(super) fn check(pool: &Pool, memory: i64, checker: &mut Checker) -> Option<G
     if max_cores < cores {
         let at = written.max_cores.as_ref().map_or_else(|| table.span(), Spanned::span);
         let title = format!("pool `{name}`: `grow.max_cores` is less than `cores`");
-        let label = format!("must be more than {cores}");
+        let label = format!("must be at least {cores}");
         checker.clash(title, at, &label, pool.cores.span(), "a machine never shrinks");
     }
     let (grows_cores, grows_memory) = (max_cores > cores, max_memory > memory);
     if checker.findings.len() == before && !grows_cores && !grows_memory {
-        let title = format!("pool `{name}`: `[pool.grow]` lets no machine grow");
+        let title = format!("pool `{name}`: `[pool.grow]` allows no growth");
         let help =
             "set `max_cores` to more than the pool's `cores`, or `max_memory` to more than its `memory`";
         checker.wrong(title, table.span(), "up to what?", help);
@@ -157,7 +157,7 @@ impl Written {
         }
         if most < memory {
             let title = format!("pool `{name}`: `grow.max_memory` is less than `memory`");
-            let label = format!("must be more than {}", quantity::binary(memory));
+            let label = format!("must be at least {}", quantity::binary(memory));
             checker.wrong(title, written.span(), &label, "a machine never shrinks");
         } else if !dimms::is_size(most) {
             sized(name, "grow.max_memory", written, most, checker);
@@ -168,7 +168,7 @@ impl Written {
 
 /// Reports a size that Proxmox VE would round up.
 fn sized(name: &str, key: &str, written: &Spanned<String>, bytes: i64, checker: &mut Checker) {
-    let title = format!("pool `{name}`: `{key}` is not a size that DIMMs can make up");
+    let title = format!("pool `{name}`: `{key}` is not a size possible with DIMMs");
     let next = dimms::at_least(bytes).map(|next| format!("the next is \"{}\"", size_text(next)));
     let help = "memory that grows is 1 GiB plus DIMMs: 512 MiB each up to 17 GiB, then 1 GiB each up to 49 GiB, \
                 then 2 GiB each up to 113 GiB";
@@ -232,15 +232,15 @@ mod tests {
         let table = "[pool.grow]\nmax_cores = 4\n";
         let own = |more: &str| format!("{POOL}{more}");
         for (text, expected) in [
-            (own("[pool.grow]\n"), "lets no machine grow"),
-            (own("[pool.grow]\nmax_cores = 2\nmax_memory = \"4GiB\"\n"), "lets no machine grow"),
+            (own("[pool.grow]\n"), "allows no growth"),
+            (own("[pool.grow]\nmax_cores = 2\nmax_memory = \"4GiB\"\n"), "allows no growth"),
             (own("[pool.grow]\nmax_cores = 1\n"), "`grow.max_cores` is less than `cores`"),
             (own("[pool.grow]\nmax_memory = \"2GiB\"\n"), "`grow.max_memory` is less than `memory`"),
             (own("[pool.grow]\nmax_memory = \"64GiB\"\n"), "the next is \"65GiB\""),
             (own("[pool.grow]\nmax_memory = \"9000GiB\"\n"), "too much"),
             (
                 own("[pool.grow]\nmax_memory = \"8GiB\"\n").replace("\"4GiB\"", "\"4500MiB\""),
-                "`memory` is not a size that DIMMs can make up",
+                "`memory` is not a size possible with DIMMs",
             ),
             (own("[pool.grow]\nmax_cores = 4\nservice = \"a b\"\n"), "`a b` is not a systemd unit"),
             (own(&format!("sizes = [{{ cores = 4, memory = \"8GiB\" }}]\n{table}")), "use two pools"),

@@ -36,7 +36,7 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
             let title = format!("pool `{name}`: `{text}` is already set");
             checker.wrong(title, key.span(), "set elsewhere", help);
         } else if !name_rules::is_label(text) {
-            let title = format!("pool `{name}`: `{text}` is not an argument of the kubelet");
+            let title = format!("pool `{name}`: `{text}` is not a valid kubelet argument");
             let bare = text.trim_start_matches('-');
             let help = if bare != text && name_rules::is_label(bare) {
                 format!("write it without the dashes: `{bare}`")

@@ -16,7 +16,7 @@ use model::quantity;
 
 /// The kubelet's default for reserved memory (`memory.available<100Mi`).
 const DEFAULT_EVICTION: i64 = 100 << 20;
-/// The largest table in bytes, because it is passed to the guest in an argument.
+/// Maximum size of the table in bytes, because it is passed to the guest in an argument.
 const LONGEST: usize = 8 << 10;
 /// Maximum length in a record, in bytes; a longer text is kept as its digest.
 const WORDS: usize = 400;
@@ -258,7 +258,7 @@ impl Look<'_> {
     /// Reports an amount of a table that cannot be parsed.
     fn amount(&self, key: &str, label: &str, checker: &mut Checker) {
         let title =
-            format!("pool `{}`: `kubelet.{}` of {key} is not an amount", self.pool, self.key.get_ref());
+            format!("pool `{}`: `{key}` in `kubelet.{}` is not an amount", self.pool, self.key.get_ref());
         checker.wrong(title, self.value.span(), label, "");
     }
 
@@ -290,7 +290,7 @@ impl Look<'_> {
     }
 }
 
-/// The argument that is equivalent to a field.
+/// The kubelet argument that corresponds to a field.
 fn kebab(field: &str) -> String {
     let mut out = String::new();
     let mut before = '-';
@@ -388,11 +388,11 @@ mod tests {
             ("systemReserved = \"1Gi\"", &["`kubelet.systemReserved` is not a table"]),
             (
                 "systemReserved = { memory = \"1 GB\" }",
-                &["`kubelet.systemReserved` of memory is not an amount"],
+                &["`memory` in `kubelet.systemReserved` is not an amount"],
             ),
-            ("kubeReserved = { cpu = 1 }", &["of cpu is not an amount"]),
-            ("kubeReserved = { gpu = \"1\" }", &["of gpu is not an amount", "ephemeral-storage or pid"]),
-            ("evictionHard = { \"memory.available\" = \"101%\" }", &["of memory.available is not an amount"]),
+            ("kubeReserved = { cpu = 1 }", &["`cpu` in `kubelet.kubeReserved` is not"]),
+            ("kubeReserved = { gpu = \"1\" }", &["`gpu` in `kubelet.kube", "ephemeral-storage or pid"]),
+            ("evictionHard = { \"memory.available\" = \"101%\" }", &["`memory.available` in `kubelet.e"]),
             ("reservedSystemCPUs = \"1-0\"", &["is not a list of CPUs"]),
             ("systemReserved = { cpu = \"4\" }", &["its kubelets would reserve all CPUs", "because of this"]),
             ("systemReserved = { memory = \"8100Mi\" }", &["its kubelets would reserve all memory"]),

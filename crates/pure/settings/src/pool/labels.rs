@@ -64,8 +64,8 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             let help = format!("the daemon sets `{POOL_LABEL}` on each node: remove it");
             checker.wrong(title, key.span(), "reserved", &help);
         }
-        // `--node-labels` would override the name that each kubelet has found out. All nodes would have the
-        // same hostname, so pods could not be spread across them.
+        // `--node-labels` would override the hostname that each kubelet determines. All nodes would have the
+        // same one, so pods could not be spread across them.
         if key.get_ref() == "kubernetes.io/hostname" {
             let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
             checker.wrong(title, key.span(), "the node's own name", "remove it");
@@ -79,9 +79,9 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
     pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// Labels of Kubernetes' own domains that have another meaning, or none. Labels that kubelets may set
-/// (`k8s.io/kubelet/pkg/apis`) are allowed. So are roles and labels that NodeRestriction forbids to kubelets,
-/// because they are set through the API.
+/// What to do instead of setting a label in Kubernetes' own domains; `None` if the label is allowed. Labels
+/// that kubelets may set (`k8s.io/kubelet/pkg/apis`) are allowed. So are roles, and labels that
+/// NodeRestriction forbids kubelets to set, because they are set through the API.
 fn reserved(key: &str) -> Option<&'static str> {
     const CONTROL_PLANE: [&str; 3] = [
         "node-role.kubernetes.io/control-plane",
@@ -136,7 +136,7 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
         return false;
     }
     if rest.contains("{{") || rest.contains("}}") {
-        let title = format!("pool `{name}`: a `{{{{` without its `}}}}` in `{}`", value.get_ref());
+        let title = format!("pool `{name}`: unmatched `{{{{` or `}}}}` in `{}`", value.get_ref());
         checker.wrong(title, value.span(), "expected e.g. \"{{ host }}\"", "");
         return false;
     }
@@ -148,7 +148,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
         return;
     }
     let name = pool.name.get_ref();
-    // The longest known values: a VMID has at most nine digits, and a name has a suffix of six letters.
+    // The longest known values: a VMID has at most nine digits, and a name has a suffix of six characters.
     let host = pool.hosts.iter().map(|host| host.get_ref().as_str()).max_by_key(|host| host.len());
     let longest = BTreeMap::from([
         ("host", host.unwrap_or("pve").to_owned()),

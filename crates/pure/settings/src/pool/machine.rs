@@ -51,7 +51,7 @@ pub struct DiskSize {
     pub bytes: i64,
 }
 
-/// The minimum of memory and disk that a guest with a kubelet can run with.
+/// Minimum size of memory and disk for a guest with a kubelet, in bytes.
 const LEAST_MEMORY: i64 = 512 << 20;
 const LEAST_DISK: i64 = 4 << 30;
 
@@ -89,12 +89,13 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
     }
 }
 
-/// Memory of a machine in bytes. A plan's test data may have any amount.
+/// Memory of a machine in bytes.
 pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
     memory_of(pool, &pool.memory, checker)
 }
 
-/// Memory of one of the pool's sizes, in bytes.
+/// Memory of one of the pool's sizes, in bytes. Without a template, as in a plan's test data, any amount
+/// above zero is valid.
 pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut Checker) -> i64 {
     let name = pool.name.get_ref();
     let before = checker.findings.len();
@@ -148,7 +149,7 @@ pub(super) fn main_disk(pool: &Written) -> &str {
     pool.disk_device.as_ref().map_or(usual, |device| device.get_ref())
 }
 
-/// A disk's key in a VM's configuration, with the numbers that Proxmox VE has.
+/// Whether the text is a disk's key in a VM's configuration, with a number that Proxmox VE allows.
 pub(super) fn is_disk(text: &str) -> bool {
     [("scsi", 30), ("virtio", 15), ("sata", 5), ("ide", 3)].into_iter().any(|(bus, most)| {
         text.strip_prefix(bus).is_some_and(|number| {

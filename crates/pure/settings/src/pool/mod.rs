@@ -356,7 +356,7 @@ impl Written {
         }
     }
 
-    /// `max_node_age`, if it is long enough for a machine to be of use.
+    /// `max_node_age`. One that is too short for a machine to be of use is reported.
     fn oldest(&self, checker: &mut Checker) -> Option<Duration> {
         let written = self.max_node_age.as_ref()?;
         let name = self.name.get_ref();
@@ -370,7 +370,7 @@ impl Written {
         Some(oldest)
     }
 
-    /// `max_memory`, if it is enough for the minimum number of machines.
+    /// `max_memory`. One that is too small for the minimum number of machines is reported.
     fn most_memory(&self, memory: i64, checker: &mut Checker) -> Option<i64> {
         let written = self.max_memory.as_ref()?;
         let name = self.name.get_ref();

@@ -14,13 +14,13 @@ pub enum Boot {
     /// A clone of the pool's template.
     #[default]
     Template,
-    /// The network, by its first device. The VM is created without a template, with an empty disk if the pool
-    /// sets a size.
+    /// The network, through the first network device. The VM is created without a template, with an empty
+    /// disk if the pool sets a size.
     Network,
 }
 
 impl Boot {
-    /// As it is written in the configuration.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Template => "template",
@@ -33,7 +33,7 @@ impl Boot {
 /// over hardware (`scsihw` needs `VM.Config.HWType`).
 pub(super) const DISK: &str = "virtio0";
 
-/// Reports what only a template could provide, and what cannot be passed to machines that boot from the
+/// Reports what is missing without a template, and what cannot be passed to machines that boot from the
 /// network.
 pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
     let Some(boot) = written.boot.as_ref().filter(|boot| *boot.get_ref() == Boot::Network) else { return };

@@ -24,12 +24,12 @@ pub struct Pci {
     pub mdev: Option<String>,
     /// How many machines share one device: 1, except for mediated devices.
     pub per_device: u32,
-    /// Whether the guest sees it on a PCI Express bus, which only machines of the type `q35` have; `None`:
-    /// no.
+    /// Whether the guest sees the device on a PCI Express bus, which only machines of the type `q35` have;
+    /// `None`: no.
     pub pcie: Option<bool>,
     /// Whether the guest sees the device's firmware; `None`: yes.
     pub rombar: Option<bool>,
-    /// Whether it is the guest's first display.
+    /// Whether the device is the guest's first display.
     pub x_vga: Option<bool>,
     /// The extended resource that the node offers once its device plugin runs, and its amount.
     pub resource: Option<(String, i64)>,
@@ -148,7 +148,8 @@ impl Written {
             if *number.get_ref() == 0 {
                 checker.wrong(format!("{title} is zero"), number.span(), "must be at least 1", "");
             } else if kind.is_none() {
-                let help = "an entire device belongs to one machine: set `mdev`, or remove `per_device`";
+                let help =
+                    "a whole device can belong to only one machine: set `mdev`, or remove `per_device`";
                 checker.wrong(format!("{title} without `mdev`"), number.span(), "not used", help);
             }
             *number.get_ref()

@@ -40,7 +40,7 @@ impl HugePages {
         }
     }
 
-    /// As it is written in the configuration.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::TwoMib => "2MiB",
@@ -49,11 +49,11 @@ impl HugePages {
     }
 }
 
-/// Who gets the CPUs.
+/// How CPUs are assigned.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Whose {
-    /// Only one machine.
+    /// Each CPU to only one machine.
     Dedicated,
 }
 
@@ -89,7 +89,8 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
     if let Some(at) = &written.hugepages {
         let page = i64::try_from(at.get_ref().mib() << 20).unwrap_or(i64::MAX);
         for size in sizes.iter().filter(|size| size.memory % page != 0) {
-            let title = format!("pool `{name}`: {} are not a whole number of huge pages", size.words());
+            let title =
+                format!("pool `{name}`: `memory` is not a whole number of huge pages ({})", size.words());
             let label = format!("the memory must be a multiple of {}", at.get_ref().name());
             checker.wrong(title, at.span(), &label, "change `memory`, or the page's size");
         }
@@ -164,7 +165,7 @@ mod tests {
             (
                 "sizes = [{ cores = 4, memory = \"2560MiB\" }]",
                 all,
-                "4 cores and 2560Mi are not a whole number of huge pages",
+                "`memory` is not a whole number of huge pages (4 cores and 2560Mi)",
             ),
             ("vm_options = { numa = true }", all, "`numa` contradicts `[pool.pinning]`"),
             ("vm_options = { hotplug = \"disk,memory\" }", all, "`hotplug` contradicts `[pool.pinning]`"),

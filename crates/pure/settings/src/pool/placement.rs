@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The order in which hosts with room are taken.
+/// Which of the hosts with room is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
@@ -16,8 +16,8 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// The rank of a host for the next machine; less is better. It has `machines` of the pool and `free`
-    /// bytes.
+    /// The rank, for the next machine, of a host with `machines` of the pool and `free` bytes of memory; the
+    /// lowest rank is the best.
     pub fn rank(self, machines: u32, free: i64) -> (i64, i64) {
         match self {
             Self::Balance => (0, free.saturating_neg()),

@@ -25,7 +25,7 @@ impl Piece {
         (self.first..=self.last).contains(&number)
     }
 
-    /// How many numbers these are, saturating.
+    /// How many numbers it contains, saturating.
     pub(super) fn count(&self) -> u128 {
         (self.last - self.first).saturating_add(1)
     }
@@ -35,7 +35,7 @@ impl Piece {
 pub(super) struct Kind {
     /// The setting, with the pool's name.
     pub what: String,
-    /// What is allowed.
+    /// What is allowed, for messages.
     pub label: &'static str,
     /// Parses one number.
     pub read: fn(&str) -> Option<u128>,

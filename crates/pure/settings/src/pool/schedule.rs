@@ -14,9 +14,9 @@ use crate::window::{self, Window};
 /// A minimum at certain times.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The time.
+    /// When it applies.
     pub window: Window,
-    /// The pool's minimum number of nodes then.
+    /// The pool's minimum number of nodes in that window.
     pub min: u32,
 }
 

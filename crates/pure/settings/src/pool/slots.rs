@@ -13,7 +13,7 @@ use crate::name_rules;
 use crate::one_or_many::Listed;
 use crate::values::Checker;
 
-/// VMIDs that Proxmox VE takes (`pve-vmid`).
+/// VMIDs that Proxmox VE accepts (`pve-vmid`).
 const VMIDS: RangeInclusive<u128> = 100..=999_999_999;
 
 /// Maximum number of slots: more than the largest cluster has nodes (Kubernetes supports 5000).
@@ -35,7 +35,7 @@ pub enum Addressing {
         /// Search domain.
         search: Option<String>,
     },
-    /// From a DHCP server. Also the default, which only a plan may use.
+    /// From a DHCP server. Also the default if `addresses` is missing, which is only allowed for plans.
     Dhcp,
 }
 
@@ -193,7 +193,7 @@ fn address(key: &str, pool: &Written, written: &Spanned<String>, checker: &mut C
     parsed
 }
 
-/// The prefix that is written, or else the usual one of the family.
+/// The configured prefix length, or the address family's default.
 fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
     let six = pieces.first().is_some_and(|piece| back(piece.first).is_ipv6());
     let (usual, most) = if six { (64, 128) } else { (24, 32) };
@@ -216,8 +216,8 @@ fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
     prefix
 }
 
-/// Checks that all addresses are in one network with the gateway, and that none of them is reserved or the
-/// gateway's.
+/// Checks that all addresses and the gateway are in one network, and that no address is reserved. The gateway
+/// may also have a link-local IPv6 address.
 pub(super) fn network(
     name: &str,
     pieces: &[Piece],

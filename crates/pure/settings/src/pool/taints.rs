@@ -33,7 +33,7 @@ pub(super) fn check(pool: &Written, checker: &mut Checker) -> Taints {
         let twice = seen.iter().find(|(other, _)| other.key == one.key && other.effect == one.effect);
         if let Some((_, first)) = twice {
             let title = format!("pool `{name}`: two taints `{}` with the same effect", one.key);
-            let help = "a node has one taint for a key and an effect: remove one of the two";
+            let help = "a node has at most one taint per key and effect: remove one of the two";
             checker.clash(title, text.span(), "second", first.span(), help);
         }
         seen.push((one, text));

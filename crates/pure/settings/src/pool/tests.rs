@@ -280,7 +280,7 @@ fn labels_and_taints_are_checked() {
             &["`{{ hots }}` is not a variable", "did you mean `{{ host }}`?"],
         ),
         ("labels = { a = \"{{ zzz }}\" }", &["known variables: host, zone, region, pool, name and vmid"]),
-        ("labels = { a = \"x-{{ host\" }", &["a `{{` without its `}}`"]),
+        ("labels = { a = \"x-{{ host\" }", &["unmatched `{{` or `}}`"]),
         ("labels = { a = \"-{{ host }}\" }", &["is not a valid label value"]),
         ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is reserved for the daemon", "on each node"]),
         ("labels = { \"node-role.kubernetes.io/control-plane\" = \"\" }", &["is not for workers"]),

@@ -52,7 +52,8 @@ impl Written {
         Warm { count, state: self.state.as_ref().map(|state| *state.get_ref()).unwrap_or_default() }
     }
 
-    /// Reports a `state` in which machines are started, if they join by themselves: they would join at once.
+    /// Reports a `state` other than `stopped` for machines that join by themselves: they would join at their
+    /// first boot.
     pub(super) fn waits_before_the_join(&self, pool: &str, checker: &mut Checker) {
         if let Some(state) = self.state.as_ref().filter(|state| *state.get_ref() != WarmState::Stopped) {
             let title = format!(

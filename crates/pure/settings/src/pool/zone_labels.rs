@@ -1,15 +1,15 @@
-//! `zone_labels`: what happens to labels with a machine's place if its VM is moved.
+//! `zone_labels`: what happens to labels with a machine's host or zone if its VM is moved.
 
 use serde::Deserialize;
 
-/// Which place the labels with `{{ zone }}` or `{{ host }}` show.
+/// Which host or zone the labels with `{{ host }}` or `{{ zone }}` show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneLabels {
-    /// The place where the machine was created, because volumes may be bound to it.
+    /// Those where the machine was created, because volumes may be bound to them.
     #[default]
     Birth,
-    /// The place where the machine is now.
+    /// Those where the machine is now.
     Follow,
 }
 

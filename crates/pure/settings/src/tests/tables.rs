@@ -84,9 +84,9 @@ fn a_leaders_term_ends_before_another_may_begin() {
         ("[leader]\nlease_duration = \"10500ms\"\n", &["is not in whole seconds", "c.toml:2:18"]),
         (
             "[leader]\nlease_duration = \"6s\"\n",
-            &["`renew_deadline` is not shorter than `lease_duration`", "1s longer than `renew_deadline`"],
+            &["`renew_deadline` is too close to `lease_duration`", "1s longer than `renew_deadline`"],
         ),
-        ("[leader]\nrenew_deadline = \"10s\"\n", &["`renew_deadline` is not shorter", "c.toml:2:18"]),
+        ("[leader]\nrenew_deadline = \"10s\"\n", &["`renew_deadline` is too close", "c.toml:2:18"]),
         ("[leader]\nretry_period = \"4s\"\n", &["`retry_period` is longer than half", "two attempts"]),
         ("[leader]\nrenew_deadline = \"3s\"\n", &["`retry_period` is longer than half", "c.toml:2:18"]),
     ]);

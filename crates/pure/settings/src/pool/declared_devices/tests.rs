@@ -38,7 +38,7 @@ fn a_node_has_a_slice_of_each_driver_and_resource_pool() {
             ),
             vec!["gpu.example.com a-1/gpus: device-0", "nic.example.com a-1: device-0"],
         ),
-        // By default, as many as the mapping gives a machine; there may also be several for each of those.
+        // The default is the number that the mapping gives a machine. `count` may also be a multiple of it.
         (
             format!("{GPU}pci = \"gpu\"\n[[pool.pci]]\nmapping = \"gpu\"\ncount = 2\n"),
             vec!["gpu.example.com a-1: device-0 device-1"],

@@ -218,7 +218,7 @@ impl Documents {
         facts
     }
 
-    /// The lines that set a key or what contains it, and the keys that lead to it from there.
+    /// The lines that set a key or a table around it, and the keys that lead from there to the key.
     fn places_of<'p>(&self, path: &'p str) -> Option<(&[Line], Vec<&'p str>)> {
         let (mut line, mut rest) = (path, Vec::new());
         loop {
@@ -231,7 +231,7 @@ impl Documents {
         }
     }
 
-    /// The default, if all lines agree that their value is also the value without them; otherwise an example.
+    /// The default, if each line's value is also the value without that line; otherwise an example.
     fn values(&self, places: &[Line], facts: &mut Facts) {
         let mut defaults: Vec<Value> = Vec::new();
         for place in places {

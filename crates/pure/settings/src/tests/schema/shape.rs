@@ -26,11 +26,11 @@ pub(super) struct Shape {
     pub bounds: Option<(i64, i64)>,
     /// The shape of a list's elements.
     pub items: Option<Box<Shape>>,
-    /// The keys of a table, unless it takes any key.
+    /// The keys of a table, unless it accepts any key.
     pub keys: BTreeMap<String, Shape>,
     /// The keys that the table requires.
     pub required: Vec<String>,
-    /// What a table that takes any key accepts as values.
+    /// What a table with arbitrary keys accepts as values.
     pub values: Option<Box<Shape>>,
 }
 
@@ -42,7 +42,7 @@ impl Shape {
         Self { types: vec!["object"], keys: place.inner(&keys, &[]), ..Self::default() }
     }
 
-    /// The paths of all keys, e.g. `pool.name`. Tables that take any key have no further paths.
+    /// The paths of all keys, e.g. `pool.name`. Tables with arbitrary keys have no further paths.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         for (key, shape) in &self.keys {
@@ -94,7 +94,7 @@ impl Place {
         error.strip_prefix("unknown field `?`").map(words)
     }
 
-    /// The place of a key in a table, which also has the other keys that it requires.
+    /// The place of a key in a table. The other keys that the table requires are set there, too.
     fn key(&self, key: &str, keys: &[String], required: &[(String, String)]) -> Self {
         let mut above = self.above.clone();
         above.push((keys.to_vec(), key.to_owned()));
@@ -149,7 +149,7 @@ impl Place {
         shape
     }
 
-    /// The keys that a table needs, each with a value that is taken.
+    /// The keys that a table requires, each with a value that is accepted.
     fn required(&self, keys: &[String]) -> Vec<(String, String)> {
         let mut required: Vec<(String, String)> = Vec::new();
         loop {
@@ -165,7 +165,7 @@ impl Place {
         }
     }
 
-    /// The shortest value that is taken.
+    /// The shortest value that is accepted.
     fn least(&self) -> String {
         let (kind, sample) =
             SAMPLES.iter().find(|(_, sample)| self.takes(sample)).expect("something is taken");
