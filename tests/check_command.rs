@@ -41,7 +41,7 @@ impl Bench {
         (status, out + &err)
     }
 
-    /// What is said about one thing, in the form for programs.
+    /// The exit status, and the lines about one subject in JSON output.
     async fn about(&self, what: &str) -> (i32, Vec<Value>) {
         let config = self.path("config.toml").display().to_string();
         let (status, out, _) = run(&["check", "--output", "json", "--config", &config]).await;
@@ -66,12 +66,12 @@ async fn run(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), out, err)
 }
 
-/// Message and help of a line in one text.
+/// The message and the help of a line, in one text.
 fn words(line: &Value) -> String {
     format!("{} | {}", line["message"].as_str().unwrap(), line["help"].as_str().unwrap_or_default())
 }
 
-/// The first line that is not good.
+/// The message and help of the first line that is not `ok`, or of the first line.
 fn first_bad(lines: &[Value]) -> String {
     words(lines.iter().find(|line| line["level"] != "ok").unwrap_or(&lines[0]))
 }
@@ -130,7 +130,7 @@ async fn slots_that_others_have_are_named() {
     let said: Vec<_> = lines.iter().map(words).collect();
     assert_eq!(said.len(), 4, "{said:#?}");
     assert!(said[0].starts_with("9101 is VM `database` on pve2, not ours"), "{said:#?}");
-    assert!(said[1].starts_with("9103 is a VM or container that the token may not see"), "{said:#?}");
+    assert!(said[1].starts_with("9103 is a VM or container that the token cannot see"), "{said:#?}");
     assert!(said[2].starts_with("10.10.10.20 is the address of Node `other`"), "{said:#?}");
     assert!(said[3].starts_with("10.10.10.19 is set in VM `router` (150)"), "{said:#?}");
     bench.change("max = 3", "max = 8");

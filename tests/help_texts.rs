@@ -1,5 +1,5 @@
-//! The help of each command, as it is printed: a change of what operators see is a change of these files.
-//! They are updated with `UPDATE_HELP=1 cargo test --test help_texts`.
+//! The help of each command as it is printed: a change of what operators see changes these files.
+//! `UPDATE_HELP=1 cargo test --test help_texts` updates them.
 
 use std::path::Path;
 use std::process::Command;

@@ -37,7 +37,7 @@ fn pod() -> Value {
                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}})
 }
 
-/// Lists for GET, an endless silence for a watch.
+/// Answers a GET with a list, and a watch with endless silence.
 async fn kubernetes(request: Request<Bytes>) -> Result<Response<Body>, NoAnswer> {
     let path = request.uri().path();
     if request.uri().query().unwrap_or_default().contains("watch=true") {

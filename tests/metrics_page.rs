@@ -1,4 +1,4 @@
-//! The figures of a daemon that runs as a process of its own, read over HTTP as Prometheus reads them.
+//! The metrics of a daemon that runs as a separate process, read over HTTP as Prometheus reads them.
 
 #![expect(
     clippy::unwrap_used,
@@ -21,15 +21,15 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// Far more than anything here takes.
+/// Far longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What is on the page once a round has seen both clusters: what it measured, and what it put on the board
-/// after that.
+/// Metrics that are on the page once a round has read both clusters: the round measures some, and publishes
+/// others afterwards.
 const SEEN: [&str; 3] =
     ["pve_autoscaler_nodes{", "pve_autoscaler_host_memory_bytes{", "pve_autoscaler_pool_max_nodes{"];
 
-/// A daemon, and where its figures are.
+/// A daemon, and the address of its metrics.
 struct Served {
     address: String,
     daemon: Child,
@@ -60,7 +60,7 @@ async fn start(bench: &Bench) -> Served {
 }
 
 impl Served {
-    /// Head and body of an answer.
+    /// The head and body of a response.
     async fn get(&self, path: &str) -> (String, String) {
         let asking = async {
             let mut stream = TcpStream::connect(&self.address).await.unwrap();
@@ -75,7 +75,7 @@ impl Served {
         (head.to_owned(), body.to_owned())
     }
 
-    /// Asks again until the answer is so.
+    /// Repeats the request until the response meets the condition.
     async fn until(&self, path: &str, is_so: impl Fn(&str, &str) -> bool) -> (String, String) {
         let asking = async {
             loop {
@@ -90,7 +90,7 @@ impl Served {
     }
 }
 
-/// Names and labels as `docs/reference/metrics.md` lists them.
+/// The names and labels that `docs/reference/metrics.md` lists.
 fn documented() -> Vec<(String, String, Vec<String>)> {
     let page = include_str!("../docs/reference/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -141,7 +141,7 @@ async fn every_line_is_well_formed_and_every_family_documented() {
     }
 }
 
-/// What the alerts and the dashboard ask for is on the page that is really served, or a counter of what has
+/// Each metric that the alerts and the dashboard query is on the served page, or counts something that has
 /// not happened yet.
 #[tokio::test]
 async fn alerts_and_dashboard_find_what_they_ask_for() {
@@ -173,8 +173,8 @@ async fn alerts_and_dashboard_find_what_they_ask_for() {
         eprintln!("skipped: promtool is not there");
         return;
     };
-    // It reads the older text format, in which there are neither units nor an end mark, and counters have
-    // their whole name.
+    // `promtool` reads the older text format, which has neither units nor an end mark, and in which counters
+    // have their full names.
     let older: String = body.lines().filter_map(|line| older(line, &families)).collect();
     let mut promtool = promtool;
     promtool.stdin.take().unwrap().write_all(older.as_bytes()).await.unwrap();
@@ -211,7 +211,7 @@ async fn it_is_ready_when_both_clusters_were_seen_and_healthy_before() {
     let (_, body) = served.get("/metrics").await;
     assert!(body.contains("pve_autoscaler_ready 0"), "{body}");
     openmetrics::read(&body);
-    // Until it is gone no other gets its control socket.
+    // While it runs, no other daemon can take its control socket.
     served.daemon.kill().await.unwrap();
     bench.write("kubeconfig", &kubeconfig, 0o600);
     let served = start(&bench).await;

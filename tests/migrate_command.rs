@@ -1,5 +1,5 @@
-//! `migrate`: what it writes of each autoscaler's settings, as it is written down beside them. The files are
-//! updated with `UPDATE=1 cargo test --test migrate_command`.
+//! `migrate`: the configurations that it writes from the settings of each autoscaler, as files beside those
+//! settings. `UPDATE=1 cargo test --test migrate_command` updates them.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// From whom, and what only the operator knows.
+/// The other autoscalers, each with the settings that only the operator knows.
 const SOURCES: [(&str, &[&str]); 4] = [
     ("kproximate", &["pool kp-node: vmids"]),
     (

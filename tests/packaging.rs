@@ -1,5 +1,5 @@
-//! What the package brings besides the program: that it fits the program, and is what Debian, systemd and
-//! Prometheus expect.
+//! What the package contains besides the program: it fits the program, and meets the requirements of Debian,
+//! systemd and Prometheus.
 
 #![expect(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(file(name)).unwrap()
 }
 
-/// What a program says, unless it is not there.
+/// The output of a program; `None` if the program is not installed.
 fn ask(program: &str, arguments: &[&str]) -> Option<Output> {
     let output = Command::new(program).args(arguments).current_dir(file("")).output();
     if output.is_err() {
@@ -61,8 +61,8 @@ fn the_configuration_that_is_installed_needs_only_what_it_marks() {
     settings::parse("config.toml", &installed.replace("#: ", ""), Needs::Run).unwrap();
     let lines = installed.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
     assert!(lines.count() < 25, "it is to be a small one");
-    // An upgrade asks about a changed file that the package installs: the reference, which each release
-    // changes, is not that file.
+    // An upgrade asks about each changed configuration file that the package installs, so the package does
+    // not install the reference, which changes with each release.
     let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
     let assets = manifest["package"]["metadata"]["deb"]["assets"].as_array().unwrap();
     let asset = assets.iter().find(|asset| asset[1].as_str() == Some("etc/pve-autoscaler/config.toml"));
@@ -98,7 +98,7 @@ fn the_unit_of_further_clusters_differs_in_names_alone() {
         .collect();
     assert_eq!(as_plain, plain.lines().collect::<Vec<_>>());
     let named = further.lines().filter(|line| line.contains("%i")).count();
-    // Description, conditions, program, credentials, and the folders of its own.
+    // Description, conditions, program, credentials, and the unit's own folders.
     assert_eq!(named, 1 + 2 + 1 + settings("LoadCredential").len() + 2);
     let arguments = ["security", "--offline=yes", "--threshold=15", "systemd/pve-autoscaler@.service"];
     let Some(output) = ask("systemd-analyze", &arguments) else { return };
@@ -112,7 +112,7 @@ fn what_runs_as_root_is_as_closed_and_its_socket_is_off() {
         return;
     };
     assert!(output.status.success(), "{}", said(&output));
-    // What makes the package enables each unit with a line that begins so.
+    // The packaging tool enables each unit with a line that begins with `[Install]`.
     let socket = text("systemd/pve-autoscaler-pinning.socket");
     assert!(socket.lines().all(|line| !line.starts_with("[Install]")) && socket.contains("\n [Install]\n"));
     assert!(socket.contains(&format!("ListenStream={}\n", pve_autoscaler::pinning::SOCKET)));
@@ -141,7 +141,7 @@ fn every_line_of_the_helpers_units_is_understood() {
 
 #[test]
 fn every_line_of_the_units_is_understood() {
-    // Copies that run something that is there, and have no manual.
+    // Copies that run an existing program and name no manual.
     let folder = tempfile::TempDir::new().unwrap();
     for (name, verified) in [
         ("pve-autoscaler.service", "pve-autoscaler.service"),
@@ -164,7 +164,7 @@ fn an_upgrade_restarts_the_daemons_of_further_clusters_and_a_removal_stops_them(
         fs::write(&place, text).unwrap();
         fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
     };
-    // One runs, one has failed.
+    // One unit is running, the other has failed.
     program(
         "systemctl",
         "#!/bin/sh\ncase \"$*\" in *list-units*) ;; *) exit 0 ;; esac\n\
@@ -218,7 +218,7 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
     assert_eq!(settings("RuntimeDirectory"), [folder.strip_prefix("/run").unwrap().to_str().unwrap()]);
     let loaded = settings("LoadCredential");
     let example = text("config.example.toml");
-    // Those of further clusters an operator adds to the unit: they have names of the operator's own.
+    // An operator adds the credentials of further Proxmox VE clusters to the unit, under names of their own.
     let named: Vec<&str> = example
         .lines()
         .filter(|line| !line.starts_with("#also| "))
@@ -322,7 +322,7 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     let Some(output) = ask("sh", &[&arguments[..], &["--bridge", "vmbr0"]].concat()) else { return };
     assert!(output.status.success(), "{}", said(&output));
     let printed = String::from_utf8(output.stdout).unwrap();
-    // `check` asks for each of these by name.
+    // `check` requires each of these by name.
     for privilege in [
         "Datastore.AllocateSpace",
         "Datastore.Audit",
@@ -430,7 +430,7 @@ fn each_alert_comes_when_it_should_and_not_before() {
     assert!(output.status.success(), "{}", said(&output));
 }
 
-/// What is in the package's folder of documents, and where it comes from.
+/// The files in the package's documentation folder, each with its source.
 fn documents() -> BTreeMap<PathBuf, PathBuf> {
     let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
     let mut all = BTreeMap::new();
@@ -451,7 +451,7 @@ fn documents() -> BTreeMap<PathBuf, PathBuf> {
     all
 }
 
-/// Where a link leads that stands on a page in this folder, from the root of all documents.
+/// The target of a link on a page in this folder, relative to the root of all documents.
 fn target(folder: &Path, link: &str) -> PathBuf {
     let mut to = folder.to_path_buf();
     for part in Path::new(link).components() {
@@ -482,8 +482,7 @@ fn the_pages_that_messages_and_other_pages_name_are_in_the_package() {
         let images = text.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
         for link in links.chain(images).filter(|link| !link.is_empty() && !link.contains(':')) {
             let to = target(folder, link);
-            // What proves a claim is a test, and what makes templates are playbooks: both are with the
-            // sources.
+            // Tests that prove claims, and playbooks that create templates, are only in the sources.
             let sources = ["CONTRIBUTING.md", "ansible", "crates", "lab", "src", "tests"];
             if page.starts_with("docs") && sources.iter().any(|part| to.starts_with(part)) {
                 continue;

@@ -1,6 +1,6 @@
-//! Parts of the playbooks that need no machine of their own, played on this one: the folders of `access.yml`,
-//! against the embedded Proxmox VE, and how the token comes to every host of `daemon.yml`. Skipped if Ansible
-//! was not installed for the tests.
+//! Parts of the playbooks that need no separate machine, played on this one: the folders of `access.yml`,
+//! against the embedded Proxmox VE, and how every host of `daemon.yml` gets the token. Skipped if Ansible was
+//! not installed for the tests.
 
 #![expect(
     clippy::unwrap_used,
@@ -36,7 +36,8 @@ async fn ansible() -> Option<PathBuf> {
     Some(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim_end()))
 }
 
-/// Plays it with programs of `folder/bin` first; whether it went well, and what was said.
+/// Plays it, with the programs in `folder/bin` first in the path; returns whether it succeeded, and its
+/// output.
 async fn played(
     programs: &Path,
     folder: &Path,
@@ -124,7 +125,7 @@ async fn every_host_of_the_daemon_gets_the_token_or_the_play_says_that_none_has_
     let (well, said) = played(&programs, folder.path(), &[&play], hosts.clone(), &[]).await;
     assert!(!well && said.contains("No host of this play has the token's secret in"), "{said}");
 
-    // Not the first, and another's own is not touched.
+    // The token is on the second host only, and the third host's own token is left alone.
     fs::write(at("two"), "the-secret\n").unwrap();
     fs::write(at("three"), "its-own\n").unwrap();
     let (well, said) = played(&programs, folder.path(), &[&play], hosts.clone(), &[]).await;

@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 use world::proxmox::spec::ClusterSpec;
 
-/// Far more than anything here takes.
+/// Far longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
 impl Bench {
@@ -41,7 +41,7 @@ impl Bench {
         command
     }
 
-    /// A daemon that should end by itself at once.
+    /// The exit status and output of a daemon that should end immediately by itself.
     async fn refused(&self) -> (i32, String) {
         let output = tokio::time::timeout(LONG, self.command().output()).await.unwrap().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -49,7 +49,7 @@ impl Bench {
         (output.status.code().unwrap(), said)
     }
 
-    /// What the daemon shows once something is so.
+    /// The status that the daemon shows once it meets the condition.
     async fn shows(&self, is_so: impl Fn(&Status) -> bool) -> Status {
         let asking = async {
             loop {
@@ -63,7 +63,7 @@ impl Bench {
         tokio::time::timeout(LONG, asking).await.unwrap()
     }
 
-    /// A daemon that runs.
+    /// Starts a daemon.
     async fn start(&self) -> Daemon {
         let mut child = self.command().spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -114,7 +114,7 @@ async fn a_second_cluster_with_vmids_of_the_first_is_refused_while_that_runs() {
     for text in ["both have VMIDs", "etc/config.toml", "clusters/shop/config.toml", "help: "] {
         assert!(said.contains(text), "{text}: {said}");
     }
-    // The one that runs does not become such a one by a reload either.
+    // A reload of the running daemon is not refused because of the other cluster's configuration.
     first.signal("HUP").await;
     first.says("configuration applied").await;
     first.signal("TERM").await;
@@ -310,7 +310,7 @@ async fn a_killed_daemon_leads_again_as_soon_as_it_is_back() {
         let mut daemon = bench.start().await;
         let started = tokio::time::Instant::now();
         daemon.says("starting rounds").await;
-        // Far less than a lease lasts, on a busy machine too.
+        // Far shorter than a lease, even on a busy machine.
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         daemon.signal("KILL").await;
         daemon.ends().await;

@@ -1,5 +1,5 @@
-//! `setup` against the embedded clusters over TLS, and the script that makes its Proxmox VE side: what they
-//! make is what `check` wants, and what an administrator has added stays.
+//! `setup` against the embedded clusters over TLS, and the script for the Proxmox VE side: what they create
+//! is what `check` requires, and what an administrator has added stays.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -21,12 +21,12 @@ use tokio::process::Command;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
 
-/// A bench with an administrator's token, in which `setup` has made nothing yet.
+/// A bench with an administrator's token, in which `setup` has not created anything yet.
 async fn bare() -> Bench {
     with_roles(&[]).await
 }
 
-/// The same, but for these roles with their privileges.
+/// The same, with these roles and their privileges.
 async fn with_roles(roles: &[(&str, &str)]) -> Bench {
     let mut cluster = ClusterSpec::demo();
     let words = |text: &str| text.split(' ').map(ToOwned::to_owned).collect();
@@ -49,14 +49,14 @@ impl Bench {
         self.set_up_by(&[&["--admin-token-file", &token], id].concat(), more).await
     }
 
-    /// As root on a host would, without a token.
+    /// Runs `setup` as root on a host would, without a token.
     async fn set_up_on_the_host(&self, more: &[&str]) -> (i32, String) {
         self.write("pvesh", include_str!("lab/pvesh.py"), 0o755);
         self.write("pvesh.where", &format!("{} root@pam!admin", self.proxmox.address()), 0o644);
         self.set_up_by(&["--pvesh", &self.path("pvesh").display().to_string()], more).await
     }
 
-    /// What a role has now.
+    /// The privileges that a role has now.
     async fn privileges(&self, role: &str) -> BTreeSet<String> {
         let trust = Trust::Authorities(fs::read_to_string(self.path("ca.pem")).unwrap());
         let settings = Settings {
@@ -73,7 +73,8 @@ impl Bench {
         client.roles().await.unwrap().remove(role).unwrap_or_default()
     }
 
-    /// The script as root on a host runs it, whose commands are a stand-in; both of its streams.
+    /// Runs the script as root on a host would, with stand-ins for the host's commands; returns both output
+    /// streams.
     async fn script(&self, more: &[&str]) -> String {
         let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/playbooks/proxmox");
         fs::create_dir_all(self.path("bin")).unwrap();
@@ -105,7 +106,7 @@ impl Bench {
 
     async fn set_up_by(&self, administrator: &[&str], more: &[&str]) -> (i32, String) {
         let file = |name: &str| self.path(name).display().to_string();
-        // As a user does who has just copied a secret, and closed what comes next to all others.
+        // Like a user who has just copied a secret: the umask keeps all others out of new files.
         let mut command = Command::new("sh");
         command
             .args(["-c", r#"umask 077; exec "$@""#, "sh", env!("CARGO_BIN_EXE_pve-autoscaler")])
@@ -181,7 +182,7 @@ async fn a_further_cluster_of_the_host_gets_what_the_first_one_has_not() {
         assert!(written.lines().any(|one| one == line), "{line}: {written}");
     }
 
-    // The first one's token was made for a host with one cluster.
+    // The first cluster's token was created when the host had only one cluster.
     let first = bench.path("etc/config.toml").display().to_string();
     let mut check = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
     let output = check.args(["check", "--config", &first]).output().await.unwrap();
@@ -192,7 +193,7 @@ async fn a_further_cluster_of_the_host_gets_what_the_first_one_has_not() {
         "{said}"
     );
 
-    // Addresses that the first one has.
+    // Addresses of the first cluster.
     let taken =
         answers.map(|answer| if answer.contains("10.60-") { "10.10.10.55-10.10.10.64" } else { answer });
     let folder = bench.path("etc/clusters/web").display().to_string();
@@ -203,7 +204,8 @@ async fn a_further_cluster_of_the_host_gets_what_the_first_one_has_not() {
     assert!(said.contains("beside cluster `shop`"), "{said}");
 }
 
-/// `AutoscalerMachines` of an administrator who had machines' hardware set, without one that is needed.
+/// `AutoscalerMachines` as an administrator extended it for hardware options, without a privilege that is
+/// required.
 const OTHER_ROLE: (&str, &str) = (
     "AutoscalerMachines",
     "Pool.Audit VM.Allocate VM.Audit VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options \
@@ -216,7 +218,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
     let (code, said) = bench.set_up(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("would create  role AutoscalerMachines: VM.PowerMgmt, in addition to what it has\n"),
+        said.contains("would create  missing privileges of role AutoscalerMachines: VM.PowerMgmt\n"),
         "{said}"
     );
     assert!(!bench.privileges("AutoscalerMachines").await.contains("VM.PowerMgmt"));
@@ -224,7 +226,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
     let (code, said) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("created       role AutoscalerMachines: VM.PowerMgmt, in addition to what it has\n"),
+        said.contains("created       missing privileges of role AutoscalerMachines: VM.PowerMgmt\n"),
         "{said}"
     );
     let found = bench.privileges("AutoscalerMachines").await;
@@ -249,7 +251,7 @@ async fn the_script_takes_nothing_away_and_opens_the_folder_that_the_service_pas
     for (name, mode) in [("etc", 0o755), ("etc/credentials", 0o700), ("etc/credentials/pve-token", 0o600)] {
         bench.has_mode(name, mode);
     }
-    // Both folders belong to a user now.
+    // An administrator has restricted the folder.
     fs::set_permissions(bench.path("etc"), fs::Permissions::from_mode(0o750)).unwrap();
     bench.script(&["--token", "second"]).await;
     bench.has_mode("etc", 0o750);
@@ -357,7 +359,7 @@ async fn what_an_earlier_set_up_closed_to_the_service_is_opened_or_named() {
     bench.has_mode("etc/config.toml", 0o644);
     let opened = format!("created       `{}`: mode 0644", bench.path("etc/config.toml").display());
     assert!(said.contains(&opened), "{said}");
-    // Whose folder it is, and what else is in it, is not known.
+    // It is unknown whose folder it is, and what else is in it.
     bench.has_mode("etc", 0o700);
     let folder = format!("run `chmod 0755 {}`\n", bench.path("etc").display());
     assert!(said.contains(&folder), "{said}");
@@ -370,7 +372,7 @@ async fn what_an_earlier_set_up_closed_to_the_service_is_opened_or_named() {
     let (_, said) = bench.set_up(&ANSWERS).await;
     assert!(!said.contains("chmod") && !said.contains("mode 0644"), "{said}");
 
-    // A configuration of the administrator's own.
+    // The configuration is the administrator's own.
     bench.write("etc/config.toml", "cluster = \"mine\"\n", 0o600);
     close("etc/config.toml", 0o600);
     let (_, said) = bench.set_up(&ANSWERS).await;

@@ -1,4 +1,4 @@
-//! `simulate`: what configurations would have done with a record that is written down here.
+//! `simulate`: what configurations would have done with a record that this test writes.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -22,8 +22,7 @@ memory = "8GiB"
 vmids = "9100-9109"
 "#;
 
-/// A folder with a record of two hours, in which two pods are wanted from minute 10 to minute 60, and the
-/// record has no machines.
+/// A folder with a record of two hours without machines, in which two pods exist from minute 10 to minute 60.
 struct Scene {
     folder: TempDir,
 }
@@ -109,7 +108,8 @@ fn a_pool_is_tried_on_pods_that_never_ran() {
     assert_eq!((&all[0]["made"], &all[0]["waitingAtTheEnd"]), (&json!(0), &json!(0)));
     let one = &all[1];
     assert_eq!(one["configuration"], "a.toml");
-    // Both pods fit one machine, which comes in 60 s as said, and goes 10 min after the pods, at minute 70.
+    // Both pods fit one machine, which is ready after the assumed 60 s, and is removed 10 min after the pods,
+    // at minute 70.
     assert_eq!((&one["made"], &one["removed"]), (&json!(1), &json!(1)), "{one}");
     assert_eq!(one["waited"], json!({"pods": 2, "p50Seconds": 60, "p95Seconds": 60, "worstSeconds": 60}));
     let hours = one["nodeHours"].as_f64().unwrap();
@@ -120,7 +120,7 @@ fn a_pool_is_tried_on_pods_that_never_ran() {
         said["machines"]["creation"]["otherwiseSeconds"] == 60
             && !said["assumptions"].as_array().unwrap().is_empty()
     );
-    // Nothing of others' runs on the third host.
+    // No other guest runs on the third host.
     let hosts = &one["hosts"]["each"];
     assert_eq!(hosts["pve1"], json!({"onHours": 2.0, "emptyHours": 0.0, "offHours": null}));
     assert!(hosts["pve3"]["emptyHours"].as_f64().unwrap() > 0.9, "{hosts}");
@@ -160,7 +160,7 @@ fn more_demand_and_fewer_hosts_are_tried() {
     assert_eq!(made(&["--without-host", "pve3"]), (1, 2, json!({})));
     let none = ["--without-host", "pve1", "--without-host", "pve2", "--without-host", "pve3"];
     assert_eq!(made(&none), (0, 2, json!({"NoHostCapacity": 2})));
-    // Six on three machines, and no more: the others wait in vain.
+    // Six pods fit three machines, and no more: the others wait in vain.
     assert_eq!(made(&["--scale", "4"]), (3, 8, json!({"PoolAtMax": 2})));
 }
 
@@ -172,7 +172,8 @@ fn nodes_and_waiting_pods_are_drawn() {
     let drawn = fs::read_to_string(scene.folder.path().join("p.svg")).unwrap();
     assert!(drawn.starts_with("<svg xmlns") && drawn.ends_with("</svg>\n"), "{drawn}");
     assert!(drawn.contains(">a.toml</text>") && drawn.contains(">recorded</text>"), "{drawn}");
-    // The node comes in minute 11 of 120 and goes in minute 71: up from the ground, and down to it again.
+    // The node appears in minute 11 of 120 and disappears in minute 71: the line rises from zero, and falls
+    // to zero again.
     let line =
         drawn.lines().find(|line| line.contains("#0072b2") && line.contains("d=\"M52.0 228.0H")).unwrap();
     assert_eq!(line.matches('V').count(), 2, "{line}");
@@ -260,7 +261,7 @@ fn what_is_wrong_is_said_with_the_way_out() {
     let said = scene.run(&["--config", "a.toml"]);
     let words = String::from_utf8(said.stderr).unwrap();
     assert!(said.status.success() && words.contains("is damaged after its first"), "{words}");
-    // What is missing is said: the rest of the first hour.
+    // The missing part is reported: the rest of the first hour.
     let text = String::from_utf8(said.stdout).unwrap();
     assert!(text.contains("in 1 gap without a round"), "{text}");
     for file in files {

@@ -1,5 +1,5 @@
-//! Bootstrap tokens over SSH: a control plane node that really speaks SSH, on loopback, and hands each
-//! command to a shell that finds a `kubeadm` of the test's own.
+//! Bootstrap tokens over SSH: a control plane node that really speaks SSH, on loopback, and passes each
+//! command to a shell with the test's own `kubeadm`.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
-/// Enough for an operation that ends, on a busy machine too.
+/// Long enough for an operation that ends, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn key(seed: u8) -> PrivateKey {
@@ -111,7 +111,7 @@ impl server::Handler for Node {
     }
 }
 
-/// A node that is up, and what belongs to it.
+/// A running node, and what belongs to it.
 struct Lab {
     folder: TempDir,
     port: u16,
@@ -170,7 +170,7 @@ impl Lab {
         TokenHost::new(self.settings("root"), PATIENCE)
     }
 
-    /// What `kubeadm` was called with, a line each.
+    /// The arguments of `kubeadm`, one in each line.
     fn arguments(&self) -> Vec<String> {
         let text = fs::read_to_string(self.folder.path().join("arguments")).unwrap_or_default();
         text.lines().map(ToOwned::to_owned).collect()
@@ -181,7 +181,7 @@ impl Lab {
     }
 }
 
-/// An error's words, its causes' included, and what `{:?}` shows of it.
+/// An error's text, including its causes, and its `{:?}` form.
 fn everything(error: &SshError) -> String {
     let first: &dyn std::error::Error = error;
     let chain = std::iter::successors(Some(first), |error| error.source());
@@ -224,7 +224,7 @@ async fn a_description_is_one_word_whatever_is_in_it() {
     lab.host().mint(Duration::from_millis(10), nasty).await.unwrap();
     let arguments = lab.arguments();
     assert_eq!(arguments.last().map(String::as_str), Some(nasty));
-    // kubeadm would take 0 for "for ever".
+    // kubeadm would take 0 as "forever".
     assert!(arguments.contains(&"1s".to_owned()));
 }
 

@@ -1,5 +1,5 @@
-//! `template` as an operator runs it, against the embedded Proxmox VE over TLS: made, replaced, finished,
-//! destroyed.
+//! `template` as an operator runs it, against the embedded Proxmox VE over TLS: it creates, replaces,
+//! finishes and destroys templates.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -23,7 +23,7 @@ const NEXT: &str = "https://images.example/debian-next.qcow2";
 const SECRET: &str = "22222222-3333-4444-5555-666666666666";
 const TOKEN: &str = "templates@pve!maker";
 
-/// What docs/reference/permissions.md gives a token that makes templates.
+/// The roles that docs/reference/permissions.md gives a token for creating templates.
 const ROLES: [(&str, &str, &str); 5] = [
     (
         "/pool/k8s-templates",
@@ -139,14 +139,14 @@ impl Shop {
         (output.status.code().unwrap(), said)
     }
 
-    /// Runs it, and sees to it that all goes well.
+    /// Runs the command, and asserts that it succeeds.
     async fn good(&self, more: &[&str]) -> String {
         let (status, said) = self.run(more).await;
         assert_eq!(status, 0, "{said}");
         said
     }
 
-    /// The templates that are there, by VMID.
+    /// The VMIDs of the templates with this name.
     fn named(&self, name: &str) -> Vec<u32> {
         let is = |vmid: &u32| {
             let vm = self.pve.vm(*vmid).unwrap();
@@ -204,7 +204,7 @@ async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_cha
         shop.config(Vmid(9010))["name"]
     );
     let said = shop.good(&[]).await;
-    assert!(said.contains("VM 9010, version") && said.contains("is destroyed"), "{said}");
+    assert!(said.contains("VM 9010, version") && said.contains("was destroyed"), "{said}");
     assert_eq!(shop.pve.vmids(), [9000, 9012, 9013]);
     assert!(shop.pve.is_as(9000, &by_hand), "what is not ours is as it was");
 
@@ -243,7 +243,7 @@ async fn a_vm_that_takes_the_vmid_of_a_former_version_while_the_quorum_is_asked_
     let effect = Effect::WorkThenDelay(Duration::from_secs(3));
     shop.pve.inject(Fault { method, path, times: 1, effect });
     let taken = async {
-        // The log shows a call that is delayed only with its answer.
+        // The log shows a delayed call only once it is answered.
         while shop.pve.has_faults() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -260,7 +260,7 @@ async fn a_vm_that_takes_the_vmid_of_a_former_version_while_the_quorum_is_asked_
 #[tokio::test]
 async fn a_vm_of_others_in_the_range_is_gone_round() {
     let shop = Shop::new(|_| {}).await;
-    // An unmanaged VM in the range: it is gone round.
+    // An unmanaged VM in the range is skipped.
     assert!(shop.pve.create_by_hand(VmSpec::machine(9010, "pve3", "somebodys")));
     let somebodys = shop.pve.vm(9010).unwrap();
     shop.good(&[]).await;
@@ -290,13 +290,13 @@ async fn a_clone_that_a_user_made_of_the_template_is_left_alone() {
     let databases = shop.pve.vm(9015).unwrap();
     let said = shop.good(&[]).await;
     assert_eq!(said.matches("kept").count(), 2, "{said}");
-    // Of the version that is replaced, too.
+    // The same is true of a clone of a version that is replaced.
     shop.describe(NEXT, 'b', "");
     shop.good(&[]).await;
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
     assert_eq!(shop.pve.vmids(), [9000, 9012, 9013, 9015]);
-    // Nor is it finished in place of one that is gone.
+    // Nor is the clone finished in place of a version that is gone.
     shop.describe(URL, 'a', "");
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
@@ -324,7 +324,7 @@ async fn a_mark_without_a_vmid_counts_only_where_no_other_vm_bears_it() {
         assert!(said.contains("VM 9010 on pve1") && said.contains("VM 9015 on pve1, databases"), "{said}");
         assert!(shop.pve.is_as(9010, &both[0]) && shop.pve.is_as(9015, &both[1]), "{said}");
     }
-    // Alone, a clone's name tells it from the template.
+    // If the template is gone, the clone is recognized by its name.
     shop.pve.delete_by_hand(9010);
     let (status, said) = shop.run(&[]).await;
     assert!(status == 1 && said.contains("VM 9015 on pve1, databases"), "{said}");
@@ -414,9 +414,9 @@ async fn the_daily_token_is_told_what_it_lacks_and_each_privilege_of_the_makers_
             })
             .await;
             let (status, said) = shop.run(&["--dry-run"]).await;
-            // Without seeing the storage there is no host for it.
+            // A token that cannot see the storage finds no host that has it.
             let told =
-                said.contains(privilege) || said.contains("has a storage `local-lvm` that the token may see");
+                said.contains(privilege) || said.contains("has a storage `local-lvm` that the token can see");
             assert!(status != 0 && told, "{privilege}: {said}");
         }
     }

@@ -1,5 +1,5 @@
-//! The walls of the house: what is pure stays pure, and each client library is named by one crate only. Cargo
-//! and clippy keep most of them (`crates/pure/clippy.toml`); here is what they cannot say.
+//! The walls between crates: pure code stays pure, and only one crate names each client library. Cargo and
+//! clippy enforce most of this (`crates/pure/clippy.toml`); these tests check the rest.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
 
@@ -82,7 +82,7 @@ fn who_gets_which_cpus_is_decided_without_looking_at_the_world() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// What a crate is built from, all that it depends on included.
+/// All crates that a crate is built from, including indirect dependencies.
 fn tree(package: &str) -> Vec<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let tree = Command::new(cargo)
@@ -107,7 +107,7 @@ fn tree(package: &str) -> Vec<String> {
     tree.lines().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
 }
 
-/// What a crate names itself in its `[dependencies]`.
+/// The names in a crate's own `[dependencies]`.
 fn dependencies(manifest: &Path) -> Vec<String> {
     let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
     manifest.get("dependencies").into_iter().flat_map(|own| own.as_table().unwrap().keys().cloned()).collect()
@@ -197,7 +197,7 @@ fn async_functions_that_other_crates_call_are_boxed() {
 fn the_labs_world_knows_nothing_of_the_daemon() {
     let found = offences(&["lab/world/src"], &["pve_autoscaler", "k8s_openapi"]);
     assert!(found.is_empty(), "{}", found.join("\n"));
-    // Without the dependency nothing of it can be named; a variable may well be called `kube`.
+    // Without the dependency, nothing from it can be named; a variable may still be called `kube`.
     let manifest =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/world/Cargo.toml")).unwrap();
     for dependency in ["pve-autoscaler", "stage", "kube", "k8s-openapi"] {

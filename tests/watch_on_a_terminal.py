@@ -1,6 +1,6 @@
-"""Runs `PROGRAM status --watch --socket SOCKET` on a terminal of its own and looks at every byte that comes.
+"""Runs `PROGRAM status --watch --socket SOCKET` on a separate terminal and checks every byte of its output.
 
-The terminal is narrow, then wide, then narrow again, and is left by Ctrl-C typed on it. Ends with 0 where all was well."""
+The terminal is narrow, then wide, then narrow again; then Ctrl-C is typed. Ends with 0 if all went well."""
 
 import fcntl
 import os
@@ -45,7 +45,7 @@ def widest(frame):
 
 pid, terminal = pty.fork()
 if pid == 0:
-    # Nothing is drawn before it has its size.
+    # The terminal has its size before anything is drawn.
     time.sleep(0.3)
     os.execve(program, [program, "status", "--watch", "--socket", socket], {"TERM": "xterm-256color", "PATH": "/usr/bin"})
 size(terminal, 60, 24)
@@ -66,7 +66,7 @@ for columns in (200, 60):
     last = frames(bytes(seen))[-1]
     assert (widest(last) > 60) == (columns > 60), last
 
-# Nothing is wiped before it is drawn over, and nothing scrolls.
+# Nothing is erased before it is drawn over, and nothing scrolls.
 assert b"\x1b[2J" not in seen and b"\x1bc" not in seen, bytes(seen)
 os.write(terminal, b"\x03")
 read(terminal, seen, lambda seen: seen.endswith(b"\x1b[?25h\x1b[?1049l"), "the old screen")

@@ -1,5 +1,5 @@
-//! Several Kubernetes clusters on one host. Each is served by a daemon of its own. The first cluster has no
-//! name. Each further one has a name, and under it its own configuration, credentials, socket and unit.
+//! Several Kubernetes clusters on one host, each with its own daemon. The first cluster has no name. Each
+//! further cluster has a name, to which a separate configuration, credentials, socket and unit belong.
 
 use std::fmt;
 use std::fs;
@@ -22,7 +22,7 @@ const SOCKET: &str = "control.sock";
 const PROGRAM: &str = "pve-autoscaler";
 /// The longest name: it is part of the name of a user of Proxmox VE, which may have 64 characters.
 const LONGEST: usize = 40;
-/// How many names are listed.
+/// At most this many names are listed in an error.
 const LISTED: usize = 20;
 
 /// The name of a further cluster of this host: part of paths and of a unit's name.
@@ -77,7 +77,7 @@ pub(super) fn command(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} --cluster {name}"))
 }
 
-/// Whether a folder is the one that the unit of its cluster reads.
+/// Whether the unit of a folder's cluster reads this folder.
 pub(super) fn is_the_units(of: &Path) -> bool {
     of == folder(Path::new(FOLDER), ClusterName::of_folder(of).as_ref())
 }
@@ -100,8 +100,8 @@ pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     Some((folder.parent()?.to_owned(), name))
 }
 
-/// The folder of all configurations, found from one of them; `None` for a file kept elsewhere, which has no
-/// others beside it.
+/// The folder of all configurations and the cluster of this one, derived from its path; `None` for a file
+/// kept elsewhere.
 pub(super) fn base_of(config: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = config.parent().filter(|_| config.file_name().is_some_and(|name| name == FILE))?;
     Some(match ClusterName::of_folder(folder) {
@@ -110,7 +110,7 @@ pub(super) fn base_of(config: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     })
 }
 
-/// The clusters with a name that have a configuration, in order.
+/// The named clusters that have a configuration, sorted.
 pub(super) fn named(base: &Path) -> Vec<ClusterName> {
     let Ok(entries) = fs::read_dir(base.join(CLUSTERS)) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -119,7 +119,7 @@ pub(super) fn named(base: &Path) -> Vec<ClusterName> {
     names
 }
 
-/// The clusters with a name that this host has.
+/// The named clusters of this host.
 pub(super) fn configured() -> Vec<ClusterName> {
     named(Path::new(FOLDER))
 }
@@ -129,7 +129,7 @@ pub(super) fn default_socket(name: &ClusterName) -> PathBuf {
     socket(Path::new(RUN), Some(name))
 }
 
-/// The commands with the defaults of a cluster: its configuration, its socket, and what `setup` makes for it.
+/// The commands with the defaults of a cluster: its configuration, its socket, and what `setup` creates.
 pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command {
     let (base, run) = (Path::new(FOLDER), Path::new(RUN));
     let defaults = [
@@ -139,7 +139,7 @@ pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command
         ("user", format!("autoscaler-{name}@pve")),
         ("resource_pool", format!("kubernetes-{name}")),
     ];
-    // This runs once in a process: clap needs defaults that live as long as the process.
+    // This runs once per process: clap needs defaults that live as long as the process.
     let defaults = defaults.map(|(id, text)| (id, &*Box::leak(text.into_boxed_str())));
     let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
     for one in names {
@@ -172,7 +172,7 @@ pub(super) fn must_be_there(name: &ClusterName) -> Result<(), Failure> {
 
 fn there(base: &Path, name: &ClusterName) -> Result<(), Failure> {
     let file = file(base, Some(name));
-    // A file that may not be accessed is reported when it is read.
+    // A file that this user cannot access is reported when it is read.
     if file.try_exists().unwrap_or(true) {
         return Ok(());
     }

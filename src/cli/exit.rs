@@ -14,7 +14,7 @@ use snapshot::SnapshotError;
 
 /// Success, whatever the plan contains.
 pub const SUCCESS: u8 = 0;
-/// `check` found a problem, something that was asked about does not exist, or the daemon refused an order.
+/// `check` found a problem, a requested object does not exist, or the daemon refused an order.
 pub const FINDINGS: u8 = 1;
 /// Wrong command line or configuration.
 pub const USAGE: u8 = 2;
@@ -65,16 +65,16 @@ pub(super) enum Failure {
     NoCluster {
         /// The name.
         name: String,
-        /// The configuration that it stands for.
+        /// The missing configuration.
         file: String,
         /// The existing clusters, in words.
         there: String,
     },
-    /// The daemon of another cluster of this host is running, and the two configurations overlap.
+    /// The daemon of another cluster on this host is running, and the two configurations overlap.
     Shared {
         /// The other cluster, in words.
         with: String,
-        /// What both configurations contain.
+        /// What both configurations contain but must not share.
         clashes: Vec<Clash>,
     },
     /// The requested object does not exist.
@@ -85,7 +85,7 @@ pub(super) enum Failure {
     NotRunning(SocketError),
     /// A daemon is already running.
     Running(SocketError),
-    /// The daemon's socket cannot be made.
+    /// The daemon's socket cannot be created.
     Socket(SocketError),
     /// The operating system refused something. The text completes the message `cannot …`.
     System(&'static str, std::io::Error),
@@ -112,7 +112,7 @@ impl Failure {
         }
     }
 
-    /// The error, in one line unless it has a place in a file.
+    /// The error in words: one line, unless it consists of several findings.
     pub(super) fn words(&self) -> String {
         match self {
             Self::Named(what, error) | Self::Unreachable(what, error) => {
@@ -173,7 +173,7 @@ impl Failure {
         }
     }
 
-    /// A way out, unless the message already has one.
+    /// What to do, unless the message already says so.
     fn help(&self) -> Option<Cow<'static, str>> {
         Some(match self {
             Self::NotRunning(SocketError::Unreachable { source, .. })
@@ -181,7 +181,7 @@ impl Failure {
             {
                 "only root and the daemon's group may connect: use `sudo`, or join the group".into()
             }
-            Self::Unreachable(..) => "`pve-autoscaler check` shows the cause and a way out".into(),
+            Self::Unreachable(..) => "`pve-autoscaler check` shows the cause and a fix".into(),
             Self::NotRunning(error) => {
                 let (unit, command) = service(error);
                 format!(
@@ -207,7 +207,7 @@ impl Failure {
     }
 }
 
-/// The unit whose daemon has a socket, and how commands for it begin.
+/// The unit whose daemon listens at the socket, and how commands for that daemon begin.
 fn service(error: &SocketError) -> (String, String) {
     let found = error.path().and_then(|path| cluster::of_socket(Path::new(path)));
     let name = found.and_then(|(_, name)| name);

@@ -57,7 +57,7 @@ pub(super) struct Arguments {
 struct Story<'a> {
     #[serde(flatten)]
     explanation: &'a Explanation,
-    /// What the round decides about the pod, while it is pending.
+    /// What the plan decides about the pod, if it is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'a PodVerdict>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ fn verdict_of<'p>(plan: &'p Plan, node: &str) -> Option<&'p NodeVerdict> {
     plan.nodes.iter().find(|verdict| verdict.node == node)
 }
 
-/// The decision on the snapshot with this configuration.
+/// The decision for the snapshot with this configuration.
 struct Decided {
     plan: Plan,
     /// The index of each pod's verdict in the plan.

@@ -1,4 +1,4 @@
-//! One look at the live clusters.
+//! Reads the live clusters once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,25 +18,25 @@ use proxmox::{Client, Settings, Trust};
 use runtime::clock::{Clock, SystemClock};
 use settings::{Config, Proxmox, ProxmoxTrust, Redfish};
 
-/// How long the first lists of all kinds may take together.
+/// How long the first lists of all kinds of objects may take in total.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long a cluster that cannot be seen is left out, counted from the time of the plan.
+/// How long a cluster that cannot be reached is left out, counted from the time of the plan.
 const LEFT_OUT: SignedDuration = SignedDuration::from_mins(1);
 
-/// The authorities that a Debian system trusts, Proxmox VE among them.
+/// The file of certificate authorities that Debian systems, including Proxmox VE hosts, trust.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Runs a future on a new runtime.
 pub(super) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    // Installing it a second time has no effect.
+    // Installing the provider a second time has no effect.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Failure::Output)?.block_on(future)
 }
 
-/// The current state of both clusters. Without a table `[proxmox]` the hosts are unknown, with unlimited
-/// room.
+/// The current state of both clusters. Without a `[proxmox]` table, the hosts are unknown, and their room
+/// counts as unlimited.
 pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapshot, Failure> {
     block_on(async {
         let cluster = kubernetes(config).await?;
@@ -216,7 +216,8 @@ pub(super) fn client(settings: &Proxmox) -> Result<Client, Failure> {
         .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))
 }
 
-/// A client of the management controller that switches a host. Its password is read again each time.
+/// A client of a management controller, which switches a host or machine on and off. The password is read
+/// whenever a client is created.
 pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure> {
     let trust = trust(&settings.trust)?;
     let password = settings.password.read().map_err(|error| {

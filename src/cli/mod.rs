@@ -89,7 +89,7 @@ enum Command {
     Template(template::Arguments),
     /// Show what the daemon would decide now, and why, without changing anything
     Plan(plan::Arguments),
-    /// Write a snapshot of the live cluster, as `plan` reads it, to standard output
+    /// Write a snapshot of the live cluster, or a recorded one, as `plan` reads it, to standard output
     Snapshot(snapshot::Arguments),
     /// Show what one or more configurations would have done in recorded rounds
     Simulate(simulate::Arguments),
@@ -114,7 +114,8 @@ enum Output {
 }
 
 impl Arguments {
-    /// Reads a command line, its program's name first. Ends the process if it is wrong or asks for help.
+    /// Reads a command line, including the program's name. Ends the process if the command line is wrong or
+    /// asks for help.
     pub fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Self {
         match Self::matched(words) {
             Ok((arguments, _)) => arguments,

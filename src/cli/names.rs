@@ -16,7 +16,7 @@ use observability::{DEFAULT_SOCKET, Status, ask};
 /// How long to wait for the daemon.
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// Which names.
+/// The kind of names to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// Nodes of pools.

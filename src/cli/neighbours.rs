@@ -1,5 +1,5 @@
-//! The other clusters that this host serves, and what two of them may not share: each daemon treats whatever
-//! its configuration names as its own.
+//! The other clusters that this host serves, and what two of them must not share: each daemon treats
+//! everything that its configuration names as its own.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub(super) struct Clash {
     pub words: String,
     /// The key in this cluster's file.
     pub key: &'static str,
-    /// A way out.
+    /// What to do about it.
     pub help: &'static str,
 }
 
@@ -84,7 +84,7 @@ impl Neighbour {
         cluster_text(self.name.as_ref())
     }
 
-    /// Everything that both configurations contain; `mine` is the file of this cluster.
+    /// What both configurations contain but must not share; `mine` is the file of this cluster.
     pub(super) fn clashes(&self, mine: &Path, config: &Config) -> Vec<Clash> {
         let both = Both { mine, theirs: &self.file };
         let mut found = Vec::new();
@@ -249,12 +249,12 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
     running.flat_map(|(clashes, _)| clashes).collect()
 }
 
-/// Refuses to start beside the running daemon of another cluster if the two share something: the other
-/// cluster already has machines. If two daemons start together, both check once they listen, and the first by
-/// name continues. May wait for a short time.
+/// Refuses to start beside the running daemon of another cluster if the two configurations overlap: the other
+/// cluster may already have machines. If two daemons start together, both check once they listen, and the
+/// first by name continues. May wait for a short time.
 ///
 /// # Errors
-/// What is shared.
+/// The other daemon is running, and the configurations overlap.
 pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -> Result<(), Failure> {
     let own = cluster::base_of(file).and_then(|(_, name)| name);
     for other in read_beside(file) {
@@ -294,7 +294,7 @@ impl Neighbour {
     }
 }
 
-/// What setting up a further cluster must leave to the other clusters.
+/// What `setup` of a further cluster must leave to the other clusters.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     pub vmids: BTreeSet<Vmid>,

@@ -19,7 +19,7 @@ const GROWS: Style = AnsiColor::Green.on_default();
 const GOES: Style = AnsiColor::Yellow.on_default();
 const STUCK: Style = AnsiColor::Red.on_default();
 
-/// How many pods of a machine are named, how many kept nodes are listed.
+/// How many pods of a machine are named, and how many kept nodes are listed.
 const NAMED: usize = 3;
 const LISTED: usize = 20;
 

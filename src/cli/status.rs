@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 async fn show(arguments: &Arguments) -> Result<String, Failure> {
     let status = ask(&arguments.socket).await.map_err(Failure::NotRunning)?;
     match arguments.output {
-        // One line for each, because there are many.
+        // One line for each status, because `--watch` prints many.
         Output::Json if arguments.watch.is_some() => watch::line(&status),
         Output::Json => input::json_text(&status),
         Output::Text => Ok(render(&status, SystemClock.now(), &TimeZone::system())),

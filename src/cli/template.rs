@@ -107,7 +107,7 @@ fn unreachable(error: Error) -> Failure {
     Failure::Unreachable("Proxmox VE".to_owned(), error.into())
 }
 
-/// Looks at one template, and carries out its steps.
+/// Checks one template, and carries out the steps that it needs.
 async fn one(
     client: &Client,
     config: &Config,
@@ -145,7 +145,7 @@ async fn one(
     Ok(status)
 }
 
-/// The steps to take; none, with a message, if no host can have the template.
+/// The steps to take; `None`, with a message, if no host can have the template.
 async fn steps(
     client: &Client,
     config: &Config,
@@ -160,7 +160,7 @@ async fn steps(
     if places.is_empty() {
         line(
             "error",
-            &format!("no online host has a storage `{}` that the token may see", template.storage),
+            &format!("no online host has a storage `{}` that the token can see", template.storage),
         )?;
         return Ok(None);
     }

@@ -20,7 +20,7 @@ const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// Shows frames until SIGINT, SIGTERM or SIGHUP, each of which counts as success. If the first frame fails,
-/// that is a failure; a later failure is shown, and the frame is tried again.
+/// the command fails; a later failure is shown, and the frame is tried again.
 pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failure>) -> Result<u8, Failure> {
     live::block_on(async {
         let failed = |error| Failure::System("listen for signals", error);
@@ -110,7 +110,7 @@ fn fitted(text: &str, columns: usize, lines: usize) -> String {
         let more = format!("… {} more lines: the terminal is too small", all.len() - shown);
         let _ = write!(out, "{}\x1b[K", cut(&more, columns));
     }
-    // If the last line is full, there is nothing below it.
+    // If the text fills the screen, nothing below it is left to erase.
     if shown < lines {
         out.push_str("\x1b[J");
     }

@@ -1,5 +1,5 @@
-//! A configuration that is being written: each line has a comment on where it comes from. At the end our own
-//! parser reads it, and each line that it refuses is replaced by a comment.
+//! A configuration that is being written: each line has a comment on where it comes from. At the end, our own
+//! parser reads the text, and each line that it refuses is replaced by a comment or a stand-in.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -124,14 +124,14 @@ impl Draft {
         self.unneeded.push((source.into(), why.to_owned()));
     }
 
-    /// Adds settings of the other autoscaler that are unknown.
+    /// Adds unknown settings of the other autoscaler.
     pub fn unknown(&mut self, names: impl IntoIterator<Item = String>) {
         self.unknown.extend(names.into_iter().map(|name| plain(&name)));
     }
 
     /// The text, without anything that our own parser refuses.
     pub fn finish(mut self, origin: Origin) -> Migrated {
-        // Each iteration removes at least one line, or is the last.
+        // Each iteration replaces at least one line, or is the last.
         let most: usize = self.tables.iter().map(|table| table.lines.len() + 1).sum();
         for _ in 0..=most {
             let (text, places) = self.render(origin);

@@ -45,7 +45,7 @@ pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
             for key in ["data", "stringData"] {
                 let Some(Value::Object(data)) = map(&[key]) else { continue };
                 for text in data.values().filter_map(Value::as_str) {
-                    // Text that is not YAML does not contain the chart's values.
+                    // Text that is not YAML cannot hold the values: it is skipped.
                     found.extend(inside(Some(text)).unwrap_or_default());
                 }
             }
@@ -56,7 +56,7 @@ pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     Ok(found)
 }
 
-/// The maps around a value with the path `a.b.c`, as in `--set`.
+/// The value inside nested maps along the path `a.b.c`, as in `--set`.
 fn nested(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |inner, key| {
         let mut map = Map::new();

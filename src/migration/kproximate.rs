@@ -130,7 +130,7 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
     }
     let mut join = JoinCommand::default();
     if command.contains("K3S_") || command.contains("k3s") {
-        table.set("method", "k3s", "kpQemuExecJoin with a command of K3s");
+        table.set("method", "k3s", "kpQemuExecJoin with a K3s command");
         join = join_command::of_k3s(&command);
         match join.server.take() {
             Some(server) => table.set("api_server", server, "kpJoinCommand"),
@@ -225,12 +225,12 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
         "\"9100-9149\"",
         "VMIDs for this pool only, at least `max`; kproximate uses the next free one",
     );
-    table.set("addresses", "dhcp", "as in kproximate; a range of addresses of the pool's own is safer");
+    table.set("addresses", "dhcp", "as in kproximate; a separate address range for the pool is safer");
     if let Some(strategy) = tree.text(&["nodeSelectionStrategy"]) {
         match strategy.as_str() {
             "spread" | "round-robin" => table.set("placement", "spread", "nodeSelectionStrategy"),
             "max-memory" | "balanced" => {
-                table.set("placement", "balance", "nodeSelectionStrategy; by free memory");
+                table.set("placement", "balance", "nodeSelectionStrategy, by free memory");
             }
             _ => table.note("nodeSelectionStrategy: `placement` is \"balance\", \"spread\" or \"pack\""),
         }

@@ -14,9 +14,9 @@ use settings::option_privilege;
 struct Provider {
     tree: Tree,
     pools: i64,
-    /// How many pools have got their part of the VMIDs.
+    /// How many pools have received their part of the VMIDs.
     served: i64,
-    /// The settings that a pool has left unread.
+    /// The settings that its pools did not read.
     left: Option<Tree>,
 }
 
@@ -108,7 +108,7 @@ fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
         let reserve = tree.whole(&path).map(|mib| mib.to_string());
         let reserve = Said::new(reserve, tree.place(&path));
         if side.endpoint.is_some() {
-            // Pools of another cluster need a daemon of their own.
+            // Further clusters are not converted: they need a `[[proxmox.also]]` table each.
             continue;
         }
         side.endpoint = endpoint;
@@ -326,7 +326,7 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
                 None => table.note(format!("{why}: `disk`, `disk_device` and `storage`")),
             },
             "scsi0" | "virtio0" | "sata0" => match disk(&value) {
-                Some(size) => table.set("disk", size, format!("{why}; the template's disk grows to it")),
+                Some(size) => table.set("disk", size, format!("{why}; machines' disks grow to this size")),
                 None => table.note(format!("{why}: the template's disk, and `disk`")),
             },
             "sockets" | "cores" | "memory" | "balloon" => table.note(format!("{why}: `cores` and `memory`")),
@@ -338,7 +338,7 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
         table.set(
             "addresses",
             "dhcp",
-            format!("{place}.ipconfig0; a range of addresses of the pool's own is safer"),
+            format!("{place}.ipconfig0; a separate address range for the pool is safer"),
         );
     } else {
         table.missing("addresses", "\"dhcp\"", "how machines get addresses: \"dhcp\", or a range");

@@ -1,5 +1,5 @@
 //! Migration: converts the settings of another autoscaler for Proxmox VE into a configuration for this
-//! daemon, with a comment at each line on where it comes from and what differs.
+//! daemon. A comment before each line says where the setting comes from and what differs.
 //!
 //! Text in, text out: no files are read or written here. For every result:
 //!
@@ -36,7 +36,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Its name.
+    /// The autoscaler's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kproximate => "kproximate",
@@ -50,13 +50,13 @@ impl Origin {
 /// A file of the other autoscaler.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceFile<'a> {
-    /// Its name in messages.
+    /// The file's name, as messages show it.
     pub name: &'a str,
-    /// Its text.
+    /// The file's text.
     pub text: &'a str,
 }
 
-/// The result.
+/// The result of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migrated {
     /// The configuration.

@@ -1,4 +1,4 @@
-//! Common to several sources: how both clusters are reached, and how single values are written here.
+//! What several sources share: how both clusters are reached, and how single values are written here.
 
 use toml::Value;
 
@@ -37,7 +37,7 @@ pub(super) struct ProxmoxSide {
     pub memory_reserve: Option<Said>,
 }
 
-/// `[proxmox]` and `[kubernetes]`, after the settings before all tables.
+/// Begins a draft: the settings before all tables, then `[proxmox]` and `[kubernetes]`.
 pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
     begin_with(draft, vec![side]);
 }
@@ -127,7 +127,7 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
     table
 }
 
-/// The base URL in an address or URL: without path, and without a user.
+/// The base URL in an address or URL, without path and user.
 fn endpoint(text: &str) -> Option<String> {
     let rest = text.trim().split_once("://").map_or(text.trim(), |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -165,7 +165,7 @@ pub(super) fn seconds(number: f64) -> String {
     }
 }
 
-/// Bytes as a size, down to whole MiB.
+/// Bytes as a size, rounded down to whole MiB.
 pub(super) fn size(bytes: i64) -> String {
     if bytes > 0 && bytes % (1 << 30) == 0 {
         format!("{}GiB", bytes >> 30)

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The assigned names, each with its last value that is plain text or a number. Other expressions have no
-/// value.
+/// The assigned names, each with its last value that is plain text, a number or a truth value; `false` if
+/// there are only other expressions.
 pub(super) fn assignments(text: &str) -> Map<String, Value> {
     let mut found = Map::new();
     for line in text.lines() {
@@ -16,7 +16,7 @@ pub(super) fn assignments(text: &str) -> Map<String, Value> {
         if let Some(value) = literal(value.trim()) {
             found.insert(name.to_owned(), value);
         } else {
-            // A value from the environment leaves a name without a value, unless another line sets one.
+            // A value from the environment is unknown: it counts only if no other line sets a plain value.
             found.entry(name).or_insert(Value::Bool(false));
         }
     }

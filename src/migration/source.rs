@@ -65,7 +65,7 @@ pub(super) fn text_at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(value, |value, key| value.get(key))?.as_str()
 }
 
-/// Settings that are taken one by one.
+/// A tree of settings that are taken out one by one.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     what: String,
@@ -100,7 +100,7 @@ impl Tree {
         value.as_object_mut()?.remove(*last).filter(|value| !is_empty(value))
     }
 
-    /// The value at a path, without taking it; a number is a place in a list.
+    /// The value at a path, without taking it; a number in the path is an index in a list.
     pub fn peek(&self, path: &[&str]) -> Option<Value> {
         path.iter()
             .try_fold(&self.value, |value, key| match value {
@@ -159,7 +159,7 @@ impl Tree {
         }
     }
 
-    /// Takes a list of texts; other values in it are reported as odd.
+    /// Takes a list of texts; other values in it are reported as invalid.
     pub fn texts(&mut self, path: &[&str]) -> Vec<String> {
         let list = self.list(path);
         let texts: Vec<_> = list.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect();

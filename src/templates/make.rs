@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// How many calls may have no effect before the step is given up.
 const TRIES: u32 = 3;
 
-/// Why a template could not be created.
+/// Why a step was not completed.
 #[derive(Debug, Error)]
 pub enum Stop {
     /// A call failed permanently.
@@ -111,7 +111,7 @@ pub async fn look(
         }
         let config = match client.config(&guest.host, guest.vmid).await {
             Ok(config) => config,
-            // The VM has disappeared meanwhile, or the token may not see it.
+            // The VM has disappeared, or the token cannot see it.
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => continue,
             Err(error) => return Err(error),
         };
@@ -178,7 +178,7 @@ impl Work<'_> {
         Ok(format!("{}:import/{file}", image.storage))
     }
 
-    /// Creates a VM with everything but its final size; returns its VMID.
+    /// Creates a VM with everything but the disk's final size; returns its VMID.
     async fn create(&self, host: &str, mark: &TemplateMark, file: &str, say: Say<'_>) -> Result<Vmid, Stop> {
         let pool = self.template.resource_pool.as_deref();
         let (mut taken, mut tries) = (BTreeSet::new(), 0);
@@ -313,7 +313,7 @@ impl Work<'_> {
             }
         })
         .await?;
-        say(format!("{host}: VM {vmid} is renamed to {name}"));
+        say(format!("{host}: VM {vmid} was renamed to {name}"));
         Ok(())
     }
 
@@ -322,11 +322,11 @@ impl Work<'_> {
             if !self.client.quorate().await? {
                 return Err(Stop::NoQuorum);
             }
-            // The last check, right before it is destroyed.
+            // The last check, right before the destruction.
             match self.ours(vmid, host, mark).await {
                 Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(true),
                 Err(stop) => return Err(stop),
-                // The VM has got the name back since it was read.
+                // The VM has been given the name again since it was read.
                 Ok(config) if config.get("name") == Some(&self.template.name) => return Ok(false),
                 Ok(_) => {}
             }
@@ -338,7 +338,7 @@ impl Work<'_> {
             }
         })
         .await?;
-        let what = if destroyed { "is destroyed" } else { "stays: clones of it are in use" };
+        let what = if destroyed { "was destroyed" } else { "stays: clones of it are in use" };
         say(format!("{host}: VM {vmid}, version {}, {what}", mark.version));
         Ok(())
     }

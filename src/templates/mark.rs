@@ -19,7 +19,7 @@ pub struct TemplateMark {
     pub template: String,
     /// The version of its description ([`super::version`]).
     pub version: String,
-    /// Which attempt at this version: more than one if it was replaced on purpose.
+    /// The number of the attempt at this version: above 1 if the version was replaced on purpose (`--force`).
     pub turn: u32,
     /// The VM that it was given to; none if it was not given yet, or was written by an earlier release.
     pub vmid: Option<Vmid>,

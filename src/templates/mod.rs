@@ -2,7 +2,7 @@
 //! them out.
 //!
 //! ```text
-//!  config::Template ──┐
+//!  settings::Template ┐
 //!                     ├─> survey (pure): steps ──> make: download → create → resize → convert → name
 //!  VMs with our mark ─┘
 //! ```

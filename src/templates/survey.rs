@@ -1,4 +1,4 @@
-//! The steps until a template matches its description. Pure.
+//! The steps that make a template match its description. Pure.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ pub struct Found {
 pub struct Place {
     /// The host that creates it.
     pub host: String,
-    /// The hosts whose VM would serve as well.
+    /// The hosts on which an existing VM can serve this place.
     pub hosts: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub enum Step {
     Keep(Vmid, String),
     /// A new VM is created on this host.
     Make(String, TemplateMark),
-    /// The VM was begun and is finished.
+    /// The VM's creation was interrupted, and is finished.
     Finish(Vmid, String, TemplateMark),
     /// The VM is complete, and gets the name that pools use.
     Serve(Vmid, String, TemplateMark),
@@ -46,11 +46,11 @@ pub enum Step {
     Aside(Vmid, String, TemplateMark),
     /// A version that was replaced earlier is destroyed, if no clone needs it.
     Destroy(Vmid, String, TemplateMark),
-    /// An administrator has to act: the problem, and a way out.
+    /// An administrator has to fix something: the problem, and what to do.
     Blocked(String, String),
 }
 
-/// The version of a template: a digest of its entire description.
+/// The version of a template: a digest of the settings that determine its VM.
 pub fn version(template: &Template) -> String {
     let checksum = &template.image.checksum;
     let parts = [

@@ -1,4 +1,4 @@
-//! What `check` says of machines that grow.
+//! What `check` reports about machines that grow.
 
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;

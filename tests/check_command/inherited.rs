@@ -1,5 +1,5 @@
-//! What `check` says of what a template has itself: options that machines inherit, and rights that cloning it
-//! asks for.
+//! What `check` reports about a template's own settings: options that machines inherit, and rights that
+//! cloning the template requires.
 
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
@@ -7,7 +7,7 @@ use world::proxmox::spec::ClusterSpec;
 use crate::bench::{Bench, POOL};
 use crate::words;
 
-/// What is said of a template with these options, with this in the pool.
+/// What `check` reports about a template with these options, if the pool has these settings.
 async fn said(template: &[(&str, &str)], more: &str) -> (i32, String) {
     let mut spec = ClusterSpec::demo();
     for (key, value) in template {

@@ -1,4 +1,4 @@
-//! What `check` says of arguments that kubelets of the cluster's release no longer know.
+//! What `check` reports about arguments that kubelets of the cluster's release no longer accept.
 
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
@@ -6,7 +6,7 @@ use world::proxmox::spec::ClusterSpec;
 use crate::bench::{Bench, POOL};
 use crate::words;
 
-/// Status, and what is said of each argument with its level.
+/// The exit status, and what `check` reports about each argument, with its level.
 async fn said(version: &str, arguments: &str) -> (i32, Vec<String>) {
     said_of("kubelet_args", version, &format!("kubelet_args = {{ {arguments} }}\n")).await
 }
@@ -54,7 +54,7 @@ async fn arguments_that_go_with_a_later_release_are_warnings() {
 
 #[tokio::test]
 async fn nothing_is_said_of_others() {
-    // K3s says its release so.
+    // The version as K3s reports it.
     let (status, said) = said("v1.37.1+k3s1", "v = 2, cloud-provider = \"external\"").await;
     assert_eq!((status, said), (0, Vec::new()));
 }

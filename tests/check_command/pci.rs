@@ -1,4 +1,4 @@
-//! What `check` says of the PCI devices that a pool gives its machines.
+//! What `check` reports about the PCI devices that a pool gives its machines.
 
 use serde_json::json;
 use world::kubernetes::spec::KubeSpec;
@@ -21,7 +21,7 @@ fn with_gpus() -> ClusterSpec {
     spec
 }
 
-/// The token may do with devices what it needs to.
+/// Gives the token all the rights on devices that it needs.
 fn permit(spec: &mut ClusterSpec) {
     spec.access.roles.get_mut("KasWorker").unwrap().push("VM.Config.HWType".to_owned());
     spec.access.roles.insert("Gpu".to_owned(), vec!["Mapping.Use".to_owned()]);
@@ -59,7 +59,7 @@ async fn what_keeps_machines_from_their_devices_is_said() {
     let (status, about) = bench.about("PCI mapping gpu").await;
     assert_eq!(status, 1);
     let said = about.iter().map(words).collect::<Vec<_>>().join("\n");
-    for part in ["the token may not see it", "Mapping.Use on /mapping/pci/gpu"] {
+    for part in ["the token cannot see it", "Mapping.Use on /mapping/pci/gpu"] {
         assert!(said.contains(part), "no {part:?} in\n{said}");
     }
     let (_, template) = bench.about("template k8s-worker (").await;

@@ -1,5 +1,5 @@
-//! What `check` says of rights: the token's in Proxmox VE, the daemon's in Kubernetes, and secrets that have
-//! to be read.
+//! What `check` reports about rights: the token's in Proxmox VE, the daemon's in Kubernetes, and access to
+//! secrets.
 
 use world::kubernetes::spec::{KubeSpec, Rule, ServiceAccountSpec};
 use world::proxmox::spec::{AccessSpec, ClusterSpec};
@@ -27,7 +27,7 @@ async fn each_privilege_that_is_taken_from_one_role_is_named() {
             let mut spec = whole.clone();
             spec.access.roles.get_mut(role).unwrap().retain(|one| one != privilege);
             let (status, said) = Bench::new(spec, KubeSpec::demo()).await.check().await;
-            // The daemon does without it, `adopt` does not.
+            // The daemon does not need `Pool.Audit`, but `adopt` does.
             let is_needed = privilege != "Pool.Audit";
             assert!(
                 (status != 0) == is_needed && said.contains(privilege.as_str()),

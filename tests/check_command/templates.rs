@@ -1,5 +1,5 @@
-//! What `check` says of templates, of what clones and seeds need of storages, and of machines without a
-//! template.
+//! What `check` reports about templates, about the storages that clones and seeds need, and about machines
+//! without a template.
 
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::{ClusterSpec, Grant, StorageKind, StorageSpec, VmSpec};
@@ -61,7 +61,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
         let (status, lines) = bench.about("template").await;
         let said = first_bad(&lines);
         assert!(said.contains(expected), "{expected}: {lines:#?}");
-        // Room may come: that is a warning.
+        // Room may become free, so this is a warning.
         assert_eq!(status, i32::from(!said.contains(" left on ")), "{said}");
         assert_eq!(lines[0]["pool"], "workers");
     }
@@ -88,7 +88,7 @@ async fn what_seeds_need_is_looked_at() {
         ),
         ("local", all, "VM.Audit", "lacks VM.Config.CDROM on"),
         ("local-lvm", all, "VM.Config.CDROM", "pvesm set local-lvm --content …,iso"),
-        // The template's own drive, which the seed replaces.
+        // The template's own cloud-init drive, which the seed replaces.
         ("local", all, "VM.Config.CDROM ", "lacks VM.Config.Cloudinit on"),
     ] {
         let mut spec = ClusterSpec::demo();
@@ -175,7 +175,7 @@ async fn hosts_that_no_template_reaches_are_named() {
         said.contains("there is no such host") && said.contains("the hosts are pve1, pve2, pve3"),
         "{said}"
     );
-    // One template on each host, all of one name: every host is reached.
+    // One template on each host, all with the same name: every host is reached.
     bench.configure(&POOL.replace("9000", "\"k8s-worker-local\""));
     let (status, said) = bench.check().await;
     assert_eq!(status, 0, "{said}");

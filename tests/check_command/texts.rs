@@ -1,5 +1,5 @@
-//! Whole texts for people, as they are printed: a change of words is seen as a difference
-//! (`INSTA_UPDATE=always cargo test --test check_command texts` writes them again).
+//! Whole texts as people see them: any change of words shows as a difference.
+//! `INSTA_UPDATE=always cargo test --test check_command texts` updates the files.
 
 use std::path::Path;
 
@@ -20,13 +20,13 @@ async fn said(arguments: &[&str]) -> String {
     text(output.stdout) + &text(output.stderr)
 }
 
-/// Holds a text against the one that is stored.
+/// Compares a text with the stored one.
 fn is_stored(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/texts"));
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    // What differs from run to run.
+    // These parts differ from run to run.
     settings.add_filter(r"the last \d+ s ago", "the last N s ago");
     settings.add_filter(r"127\.0\.0\.1:\d+(/?) {2,}", "127.0.0.1:PORT$1  ");
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");

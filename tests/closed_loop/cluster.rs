@@ -1,4 +1,4 @@
-//! A cluster as Kubernetes objects, in which plans are carried out.
+//! A cluster of Kubernetes objects in which plans are carried out.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,7 @@ use crate::judge::{Bindings, Judge};
 const NOW: &str = "2026-01-15T12:00:00Z";
 const POOL_LABEL: &str = "pve-autoscaler/pool";
 
-/// What a machine of a pool is, written down once for the configuration and once for the Node that it
-/// becomes.
+/// What a machine of a pool is: described once for both the configuration and the Node that it becomes.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub name: String,
@@ -35,14 +34,14 @@ pub struct Cluster {
     pub config: Config,
     pub nodes: Vec<Value>,
     pub pods: Vec<Value>,
-    /// DaemonSets, ReplicaSets, and whatever else does not change.
+    /// DaemonSets, ReplicaSets, and all other objects that do not change.
     pub rest: Vec<Value>,
-    /// Machines that were made, which gives them their names.
+    /// How many machines were created, which numbers their names.
     pub made: usize,
 }
 
 impl Pool {
-    /// Its table of the configuration.
+    /// The pool's table in the configuration.
     pub fn table(&self) -> String {
         let labels: Vec<String> =
             self.labels.iter().map(|(key, value)| format!("\"{key}\" = \"{value}\"")).collect();
@@ -62,7 +61,7 @@ impl Pool {
         )
     }
 
-    /// A Node of it, as its kubelet and the daemon make it.
+    /// A Node of the pool, as its kubelet and the daemon create it.
     pub fn node(&self, name: &str) -> Value {
         let mut labels = json!({
             "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
@@ -131,7 +130,7 @@ impl Cluster {
         snapshot
     }
 
-    /// The pods that have no node, but for those of DaemonSets.
+    /// The pods without a node, except those of DaemonSets.
     pub fn waiting(&self) -> BTreeSet<String> {
         let theirs = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
         self.pods.iter().filter(|pod| node_of(pod).is_none() && !theirs(pod)).map(id).collect()
@@ -174,20 +173,20 @@ impl Cluster {
         }
     }
 
-    /// The pools' names of the machines that the plan makes.
+    /// The pool of each machine that the plan creates.
     pub fn machines(plan: &Plan) -> Vec<String> {
         let pools = plan.scale_up.iter();
         pools.flat_map(|pool| pool.machines.iter().map(|_| pool.pool.to_string())).collect()
     }
 
-    /// A machine of the pool has become a Node.
+    /// Turns a machine of the pool into a Node.
     pub fn add(&mut self, pool: &str) {
         let pool = self.pools.iter().find(|one| one.name == pool).unwrap();
         self.nodes.push(pool.node(&format!("{}-{}", pool.name, self.made)));
         self.made += 1;
     }
 
-    /// These nodes are drained and gone; the controllers of their pods make others.
+    /// Drains and removes these nodes; the controllers of their pods create others.
     pub fn remove(&mut self, names: &BTreeSet<&str>) {
         self.nodes.retain(|node| !node["metadata"]["name"].as_str().is_some_and(|name| names.contains(name)));
         let of_daemons = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";

@@ -1,11 +1,11 @@
-//! Random clusters with devices, classes and claims, for the comparison of the filters alone.
+//! Random clusters with devices, classes and claims, only for the comparison of filters.
 
 use serde_json::{Map, Value, json};
 
 use crate::worlds::{Draw, HOSTNAME};
 
 const DRIVERS: [&str; 2] = ["gpu.example.com", "nic.example.com"];
-/// What selectors say: among it what has no value for devices without the attribute.
+/// Expressions of selectors, some of which have no value for devices without the attribute.
 const SELECTORS: [&str; 21] = [
     r#"device.driver == "gpu.example.com""#,
     r#"device.attributes["gpu.example.com"].model == "a""#,
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// A pool; without a reach of its own its devices say from where they can be used.
+    /// Adds a pool; if `reach` is none, its devices say from where they can be used.
     fn add_pool(&mut self, driver: &str, name: &str, reach: Option<&Value>) {
         let counts = self.draw.percent(30);
         let slices = self.draw.of(&[1, 1, 2]);
@@ -245,8 +245,8 @@ impl World {
                     format!("device.driver == \"{}\"", self.draw.of(&[DRIVERS[0], DRIVERS[0], DRIVERS[1]]));
                 spec["selectors"] = json!([{"cel": {"expression": expression}}]);
             }
-            // Which of two classes serves a resource depends on the order in which the scheduler has seen
-            // them.
+            // Only one class serves the resource: which of two would serve it depends on the order in which
+            // the scheduler has seen them.
             if number == extended {
                 spec["extendedResourceName"] = json!("example.com/gpu");
             }

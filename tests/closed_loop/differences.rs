@@ -1,4 +1,4 @@
-//! Our filters beside the scheduler's.
+//! Compares our filters with the scheduler's.
 
 use pve_autoscaler::model::Snapshot;
 use pve_autoscaler::{scheduling, snapshot};
@@ -9,12 +9,13 @@ use crate::judge::Judge;
 use crate::oddities;
 use crate::worlds::{self, Draw};
 
-/// How many pairs of a pod and a node there are in the world of this seed, and on which of them we are wrong.
+/// The number of pairs of a pod and a node in the world of this seed, and those on which our filters are
+/// wrong.
 pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     let mut cluster = worlds::draw(seed);
     let mut draw = Draw(fastrand::Rng::with_seed(seed.wrapping_add(3 << 32)));
     oddities::add(&mut draw, &mut cluster);
-    // A part of the pods has nodes; what waits is judged beside them.
+    // Some of the pods have nodes; the waiting ones are judged beside them.
     let late: Vec<_> = cluster.pods.split_off(cluster.pods.len() / 2);
     cluster.schedule(judge, seed);
     oddities::age(&mut draw, &mut cluster);
@@ -22,7 +23,7 @@ pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     compare(judge, seed, &cluster.objects(), &cluster.snapshot())
 }
 
-/// The same of a cluster with devices and claims.
+/// The same for a cluster with devices and claims.
 pub fn find_with_claims(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     let objects = devices::draw(seed);
     let text = objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! The real kube-scheduler as a process of its own (`tests/rig/judge`), asked line by line.
+//! The real kube-scheduler as a separate process (`tests/rig/judge`), queried line by line.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,30 +15,30 @@ pub struct Judge {
     answers: BufReader<ChildStdout>,
 }
 
-/// Where the scheduler puts the pods that wait.
+/// Where the scheduler puts the waiting pods.
 #[derive(Debug, Deserialize)]
 pub struct Bindings {
     /// Pods that the DaemonSet controller has made, as objects.
     pub made: Option<Vec<Value>>,
-    /// The node of each pod that it has put somewhere.
+    /// The node of each pod that was placed.
     pub bound: BTreeMap<String, String>,
-    /// What it says of each of the others.
+    /// What the scheduler says about each of the other pods.
     pub waiting: BTreeMap<String, String>,
 }
 
-/// What the filters say of the pods that wait.
+/// What the filters say about the waiting pods.
 #[derive(Debug, Deserialize)]
 pub struct Verdicts {
     /// By pod.
     pub pods: BTreeMap<String, Verdict>,
 }
 
-/// What the filters say of a pod.
+/// What the filters say about a pod.
 #[derive(Debug, Deserialize)]
 pub struct Verdict {
-    /// The nodes that all filters let pass.
+    /// The nodes that pass all filters.
     pub feasible: Vec<String>,
-    /// By node: the filters that refuse it, each asked alone.
+    /// By node, the filters that refuse it, each run alone.
     pub all: BTreeMap<String, Vec<String>>,
 }
 
@@ -50,7 +50,8 @@ enum Answer<T> {
 }
 
 impl Judge {
-    /// The judge, built now if it is not there yet; none if there is no Go, which is an error with `CI=true`.
+    /// Starts the judge, and builds it first if necessary; `None` if there is no Go, which is an error with
+    /// `CI=true`.
     pub fn start() -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let programs = match runtime.block_on(rig::Programs::only(&["judge"])).unwrap() {
@@ -70,8 +71,7 @@ impl Judge {
         Some(Self { child, asks, answers })
     }
 
-    /// Lets the scheduler put the waiting pods of these objects somewhere; the seed decides what it leaves to
-    /// chance.
+    /// Lets the scheduler place the waiting pods of these objects; the seed decides what it leaves to chance.
     pub fn bind(&mut self, objects: &[Value], seed: u64) -> Bindings {
         self.ask(&json!({"do": "bind", "seed": seed >> 1, "objects": objects}))
     }
@@ -95,7 +95,7 @@ impl Judge {
 
 impl Drop for Judge {
     fn drop(&mut self) {
-        // It no longer reads anything that matters.
+        // The process has nothing more to do.
         drop(self.child.kill());
         drop(self.child.wait());
     }

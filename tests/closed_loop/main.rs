@@ -1,8 +1,8 @@
 //! Plans are carried out on random clusters in which the real kube-scheduler decides where pods go, until
 //! nothing is left to do.
 //!
-//! `LOOP_WORLDS=5000` plays as many; `LOOP_SEED=17` plays one, says what happened, and leaves its objects in
-//! a file.
+//! `LOOP_WORLDS=5000` plays this many; `LOOP_SEED=17` plays one, reports what happened, and leaves its
+//! objects in a file.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,14 +24,14 @@ use std::sync::Mutex;
 use crate::judge::Judge;
 use crate::rounds::Tally;
 
-/// Worlds that each run of the tests plays, always the same.
+/// Worlds that each run of the tests plays, always the same ones.
 const WORLDS: u64 = 300;
-/// Further ones, others each time.
+/// Further worlds, different ones each time.
 const FRESH: u64 = 50;
-/// Machines made in all may be this many of a hundred of those that the first plans made.
+/// All machines that are created may be this percentage of those in the first plans.
 const PERCENT: usize = 105;
 
-/// The seeds to play: those asked for, or the known ones and fresh ones.
+/// The seeds to play: those that were requested, or the known ones and fresh ones.
 fn seeds() -> Vec<u64> {
     let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     match (asked("LOOP_SEED"), asked("LOOP_WORLDS")) {
@@ -44,11 +44,11 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Of this many removed nodes one may leave a pod without a place: the planner does not try all orders in
+/// One of this many removed nodes may leave a pod without a place: the planner does not try all orders in
 /// which the scheduler may take pods.
 const UNLUCKY: usize = 500;
 
-/// Plays the worlds, two at a time; none if there is no judge.
+/// Plays the worlds, two at a time; `None` if there is no judge.
 fn play<T: Send>(one: impl Fn(&mut Judge, u64) -> T + Sync) -> Option<Vec<T>> {
     let judges = [Judge::start()?, Judge::start()?];
     let (seeds, all) = (Mutex::new(seeds().into_iter()), Mutex::new(Vec::new()));
@@ -79,7 +79,7 @@ fn what_is_planned_runs_wherever_the_scheduler_puts_it() {
     assert!(sum.faults.is_empty(), "{}", sum.faults.join("\n"));
     let unlucky = sum.unlucky.len() * UNLUCKY;
     assert!(unlucky <= sum.removed.max(2 * UNLUCKY), "{sum}");
-    // Of a few worlds the share means nothing.
+    // For a few worlds, the share means nothing.
     if sum.worlds >= 300 {
         assert!(sum.planned > 1000, "hardly a machine was made: {sum}");
         assert!(sum.made * 100 <= sum.planned * PERCENT, "{sum}");

@@ -1,4 +1,4 @@
-//! What makes a cluster odd: rare fields of nodes and pods, for the comparison of filters alone.
+//! Rare fields of nodes and pods that make a cluster odd, only for the comparison of filters.
 
 use serde_json::{Value, json};
 
@@ -30,8 +30,7 @@ pub fn add(draw: &mut Draw, cluster: &mut Cluster) {
     }
 }
 
-/// Lets time pass over pods that have been scheduled: some end, some are on their way out, some lose their
-/// node.
+/// Lets time pass for pods that have been scheduled: some end, some are being deleted, some lose their node.
 pub fn age(draw: &mut Draw, cluster: &mut Cluster) {
     for pod in &mut cluster.pods {
         let bound = pod["spec"]["nodeName"].is_string();

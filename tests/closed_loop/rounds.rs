@@ -1,4 +1,4 @@
-//! Rounds of a cluster: the daemon plans, machines come and go, the scheduler puts pods where it likes.
+//! Rounds of a cluster: the daemon plans, machines come and go, and the scheduler places pods as it likes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,25 +9,25 @@ use crate::cluster::Cluster;
 use crate::judge::Judge;
 use crate::worlds;
 
-/// A cluster that changes for longer does not come to rest.
+/// A cluster that still changes after this many rounds does not settle.
 const ROUNDS: usize = 25;
 
-/// What happened.
+/// The results of the worlds.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub worlds: usize,
-    /// Machines of the first plans.
+    /// Machines in the first plans.
     pub planned: usize,
-    /// Machines made in all.
+    /// Machines created in total.
     pub made: usize,
-    /// Worlds in which more were made than the first plan wanted.
+    /// Worlds in which more machines were created than the first plan had.
     pub longer: Vec<u64>,
-    /// Machines on which nothing runs in the end.
+    /// Machines on which nothing runs at the end.
     pub idle: usize,
     pub removed: usize,
     /// Worlds in which a pod of a removed node found no place.
     pub unlucky: Vec<u64>,
-    /// What must not happen.
+    /// Events that must not happen.
     pub faults: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Plays the world of this seed: first it grows, then a part of its pods goes, and it shrinks.
+/// Plays the world of this seed: first it grows, then some of its pods end, and it shrinks.
 pub fn play(judge: &mut Judge, seed: u64) -> Tally {
     let mut cluster = worlds::draw(seed);
     let mut tally = Tally { worlds: 1, ..Tally::default() };
@@ -76,7 +76,7 @@ fn grow(cluster: &mut Cluster, judge: &mut Judge, seed: u64, tally: &mut Tally) 
         let objects: Vec<String> = cluster.objects().iter().map(ToString::to_string).collect();
         std::fs::write(format!("closed-loop-{seed}.json"), objects.join("\n")).unwrap();
     }
-    // Machines are mostly not ready at the same moment.
+    // Usually, machines do not become ready at the same moment.
     let together = draw.bool();
     cluster.schedule(judge, seed);
     for round in 0.. {
@@ -113,7 +113,7 @@ fn grow(cluster: &mut Cluster, judge: &mut Judge, seed: u64, tally: &mut Tally) 
     tally.idle = cluster.idle();
 }
 
-/// Waiting pods that a further machine of a pool would take, although the last plan makes none.
+/// Waiting pods that another machine of a pool would take, although the last plan creates none.
 fn taken_by_another(cluster: &Cluster, judge: &mut Judge, seed: u64) -> Vec<String> {
     let before = cluster.waiting();
     if before.is_empty() {

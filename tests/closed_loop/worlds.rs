@@ -1,11 +1,12 @@
-//! Random clusters: pools, nodes, DaemonSets, and pods that wait, with all that makes a scheduler choose.
+//! Random clusters: pools, nodes, DaemonSets, and waiting pods, with everything that makes a scheduler
+//! choose.
 
 use pve_autoscaler::settings::{self, Needs};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Pool};
 
-/// Cores, GiB, and what the kubelet offers of them: mCPU, MiB, pods.
+/// Cores and GiB, and what the kubelet offers of them: mCPU, MiB, pods.
 const SIZES: [(u32, u32, u32, u32, u32); 3] =
     [(2, 4, 1900, 3400, 30), (4, 8, 3900, 7300, 50), (8, 16, 7900, 15_000, 110)];
 const CPU: [u32; 9] = [50, 100, 200, 250, 500, 700, 1000, 1500, 1800];
@@ -13,21 +14,21 @@ const MEMORY: [u32; 9] = [64, 128, 256, 512, 700, 1024, 1500, 2048, 3000];
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Draws from a seed.
+/// Draws random values from a seed.
 pub struct Draw(pub fastrand::Rng);
 
 impl Draw {
-    /// One of these.
+    /// One of these values.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.0.usize(..all.len())]
     }
 
-    /// In this many of a hundred cases.
+    /// True in this percentage of cases.
     pub fn percent(&mut self, percent: u32) -> bool {
         self.0.u32(..100) < percent
     }
 
-    /// A place in a list of this many.
+    /// An index into a list of this length.
     pub fn index(&mut self, of: usize) -> usize {
         self.0.usize(..of)
     }
@@ -38,7 +39,7 @@ impl Draw {
     }
 }
 
-/// The cluster of this seed. Its pods wait, all of them.
+/// The cluster of this seed, in which all pods wait.
 pub fn draw(seed: u64) -> Cluster {
     let mut draw = Draw(fastrand::Rng::with_seed(seed));
     let zones = draw.of(&[0, 0, 2, 3]);
@@ -62,7 +63,7 @@ pub fn draw(seed: u64) -> Cluster {
         let set = daemon_set(&mut draw, number);
         cluster.rest.push(set);
     }
-    // Mostly nothing special, so that what is special meets what is not.
+    // Most groups have nothing special, so that special pods meet ordinary ones.
     let odd = draw.of(&[0, 25, 50, 80]);
     for number in 0..draw.of(&[1, 2, 3, 4, 6]) {
         group(&mut draw, &mut cluster, number, odd);
@@ -91,7 +92,7 @@ fn pools(draw: &mut Draw, zones: usize) -> Vec<Pool> {
 }
 
 fn container(draw: &mut Draw, cpu: u32, memory: u32) -> Value {
-    // Now and then a limit stands for a request, and a pod asks for little or nothing.
+    // Sometimes only a limit is set instead of a request, and sometimes a pod requests little or nothing.
     match draw.0.u32(..20) {
         0 => json!({"name": "c", "image": "i"}),
         1 => {
@@ -162,12 +163,12 @@ fn app(number: usize) -> Value {
     json!({"matchLabels": {"app": format!("g{number}")}})
 }
 
-/// Something that a node must have or must not have.
+/// Adds something that a node must have or must not have.
 fn constrain(draw: &mut Draw, spec: &mut Value, own: usize) {
     let key = draw.of(&[HOSTNAME, HOSTNAME, ZONE]);
     let other = if draw.percent(50) { own } else { draw.0.usize(..=own) };
     let term = json!([{"topologyKey": key, "labelSelector": app(other)}]);
-    // Beside one node's pods there is only so much room, whichever pool has taken it.
+    // Beside the pods of one node, room is limited, whichever pool has taken it.
     let beside = json!([{"topologyKey": ZONE, "labelSelector": app(other)}]);
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     match draw.0.u32(..10) {
@@ -187,7 +188,7 @@ fn constrain(draw: &mut Draw, spec: &mut Value, own: usize) {
     }
 }
 
-/// Something that the scheduler prefers, and need not have.
+/// Adds something that the scheduler prefers but does not require.
 fn prefer(draw: &mut Draw, spec: &mut Value, own: usize) {
     let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
     let term = json!([{"weight": 100, "podAffinityTerm":

@@ -1,12 +1,12 @@
-//! What completes names, beside what clap's generators write: they know no names, the running daemon does.
-//! The scripts ask it with the hidden command `names`.
+//! Completion of names, which clap's generators do not support: only the running daemon knows the names. The
+//! scripts get them with the hidden command `names`.
 
 use clap_complete::Shell;
 
-/// Commands whose argument is a name, and which names these are.
+/// Commands whose argument is a name, each with the kind of names.
 const ARGUMENTS: [(&str, &str); 5] =
     [("retire", "nodes"), ("pin", "nodes"), ("unpin", "nodes"), ("retry", "places"), ("history", "all")];
-/// The same of options.
+/// The same for options.
 const OPTIONS: [(&str, &str); 3] = [("cluster", "clusters"), ("node", "nodes"), ("pool", "pools")];
 
 /// A script that completes names as well.

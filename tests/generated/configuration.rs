@@ -1,4 +1,5 @@
-//! Section 5 and the page of the reference: the configuration, from the example that explains it.
+//! Section 5 of the manual and the page of the reference: the configuration, generated from the commented
+//! example.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use super::{roff, schema};
 
-/// What the page of the reference begins with.
+/// The beginning of the page of the reference.
 const ABOVE: &str = "\
 # Configuration
 
@@ -16,11 +17,11 @@ Every setting of `/etc/pve-autoscaler/config.toml`, with its default, or with an
 
 ";
 
-/// What the example says of a table or of settings.
+/// What the example says about a table or about settings.
 enum Entry<'a> {
     /// The settings that follow are in this table.
     Table(&'a str, String),
-    /// Settings with one text, and whether each is another way of the one above.
+    /// Settings with a common text, each with whether it is an alternative to the one above.
     Settings(Vec<(&'a str, bool)>, String),
 }
 
@@ -98,7 +99,7 @@ pub fn reference(example: &str) -> String {
     out
 }
 
-/// A text in which the pages that it names are links, for a page of the reference.
+/// A text in which the pages that it names become links, for a page of the reference.
 fn linked(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let page = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -112,10 +113,10 @@ fn linked(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What the example says at its beginning, and then of each table and setting.
+/// What the example says at its beginning, and then about each table and setting.
 fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
     let mut lines = example.lines().peekable();
-    // How the example marks its lines means nothing here.
+    // The explanation of how the example marks its lines is left out.
     while lines.next_if(|line| !line.starts_with("# Durations")).is_some() {}
     let mut words: Vec<&str> = Vec::new();
     while let Some(line) = lines.next_if(|line| !line.is_empty()) {
@@ -149,8 +150,8 @@ fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
     (above, entries)
 }
 
-/// What the schema says of settings and the example does not: words, once for each list of them, and ranges
-/// that are no type's.
+/// What only the schema says about settings: allowed words, once for each list of them, and ranges that are
+/// narrower than the type.
 fn limits<'e>(
     schema: &Value,
     table: &str,
@@ -171,7 +172,7 @@ fn limits<'e>(
         if new && words.len() > 1 && words.iter().any(|word| !shown.iter().any(|it| it.contains(word))) {
             limits.push(format!("`{key}` is {}.", listed(&words)));
         }
-        // One number may be taken that is less than all others.
+        // A single smaller number, such as 0, may be allowed in addition to the range.
         let apart = &found["anyOf"][0]["const"];
         let least = if apart.is_null() { &found["minimum"] } else { &found["anyOf"][1]["minimum"] };
         let most = &found["maximum"];
@@ -184,14 +185,14 @@ fn limits<'e>(
     limits.join(" ")
 }
 
-/// What the schema says of a key of a table.
+/// What the schema says about a key of a table.
 fn described<'s>(schema: &'s Value, table: &str, key: &str) -> &'s Value {
     let tables = table.split('.').filter(|name| !name.is_empty());
     let inside = tables.fold(schema, |at, name| {
         let table = &at["properties"][name];
         table.get("items").unwrap_or(table)
     });
-    // Where any key may stand, all are alike.
+    // If any key is allowed, all keys have the same description.
     let found =
         inside["properties"].get(key).or(inside.get("additionalProperties").filter(|it| it.is_object()));
     found.unwrap_or_else(|| panic!("the schema has no `{key}` in `{table}`: make it first"))
@@ -206,9 +207,9 @@ fn listed(words: &[&str]) -> String {
     }
 }
 
-/// A setting or the name of a table, and whether it is another way of the one above.
+/// A setting or the name of a table, and whether it is an alternative to the one above.
 fn setting(line: &str) -> Option<(&str, bool)> {
-    // A further table is no other way of the one above.
+    // A further table is not an alternative to the one above.
     for mark in ["#: ", "#also| ", "#grow| "] {
         if let Some(setting) = line.strip_prefix(mark) {
             return Some((setting, false));

@@ -1,7 +1,7 @@
-//! Man pages and completions: generated from the program's own help, and from the example of
-//! its configuration, which is a page of the reference too; the comparison with others, and what machines
-//! inherit. They are kept in the repository, so that a package needs no program to run for them; a difference
-//! is a failure here. They are updated with `UPDATE=1 cargo test --test generated`.
+//! Man pages and completions, generated from the program's own help; the configuration's man page and
+//! reference, generated from its example; the comparison with others, and what machines inherit. They are
+//! kept in the repository, so that a package needs no program to build them; the tests fail if a file
+//! differs. `UPDATE=1 cargo test --test generated` updates the files.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// A folder holds these files and no others.
+/// Asserts that a folder contains these files and no others.
 fn holds(name: &str, files: &BTreeMap<String, String>) {
     let folder = folder(name);
     if std::env::var_os("UPDATE").is_some() {
@@ -49,7 +49,7 @@ fn holds(name: &str, files: &BTreeMap<String, String>) {
     }
 }
 
-/// The program's commands without those that no user types.
+/// The program's commands, without those that are not for users.
 fn shown() -> clap::Command {
     let all = Arguments::command();
     let commands = all.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
@@ -87,15 +87,15 @@ fn completions_are_as_the_program_says() {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut shown(), "pve-autoscaler", &mut text);
         let text = String::from_utf8(text).unwrap();
-        // The generator for bash takes the hyphen in the program's name for the start of a subcommand, in one
-        // of two places.
+        // In one of two places, the generator for bash takes the hyphen in the program's name for the start
+        // of a subcommand.
         let text = text.replace("pve__subcmd__autoscaler", "pve__autoscaler");
         files.insert(name.to_owned(), completions::with_names(shell, &text));
     }
     holds("packaging/completions", &files);
 }
 
-/// A page of the documentation is as it is made.
+/// Asserts that a page of the documentation equals the generated one.
 fn is_made(name: &str, page: &str) {
     let path = folder("docs").join(name);
     if std::env::var_os("UPDATE").is_some() {
@@ -121,7 +121,7 @@ fn the_reference_of_the_configuration_is_as_the_example() {
     is_made("reference/configuration.md", &configuration::reference(example));
 }
 
-/// What a program says of each file, without which nothing is said where it is missing.
+/// Asserts that a program reports nothing about each file; skipped if the program is not installed.
 fn says_nothing(program: &str, arguments: &[&str], folder_name: &str, pick: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(folder(folder_name)).unwrap() {
         let path = entry.unwrap().path();

@@ -1,4 +1,4 @@
-//! Section 8: the commands.
+//! Section 8 of the manual: the commands.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -48,7 +48,7 @@ fn page(mut command: Command, name: &str, others: &[String]) -> String {
     if has_commands {
         man.render_subcommands_section(&mut rendered).unwrap();
     }
-    // The first lines define characters for pages that quote; these pages do not.
+    // The first lines define characters for pages with quotations, which these pages do not have.
     let rendered = String::from_utf8(rendered).unwrap();
     for line in rendered.lines().filter(|line| !line.starts_with(".ie ") && !line.starts_with(".el ")) {
         let _ = writeln!(out, "{}", bold(line.trim_end()).replace("\\*(Aq", "\\(aq"));
@@ -58,7 +58,7 @@ fn page(mut command: Command, name: &str, others: &[String]) -> String {
     out
 }
 
-/// What is in backticks, bold.
+/// Puts what is in backticks into bold.
 fn bold(line: &str) -> String {
     let mut parts = line.split('`');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -69,7 +69,7 @@ fn bold(line: &str) -> String {
     out
 }
 
-/// What stands below a help: `Heading` with indented rows below it becomes a section, other text its
+/// The text below a help: `Heading` with indented rows below it becomes a section, other text becomes
 /// paragraphs.
 fn sections(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
@@ -81,11 +81,11 @@ fn sections(text: &str) -> String {
     page.out
 }
 
-/// The sections that are made of the text below a help, line by line.
+/// The sections that are built from the text below a help, line by line.
 #[derive(Default)]
 struct Below {
     out: String,
-    /// Whether the last line was one of a paragraph.
+    /// Whether the last line belonged to a paragraph.
     in_paragraph: bool,
     /// The column of the text of the last row.
     column: usize,
@@ -100,7 +100,7 @@ impl Below {
             0 if next.starts_with("  ") && !row.ends_with('.') => self.heading(row),
             0 => self.paragraph(row),
             2 => self.row(row),
-            // Deeper than the text above it: a command to copy, which keeps its lines.
+            // A row that is indented deeper than the text above it is a command to copy, and keeps its lines.
             _ if indent > self.column => {
                 let _ = writeln!(self.out, ".nf\n{}\n.fi", roff::plain(row));
             }

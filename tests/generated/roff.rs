@@ -1,6 +1,6 @@
-//! The few words of roff that pages need.
+//! The few roff escapes that the pages need.
 
-/// Text as it is: nothing in it is a request or an escape, hyphens stay hyphens, and `code` is bold.
+/// Literal text: nothing in it is a request or an escape, hyphens stay hyphens, and `code` is bold.
 pub fn text(text: &str) -> String {
     let mut out = String::new();
     for (number, part) in text.split('`').enumerate() {
@@ -13,7 +13,7 @@ pub fn text(text: &str) -> String {
     protected(out)
 }
 
-/// Text in which backticks mean nothing.
+/// Text in which backticks have no special meaning.
 pub fn plain(text: &str) -> String {
     protected(escape(text))
 }

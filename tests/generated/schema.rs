@@ -1,5 +1,5 @@
-//! The schema of the configuration, as editors read it, beside the parser: both take the same types, keys and
-//! words, and the schema takes every configuration that there is here.
+//! The schema of the configuration, which editors read, compared with the parser: both accept the same types,
+//! keys and words, and the schema accepts every configuration in this repository.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn samples() -> [Value; 6] {
     [json!("?"), json!(1), json!(1.5), json!(true), json!([]), json!({})]
 }
 
-/// The schema as it is written.
+/// The schema, as it is in the package.
 pub fn schema() -> Value {
     serde_json::from_str(SCHEMA).unwrap()
 }
@@ -41,7 +41,7 @@ impl Validator {
         self.schemas.validate(value, self.index).is_ok()
     }
 
-    /// What is refused: at which place, by which keyword.
+    /// What the schema refuses: at which place, and by which keyword.
     fn refused(&self, value: &Value) -> Vec<(String, String)> {
         fn add(error: &ValidationError, errors: &mut Vec<(String, String)>) {
             if error.causes.is_empty() {
@@ -70,7 +70,7 @@ fn keyword(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// What the settings say of a configuration.
+/// What the parser finds wrong with a configuration.
 fn findings(value: &Value) -> Vec<Finding> {
     let text = toml::to_string(value).unwrap();
     parse("c.toml", &text, Needs::Plan).err().map(|report| report.findings().to_vec()).unwrap_or_default()
@@ -78,11 +78,11 @@ fn findings(value: &Value) -> Vec<Finding> {
 
 /// A place that the schema describes.
 struct Place<'s> {
-    /// Its own part of the schema.
+    /// The part of the schema that describes it.
     schema: &'s Value,
-    /// As the schema's errors name it.
+    /// The place as the schema's errors name it.
     pointer: String,
-    /// A configuration with a value in this place, and what the tables around it need.
+    /// A configuration with a value in this place, and with what the enclosing tables need.
     with: Box<dyn Fn(Value) -> Value + 's>,
 }
 
@@ -113,19 +113,19 @@ fn walk<'s>(place: Place<'s>, visit: &mut dyn FnMut(&Place<'s>)) {
     }
 }
 
-/// A table with what it needs.
+/// A table with its required keys.
 fn needed(schema: &Value) -> Map<String, Value> {
     let needed = schema["required"].as_array().into_iter().flatten().map(|key| key.as_str().unwrap());
     needed.map(|key| (key.to_owned(), good(&schema["properties"][key]))).collect()
 }
 
-/// A value that the schema takes.
+/// A value that the schema accepts.
 fn good(schema: &Value) -> Value {
     let shown = schema.get("default").or_else(|| schema["examples"].get(0)).or_else(|| schema["enum"].get(0));
     let bare = || match schema["type"].as_str() {
         Some("object") => needed(schema).into(),
         Some("integer") => schema["minimum"].clone(),
-        // The windows and disks of inline tables.
+        // Windows and disks in inline tables.
         Some("string") if schema.get("pattern").is_some() => {
             let fits = ["1h", "1GiB"].map(Value::from);
             fits.into_iter().find(|value| Validator::of(schema).takes(value)).unwrap()
@@ -202,7 +202,7 @@ fn the_schema_has_the_words_that_are_taken_and_no_others() {
         for word in words.iter().map(|word| word.as_str().unwrap()).chain(["nonsense"]) {
             let value = (place.with)(word.into());
             let text = toml::to_string(&value).unwrap();
-            // Other settings may be missing: what is said of the word itself counts.
+            // Other settings may be missing: only findings about the word itself count.
             let is_wrong = findings(&value).iter().any(|finding| {
                 let Some((at, label)) = &finding.at else { return false };
                 let names = finding.title.contains(&format!("`{word}`")) || label.contains('"');
@@ -218,7 +218,7 @@ fn the_schema_has_the_words_that_are_taken_and_no_others() {
     assert!(["/mode", "/bootstrap/token", "/proxmox/ca"].iter().all(|it| asked.iter().any(|one| one == it)));
 }
 
-/// All strings of these parts, up to so many of them.
+/// All strings of at most this many of these parts.
 fn strings(parts: &[&str], most: usize) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut last = 0;
@@ -231,7 +231,8 @@ fn strings(parts: &[&str], most: usize) -> Vec<String> {
     all
 }
 
-/// How many texts a setting takes, all of which its pattern has to fit; and that what never fits does not.
+/// How many of the texts a setting accepts; asserts that its pattern matches all of these and none of the
+/// wrong ones.
 fn pattern_fits(key: &str, texts: &[String], wrong: &[&str]) -> usize {
     let schema = schema();
     let pattern = schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/"))).unwrap();
@@ -263,7 +264,7 @@ fn every_duration_and_size_that_is_taken_fits_its_pattern() {
     assert!(taken > 100, "{taken}");
 }
 
-/// The files below a folder that are configurations.
+/// The configurations among the files below a folder.
 fn files(below: &str, is_one: &dyn Fn(&Path) -> bool) -> Vec<(String, String)> {
     let (mut open, mut found) = (vec![folder(below)], Vec::new());
     while let Some(path) = open.pop() {
@@ -303,7 +304,7 @@ fn the_schema_takes_what_the_pages_show() {
     pages.extend(files("README.md", &|_| true));
     for (page, text) in pages {
         for block in text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
-            // A part of a pool is shown without what stands above it.
+            // A part of a pool is shown without the table above it.
             let is_part = block.contains("[pool.") && !block.contains("[[pool]]");
             let text = if is_part { format!("[[pool]]\n{block}") } else { block.to_owned() };
             let table: toml::Table =

@@ -14,7 +14,7 @@ use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::{Serving, serve_https, tls::ServerTls};
 
-/// A pool that is as it should be in the demo cluster.
+/// A pool that has no problems in the demo cluster.
 pub const POOL: &str = "\
 name = \"workers\"
 max = 3
@@ -41,13 +41,13 @@ impl Bench {
         Self::new(ClusterSpec::demo(), KubeSpec::demo()).await
     }
 
-    /// Clusters of this shape. Kubernetes is asked as the first service account, or else as the
-    /// administrator.
+    /// Clusters that match these specifications. The client of Kubernetes is the first service account, or
+    /// else the administrator.
     pub async fn new(spec: ClusterSpec, kube: KubeSpec) -> Self {
         Self::of(crate::lab::pve(spec), kube).await
     }
 
-    /// This cluster of hosts, as a test has left it.
+    /// The same with this Proxmox VE cluster, as a test has left it.
     pub async fn of(pve: Pve, kube: KubeSpec) -> Self {
         let tls = ServerTls::for_loopback("Both").unwrap();
         let any = || "127.0.0.1:0".parse().unwrap();
@@ -59,7 +59,7 @@ impl Bench {
         let token =
             kube.service_accounts.first().map_or(KubeSpec::DEMO_ADMIN_TOKEN, |one| &one.token).to_owned();
         let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
-        // The program that is tried goes by this machine's clock.
+        // The program under test uses this machine's clock.
         let kube = Kube::new(kube, WorldClock::starting_at(SystemClock.now()), 11);
         let served = kube.clone();
         let handler = move |request| {
@@ -98,7 +98,7 @@ impl Bench {
         self.write("kubeconfig", &text.to_string(), 0o600);
     }
 
-    /// The table `[proxmox]`.
+    /// The `[proxmox]` table.
     pub fn proxmox(&self) -> String {
         format!(
             "[proxmox]\nendpoints = [\"https://{}\"]\ntoken_id = \"{}\"\ntoken_file = \"{}\"\nca_file = \"{}\"\n\
@@ -120,7 +120,7 @@ impl Bench {
         self.write("config.toml", &text, 0o644);
     }
 
-    /// The same configuration with something else in it.
+    /// Replaces a text in the configuration.
     pub fn change(&self, from: &str, to: &str) {
         let text = fs::read_to_string(self.path("config.toml")).unwrap();
         assert!(text.contains(from), "{text}");

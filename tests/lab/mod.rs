@@ -8,7 +8,7 @@ use world::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest};
 use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 
-/// A control plane that takes every join and does nothing with it.
+/// A control plane that accepts every join and ignores it.
 struct NoControlPlane;
 
 impl ControlPlane for NoControlPlane {
@@ -21,7 +21,7 @@ impl ControlPlane for NoControlPlane {
     fn booted_again(&self, _: &str) {}
 }
 
-/// A Proxmox VE cluster of this shape. Must be called inside a tokio runtime.
+/// A Proxmox VE cluster that matches this specification. Must be called inside a tokio runtime.
 pub fn pve(spec: ClusterSpec) -> Pve {
     let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap());
     Pve::new(spec, clock, 7, Arc::new(NoControlPlane))

@@ -1,9 +1,9 @@
-//! Reads the OpenMetrics text format, strictly: what a scraper or `promtool check metrics` would complain of
-//! is a panic here.
+//! Reads the OpenMetrics text format strictly: panics at whatever a scraper or `promtool check metrics` would
+//! complain about.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One family: its type, and its samples as they are written, without their values → value.
+/// One family: its type, and the value of each sample by its text as written, without the value.
 #[derive(Debug, Default)]
 pub struct Family {
     pub kind: String,
@@ -94,7 +94,7 @@ fn sample(line: &str, family_name: &str, family: &mut Family) {
     assert!(family.samples.insert(key.to_owned(), value).is_none(), "{key} is there twice");
 }
 
-/// Buckets grow, and the last holds all.
+/// Buckets never decrease, and the last one contains all.
 fn histogram(name: &str, family: &Family) {
     for (key, count) in family.samples.iter().filter(|(key, _)| key.starts_with(&format!("{name}_count"))) {
         let labels = key.strip_prefix(&format!("{name}_count")).unwrap();

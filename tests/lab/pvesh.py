@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What `pvesh` is on a Proxmox VE host, for the embedded one: asks its API as root with the command line's words.
+"""Stands in for `pvesh` of a Proxmox VE host: calls the embedded one's API as root with the arguments of the command line.
 
-It prints the data of an answer, and complains as the real one does: a refusal's words on standard error, and 255."""
+It prints the data of the response, and fails as the real one does: with the error message on standard error, and 255."""
 
 import json
 import os

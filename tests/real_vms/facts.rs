@@ -1,5 +1,5 @@
-//! One machine from its clone to its end by the client alone, with what the daemon's decisions rest on: the
-//! facts of a real guest.
+//! One machine from its clone to its end, run by the client alone: the facts about a real guest that the
+//! daemon's decisions rely on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +14,7 @@ use crate::{place, playbook};
 
 const VMID: Vmid = Vmid(9101);
 const ADDRESS: &str = "10.77.0.11";
-/// No group of Debian's has this name: with one of theirs cloud-init fails, and the system comes up
-/// `degraded`.
+/// Not the name of a group in Debian: with such a name, cloud-init fails, and the system comes up `degraded`.
 const USER: &str = "keeper";
 
 /// Clones, configures, grows and starts the machine.
@@ -82,7 +81,7 @@ async fn a_machine_is_what_its_configuration_says_until_it_is_destroyed() {
     it_ends_without_a_trace(&stage, &config).await;
 }
 
-/// The same machine, told the same by the drive of `citype: configdrive2`.
+/// The same machine gets the same data from the drive of `citype: configdrive2`.
 async fn the_other_layout_of_the_drive_is_read_too(stage: &Stage, config: &BTreeMap<String, String>) {
     let client = &stage.client;
     stage.done(&client.shutdown(HOST, VMID, 120).await.unwrap()).await;
@@ -102,7 +101,8 @@ async fn the_other_layout_of_the_drive_is_read_too(stage: &Stage, config: &BTree
     assert!(lines[3].contains(&format!("{ADDRESS}/24")), "{lines:?}");
 }
 
-/// The agent answers seconds before systemd is done, and the exit status tells `starting` from nothing.
+/// The agent answers seconds before systemd is done, and the exit status does not tell `starting` from a
+/// failure.
 async fn a_system_that_starts_says_so_with_an_error(stage: &Stage) {
     let status = stage.run(VMID, "systemctl is-system-running").await;
     assert_eq!(status.stdout.trim(), "starting", "the agent came up after everything else");
@@ -112,7 +112,7 @@ async fn a_system_that_starts_says_so_with_an_error(stage: &Stage) {
 async fn the_guest_was_told_all(stage: &Stage, config: &BTreeMap<String, String>) {
     let said = async |script: &str| stage.run(VMID, script).await.stdout.trim().to_lowercase();
     let uuid = config["smbios1"].trim_start_matches("uuid=").to_lowercase();
-    // What the kubelet takes for its `systemUUID`.
+    // The kubelet uses this as its `systemUUID`.
     assert_eq!(said("cat /sys/class/dmi/id/product_uuid").await, uuid);
     assert_eq!(said("hostname").await, "workers-a1");
     assert_eq!(said("nproc").await, "2");
@@ -152,8 +152,8 @@ async fn the_agent_answers_as_proxmox_passes_it_on(stage: &Stage) {
     assert_eq!(forgotten.kind, Kind::NotFound, "{forgotten}");
 }
 
-/// A unit that fails makes a system `degraded` for good: whether that will do is the keeper's decision, and
-/// no wait.
+/// A unit that fails makes a system `degraded` permanently: waiting does not help, and the user decides
+/// whether that is acceptable.
 async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
     stage.run(VMID, "systemd-run --unit=broken /bin/false; sleep 1").await;
     let status = stage.run(VMID, "systemctl is-system-running").await;
@@ -172,7 +172,7 @@ async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
     };
     let JoinEnd::Failed(refused) = join(false).await else { panic!("it joined") };
     assert!(refused.contains("degraded"), "{refused}");
-    // The real kubeadm reads what it was given on standard input.
+    // The real kubeadm reads its configuration from standard input.
     let JoinEnd::Failed(tried) = join(true).await else { panic!("it joined") };
     assert!(tried.contains("kubeadm join") && tried.contains("exited with"), "{tried}");
 }

@@ -1,6 +1,6 @@
-//! The daemon as a process, a real control plane and a real machine: made ahead of demand and suspended,
-//! woken by a pod that cannot be scheduled, a node that runs it, and back to nothing. It boots from OVMF,
-//! with a TPM.
+//! The daemon as a process, a real control plane and a real machine: it is created ahead of demand and
+//! suspended, woken by a pod that cannot be scheduled, becomes a node that runs the pod, and is removed. It
+//! boots from OVMF, with a TPM.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::scene::{ADDRESS, SOON, Scene, VMID, WORKLOAD};
 use crate::stage::{BOOT, Firmware, HOST};
 use crate::{place, uefi};
 
-/// What the pool's machines are made of: a first boot by our seed, and fields of the kubelet's configuration.
+/// The pool's machines: a first boot by the daemon's seed, and fields of the kubelet's configuration.
 const POOL: &str = r##"template = "k8s-worker"
 max_pods = 57
 grow = { max_cores = 4, max_memory = "3GiB" }
@@ -34,9 +34,9 @@ write_files:
   content: "{{ machine.name }} of {{ pool.name }} at {{ machine.address }}, {{ machine.mac }}"
 """
 "##;
-/// One of them is kept.
+/// One machine is kept warm.
 const WARM: &str = "\n[pool.warm]\ncount = 1\nstate = \"suspended\"\n";
-/// One pod more that fits the machine when it has been given a processor and a DIMM.
+/// One more pod, which fits the machine once it has another processor and a DIMM.
 const LARGE: &str = r"
 apiVersion: v1
 kind: Pod
@@ -48,9 +48,9 @@ spec:
       image: registry.k8s.io/pause:3.10.2
       resources: { requests: { cpu: 2500m, memory: 2200Mi } }
 ";
-/// How long the machine sleeps at least: far more than a clock that was set may differ.
+/// The minimum time that the machine sleeps: far more than a clock that was set may differ.
 const SLEEP: Duration = Duration::from_secs(15);
-/// How many seconds a clock that was set may differ, on a machine that is busy.
+/// How many seconds a clock that was set may differ on a busy machine.
 const APART: i64 = 8;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,7 +73,7 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     its_first_boot_was_told_by_our_seed(&scene, &config["name"]).await;
     the_kubelet_has_the_settings_of_its_pool(&scene, &node).await;
     it_grows_where_it_is(&scene, &node).await;
-    // None is made in place of the one that goes.
+    // No new machine replaces the one that is removed.
     scene.reload(POOL);
     a_guest_that_has_joined_does_not_join_again(&scene).await;
     a_killed_machine_is_not_ready_until_it_runs_again(&scene).await;
@@ -82,8 +82,8 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     uefi::left_nothing(&scene, &template);
 }
 
-/// It has booted once, is no Node and has no token; its process is gone, and what it had in memory is a
-/// volume.
+/// The machine has booted once, is no Node and has no token; its process is gone, and its memory is saved in
+/// a volume.
 async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
     let suspended = async || {
         let vm = scene.stage.pve.vm(VMID.0)?;
@@ -102,7 +102,8 @@ async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
     tokio::time::sleep(SLEEP).await;
 }
 
-/// Its QEMU is given processors and memory, its kernel takes them, its kubelet says so, and what ran runs on.
+/// QEMU gets processors and memory, the kernel takes them up, the kubelet reports them, and running programs
+/// continue.
 async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
     let look = async || {
         let said = scene
@@ -142,7 +143,7 @@ async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
     scene.admin.kubectl(&["delete", "pod", "large"], "").await.unwrap();
 }
 
-/// The guest slept with its clock; certificates that were made meanwhile would not be valid yet.
+/// The guest's clock stood still; certificates that were created meanwhile would not be valid yet.
 async fn it_lives_in_the_present(scene: &Scene) {
     let before = SystemClock.now().as_second();
     let said = scene.stage.run(VMID, "date +%s; uptime -s; cat /proc/sys/kernel/random/boot_id").await.stdout;
@@ -170,12 +171,12 @@ async fn its_first_boot_was_told_by_our_seed(scene: &Scene, name: &str) {
     assert!(own.1.iter().any(|address| address == ADDRESS), "{own:?}");
 }
 
-/// What the kubelet itself says, over the connection whose certificate it has asked for and the daemon has
+/// What the kubelet itself reports, over a connection whose certificate it has requested and the daemon has
 /// approved.
 async fn the_kubelet_has_the_settings_of_its_pool(scene: &Scene, node: &Value) {
     let name = node["metadata"]["name"].as_str().unwrap();
     assert_eq!(node["status"]["capacity"]["pods"], "57");
-    // What `kubeadm init` does at its end: kubelets let the API server ask.
+    // Like `kubeadm init` at its end: this allows the API server to query kubelets.
     let group = "--group=kubeadm:cluster-admins";
     let bind =
         ["create", "clusterrolebinding", "kubeadm:cluster-admins", "--clusterrole=cluster-admin", group];
@@ -210,7 +211,7 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     let said = again.stdout + &again.stderr;
     assert!(said.contains("/etc/kubernetes/kubelet.conf already exists"), "{said}");
     assert!(started.elapsed() < Duration::from_mins(1), "it is refused before anybody is asked");
-    // What the daemon runs looks first.
+    // The daemon's script checks this first.
     let settle = WaitForBoot {
         settle: Duration::from_mins(1),
         join: Duration::from_mins(1),
@@ -224,7 +225,7 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     assert_eq!(read, JoinEnd::Joined { degraded: false });
 }
 
-/// The Node object of a machine that lost its power stays, and says so after the grace period.
+/// The Node of a machine that lost its power stays, and shows this after the grace period.
 async fn a_killed_machine_is_not_ready_until_it_runs_again(scene: &Scene) {
     let before = scene.node(true).await.unwrap()["metadata"]["uid"].clone();
     scene.stage.hardware.kill(VMID.0);

@@ -1,4 +1,4 @@
-//! What real machines need of the machine that they run on, and the namespaces that they run in.
+//! What real machines need from the machine that they run on, and the namespaces that they run in.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 /// How long all of it may take together.
 const LIMIT: Duration = Duration::from_mins(30);
-/// Says to the other tests that they are in a place of their own, and which image guests are clones of.
+/// Tells the other tests that they are in a separate place, and which image guests are cloned from.
 const IMAGE: &str = "PVE_AUTOSCALER_TEST_IMAGE";
-/// Says that this process is in a namespace of its own.
+/// Tells this process that it is in a separate namespace.
 const INSIDE: &str = "PVE_AUTOSCALER_TEST_INSIDE";
-/// Emulation before this release of QEMU crashes the guest's kernel.
+/// Emulation in older releases of QEMU crashes the guest's kernel.
 const QEMU: u32 = 8;
 
 /// Whether a missing tool is a failure.
@@ -18,7 +18,7 @@ pub fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
 
-/// The guest image, if all that machines need is there; else what is missing.
+/// The guest image, if all requirements are met; else what is missing.
 pub fn prepare() -> Result<PathBuf, String> {
     let version =
         said(Command::new("qemu-system-x86_64").arg("--version")).map_err(|_| "there is no QEMU")?;
@@ -58,7 +58,7 @@ fn said(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A command that runs another one where there is no network and no process but its own, and ends with this
+/// A command that runs another one without any network and with no processes but its own, and ends with this
 /// process.
 fn namespace() -> Command {
     let mut command = Command::new("setpriv");
@@ -75,11 +75,11 @@ fn namespace() -> Command {
     command
 }
 
-/// Runs the tests that are ignored otherwise: one machine's and the others beside each other, each in a place
-/// of its own, because an emulated machine keeps hardly more than one core busy and is waited for most of the
-/// time.
+/// Runs the tests that are otherwise ignored: one machine's tests and the others side by side, each in a
+/// separate place. An emulated machine hardly keeps more than one core busy, and most of the time is spent
+/// waiting for it.
 pub async fn run_the_others(image: &Path) {
-    // `cargo test --test real_vms -- NAME` is meant for them, too.
+    // The filter in `cargo test --test real_vms -- NAME` applies to these tests, too.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| word.contains("::")).collect();
     let parts = if wanted.is_empty() {
         vec![vec!["facts::".to_owned()], vec!["--skip".to_owned(), "facts::".to_owned()]]
@@ -93,7 +93,7 @@ pub async fn run_the_others(image: &Path) {
     assert!(ended.into_iter().all(|status| status.unwrap().success()), "see above");
 }
 
-/// This program again, in namespaces of its own, with these of the tests.
+/// This program again, in separate namespaces, with these tests.
 fn others(image: &Path, tests: &[String]) -> tokio::process::Command {
     let mut command = namespace();
     command.arg(std::env::current_exe().unwrap());
@@ -103,7 +103,7 @@ fn others(image: &Path, tests: &[String]) -> tokio::process::Command {
     command
 }
 
-/// The guest image, inside of the namespace; nothing outside of it.
+/// The guest image, if this is inside the namespace.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn image() -> Option<PathBuf> {
     if std::env::var_os(INSIDE).is_none() {
@@ -113,7 +113,7 @@ pub fn image() -> Option<PathBuf> {
     std::env::var_os(IMAGE).map(PathBuf::from)
 }
 
-/// Whether OVMF and a TPM are there for machines; without them their story is skipped, or fails in CI.
+/// Whether OVMF and a TPM are available for machines; without them, their test is skipped, or fails in CI.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn has_uefi() -> bool {
     let ovmf = if Path::new("/usr/share/OVMF/OVMF_CODE_4M.fd").exists() { Ok(()) } else { Err("OVMF") };
@@ -124,7 +124,7 @@ pub fn has_uefi() -> bool {
     false
 }
 
-/// The folder with Ansible, if it was installed; without it that part is skipped, or fails in CI.
+/// The folder with Ansible, if it was installed; without it, that part is skipped, or fails in CI.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn ansible() -> Option<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/image/ansible");

@@ -1,5 +1,4 @@
-//! The playbook that makes templates, run over SSH against a guest that the same role was used for at its
-//! making.
+//! The playbook that creates templates, run over SSH against a guest that was built with the same role.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,10 +10,10 @@ use tokio::process::Command;
 use crate::place;
 use crate::stage::Stage;
 
-/// Every task is a Python program of its own in an emulated guest.
+/// Every task is a separate Python program in an emulated guest.
 const LIMIT: Duration = Duration::from_mins(15);
 
-/// Makes a key by which Ansible logs in; its public part.
+/// Creates a key with which Ansible logs in; returns its public part.
 pub async fn key(stage: &Stage) -> String {
     let path = stage.folder.path().join("key");
     let made = Command::new("ssh-keygen")
@@ -26,7 +25,7 @@ pub async fn key(stage: &Stage) -> String {
     std::fs::read_to_string(path.with_extension("pub")).unwrap().trim().to_owned()
 }
 
-/// What is as it should be stays, and what is missing is put back: `changed` counts the file and its handler.
+/// Correct files stay, and missing ones are restored: `changed` counts the file and its handler.
 pub async fn mends_what_is_missing_and_no_more(stage: &Stage, vmid: Vmid, address: &str, user: &str) {
     let Some(programs) = place::ansible() else { return };
     let image = place::image().unwrap();

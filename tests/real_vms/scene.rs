@@ -19,14 +19,14 @@ use crate::stage::{Firmware, GATEWAY, Stage};
 pub const VMID: Vmid = Vmid(9111);
 /// Its address.
 pub const ADDRESS: &str = "10.77.0.21";
-/// How long a Node may say nothing. Less than by default, so that the test need not wait as long.
+/// How long a Node may be silent. Shorter than the default, so that the test need not wait as long.
 const GRACE: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(200);
-/// Far more than what follows from a change takes.
+/// Far longer than the consequence of any change takes.
 pub const SOON: Duration = Duration::from_mins(2);
 
-/// One pod that fits no node but a new one.
+/// One pod that fits only a new node.
 pub const WORKLOAD: &str = r"
 apiVersion: apps/v1
 kind: Deployment
@@ -44,7 +44,7 @@ spec:
           resources: { requests: { cpu: 500m, memory: 64Mi } }
 ";
 
-/// Everything, up.
+/// All processes, running.
 pub struct Scene {
     pub stage: Stage,
     pub admin: Admin,
@@ -54,7 +54,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// `pool` is what the pool has besides its size, template and slot: the end of the configuration.
+    /// `pool`: the settings of the pool besides its size, template and slot, which end the configuration.
     pub async fn new(image: &Path, firmware: Firmware, pool: &str) -> Self {
         let stage = Stage::new(image, firmware).await;
         let programs = Programs::get().await.unwrap().unwrap();
@@ -81,7 +81,7 @@ impl Scene {
         assert!(sent.success());
     }
 
-    /// Waits until something is so, and returns it.
+    /// Waits until `look` finds something, and returns it.
     pub async fn until<T>(&self, what: &str, limit: Duration, look: impl AsyncFn() -> Option<T>) -> T {
         let started = Instant::now();
         loop {
@@ -104,14 +104,14 @@ impl Scene {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// What `status` of the daemon shows, or why it does not.
+    /// The output of `status`, or its error.
     fn shown(&self) -> String {
         let mut status = std::process::Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
         let asked = status.args(["status", "--socket", &at(&self.stage, "control.sock")]).output().unwrap();
         String::from_utf8_lossy(&asked.stdout).into_owned() + &String::from_utf8_lossy(&asked.stderr)
     }
 
-    /// The Nodes of the pool: the control plane may have one of its own.
+    /// The Nodes of the pool, without that of the control plane.
     pub async fn nodes(&self) -> Vec<Value> {
         let mut nodes = self.list("/api/v1/nodes").await;
         nodes.retain(|node| node["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("real-")));
@@ -122,7 +122,7 @@ impl Scene {
         self.admin.list(path).await.unwrap()
     }
 
-    /// The pool's Node, if its readiness is this.
+    /// The pool's Node, if it has this readiness.
     pub async fn node(&self, ready: bool) -> Option<Value> {
         let nodes = self.nodes().await;
         let is = |node: &Value| {

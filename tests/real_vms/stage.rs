@@ -1,4 +1,4 @@
-//! A Proxmox VE with one host whose VMs are processes, served over TLS, and a client of it.
+//! A Proxmox VE with one host, whose VMs are processes, served over TLS, and a client for it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,12 +25,12 @@ pub const EFI_DISK: &str = "disk-1.qcow2";
 pub const TPM_STATE: &str = "disk-0.raw";
 /// The host's address on the guests' bridge.
 pub const GATEWAY: &str = "10.77.0.1";
-/// Far more than a task of Proxmox takes.
+/// Far longer than any task of Proxmox VE takes.
 const TASK: Duration = Duration::from_mins(2);
 /// From a guest's start to its agent, on a slow machine that emulates it.
 pub const BOOT: Duration = Duration::from_mins(6);
 
-/// What machines boot by.
+/// How machines boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Firmware {
     /// A `pc` with `SeaBIOS`.
@@ -39,7 +39,7 @@ pub enum Firmware {
     Uefi,
 }
 
-/// Everything that a test here needs. The folder goes with it.
+/// Everything that a test here needs. The folder is deleted with it.
 pub struct Stage {
     pub pve: Pve,
     pub hardware: Hardware,
@@ -98,7 +98,7 @@ impl Stage {
         assert_eq!(exit, Exit::Ok, "{upid:?}");
     }
 
-    /// Waits until a guest's agent answers; says for how long.
+    /// Waits until a guest's agent answers; returns how long that took.
     pub async fn booted(&self, vmid: Vmid) -> Duration {
         let started = Instant::now();
         while !self.client.agent_ping(HOST, vmid).await.unwrap() {
@@ -132,7 +132,7 @@ impl Stage {
         }
     }
 
-    /// Waits until systemd has started everything; its state.
+    /// Waits until systemd has started everything; returns its state.
     pub async fn settled(&self, vmid: Vmid) -> String {
         let started = Instant::now();
         loop {
@@ -165,7 +165,7 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
     cluster.hosts.truncate(1);
     cluster.hosts[0].memory = 64 * GIB;
     cluster.vms = vec![template];
-    // As docs/guides/cloud-init.md has it of seeds.
+    // The rights for seeds, as in docs/guides/cloud-init.md.
     let seeds = ["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"];
     cluster.access.roles.insert("Seeds".to_owned(), seeds.map(ToOwned::to_owned).into());
     let own = ["VM.Config.CDROM", "VM.Config.Cloudinit", "VM.Config.HWType"].map(ToOwned::to_owned);
@@ -174,7 +174,7 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
         let (path, role) = ("/storage/local".to_owned(), "Seeds".to_owned());
         cluster.access.grants.push(Grant { path, who: who.to_owned(), role, propagate: false });
     }
-    // The times are those of the processes.
+    // The only delays are those of the processes.
     cluster.timings = Timings {
         linked_clone: Duration::ZERO,
         config: Duration::ZERO,
@@ -188,7 +188,7 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
     cluster
 }
 
-/// Guests only get a network that has nothing else in it: where this machine has another interface, they are
+/// Guests get a network only if nothing else is in it: if this machine has another interface, they are
 /// refused.
 pub async fn is_refused_beside_other_interfaces() {
     let others = std::fs::read_dir("/sys/class/net").unwrap().flatten().any(|one| one.file_name() != "lo");

@@ -1,8 +1,8 @@
-//! How soon a pod runs, from nothing and from each state in which machines are kept: figures of
+//! How soon a pod runs, from nothing and from each state in which machines are kept warm: figures for
 //! docs/internals/performance.md.
 //!
-//! `WARM_TIMES=3 cargo test --test real_vms -- --nocapture real_machines times::` takes each of them three
-//! times. Not part of what tests take otherwise.
+//! `WARM_TIMES=3 cargo test --test real_vms -- --nocapture real_machines times::` measures each of them three
+//! times. Other runs of the tests skip them.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::place;
 use crate::scene::{SOON, Scene, VMID, WORKLOAD};
 use crate::stage::{BOOT, Firmware};
 
-/// How often each figure is taken; without it none is.
+/// How often each figure is measured; if unset, none is.
 const TIMES: &str = "WARM_TIMES";
-/// What the daemon has to itself after it has brought a machine to where it waits.
+/// The pause for the daemon after a machine has reached the state in which it waits.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// What there was before, what the pool says, and how its log says that a machine waits.
+/// The state at the beginning, the pool's settings, and the log text for a machine that waits.
 const ROWS: [(&str, &str, Option<&str>); 5] = [
     ("nothing; full clone", "clone = \"full\"\n", None),
     ("nothing; linked clone", "", None),
@@ -57,7 +57,7 @@ async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
                 "{before}: the VM runs after {runs:.1?}, the Node is ready after {ready:.1?}, the pod runs after {all:.1?} \
                  (of which kubectl took {asked:.1?})"
             );
-            // Its process would outlive the scene, and take its part of the processors.
+            // Otherwise its process would outlive the scene, and use processor time.
             scene.stage.hardware.kill(VMID.0);
         }
     }

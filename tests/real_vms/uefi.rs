@@ -1,4 +1,4 @@
-//! What a machine has of OVMF and of its TPM, through the life that `join` gives it.
+//! What a machine keeps of OVMF and its TPM during the life that `join` gives it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use crate::stage::{EFI_DISK, TEMPLATE, TPM_STATE};
 /// A variable that the guest writes.
 const VARIABLE: &str = "/sys/firmware/efi/efivars/Kept-6a2b9f0c-51f4-4b7e-9f53-0c6f6d1a2e77";
 
-/// What the template's files hold.
+/// The contents of the template's files.
 pub fn files(scene: &Scene) -> Vec<Vec<u8>> {
     let files = [EFI_DISK, TPM_STATE].map(|name| scene.stage.folder.path().join(name));
     files.map(|file| std::fs::read(file).unwrap()).into()
 }
 
-/// The EFI disk is a linked clone, the TPM's state a copy.
+/// Asserts that the EFI disk is a linked clone, and the TPM state a copy.
 pub fn is_a_clone_of_its_template(scene: &Scene, config: &BTreeMap<String, String>) {
     for (key, own) in [("bios", "ovmf"), ("machine", "q35")] {
         assert_eq!(config[key], own);
@@ -33,11 +33,11 @@ pub fn is_a_clone_of_its_template(scene: &Scene, config: &BTreeMap<String, Strin
     for key in ["efidisk0", "tpmstate0"] {
         assert!(scene.stage.hardware.has_disk(config[key].split(',').next().unwrap()), "{config:?}");
     }
-    // It stands still on disk, and so does its TPM.
+    // The machine is suspended on disk, and so is its TPM.
     assert_eq!(processes(), Vec::<PathBuf>::new());
 }
 
-/// Returns what the boot was measured as.
+/// Returns the measurement of the boot.
 ///
 /// It was suspended since: a TPM that was started again would have lost it.
 pub async fn was_measured_and_woke_with_it(scene: &Scene) -> String {
@@ -56,14 +56,14 @@ pub async fn was_measured_and_woke_with_it(scene: &Scene) -> String {
     lines[2].to_owned()
 }
 
-/// After another boot of the same machine.
+/// Asserts that the variable and the measurement are unchanged after another boot of the same machine.
 pub async fn kept_its_variables(scene: &Scene, measured: &str) {
     let script = format!("tail -c 4 {VARIABLE}; echo; cat /sys/class/tpm/tpm0/pcr-sha256/4");
     let said = scene.stage.run(VMID, &script).await.stdout;
     assert_eq!(said.lines().collect::<Vec<_>>(), ["kept", measured]);
 }
 
-/// Neither a process nor a file is left, and the template's are as they were.
+/// Asserts that neither a process nor a file is left, and that the template's files are unchanged.
 pub fn left_nothing(scene: &Scene, template: &[Vec<u8>]) {
     assert_eq!(processes(), Vec::<PathBuf>::new());
     let images = std::fs::read_dir(scene.stage.folder.path().join("vms/images")).unwrap();
@@ -74,7 +74,7 @@ pub fn left_nothing(scene: &Scene, template: &[Vec<u8>]) {
     assert!(files(scene) == template, "a template is only read");
 }
 
-/// The TPMs that run in this namespace.
+/// The processes of TPMs in this namespace.
 fn processes() -> Vec<PathBuf> {
     let all = std::fs::read_dir("/proc").unwrap().flatten().map(|one| one.path());
     all.filter(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "swtpm"))

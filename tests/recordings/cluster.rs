@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const GIB: i64 = 1 << 30;
 
-/// A cluster and its time.
+/// A cluster, and its current time.
 pub struct Cluster {
     now: Snapshot,
     /// The time of the next round.
@@ -20,7 +20,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// This many nodes and pods.
+    /// A cluster with this many nodes and pods.
     pub fn new(nodes: usize, pods: usize) -> Self {
         let mut objects = vec![
             json!({"apiVersion": "pve-autoscaler/v1", "kind": "KubernetesCluster", "version": "1.37"}),
@@ -34,8 +34,8 @@ impl Cluster {
         Self { now, time, made: pods, random: fastrand::Rng::with_seed(7) }
     }
 
-    /// Ten seconds later: a pod has gone and another one come, another one waits, and the hosts say other
-    /// figures.
+    /// The cluster ten seconds later: one pod has gone and another has come, another one waits, and the hosts
+    /// report other figures.
     pub fn next_round(&mut self) -> Snapshot {
         self.now.time = self.time;
         self.now.memory.name_seed = self.random.u64(..);

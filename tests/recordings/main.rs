@@ -1,4 +1,4 @@
-//! Recordings: what is read back is what was written, days of them are small, and damage is said.
+//! Recordings: what is read back is what was written, days of them are small, and damage is reported.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -20,7 +20,7 @@ use cluster::Cluster;
 
 /// More than any test writes.
 const MUCH: u64 = 1 << 30;
-/// Rounds of an hour in which nothing hurries.
+/// The number of rounds in an hour in which nothing is urgent.
 const HOUR: usize = 360;
 
 /// Records this many rounds of a cluster, and returns them.
@@ -40,7 +40,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// As a file has it, in the order in which it is read.
+/// The snapshot as a file contains it, in the order in which it is read.
 fn text(snapshot: &Snapshot) -> String {
     let mut read = snapshot::read(&snapshot::write(snapshot).unwrap()).unwrap().0;
     read.time = snapshot.time;
@@ -50,7 +50,7 @@ fn text(snapshot: &Snapshot) -> String {
 #[test]
 fn each_round_is_read_back_as_it_was() {
     let folder = TempDir::new().unwrap();
-    // Two files: the second begins after an hour.
+    // The recording has two files: the second begins after an hour.
     let written = record(folder.path(), &mut Cluster::new(3, 20), HOUR + 20);
     let mut rounds = Recording::open(folder.path()).unwrap().rounds();
     for round in &written {
@@ -67,7 +67,7 @@ fn each_round_is_read_back_as_it_was() {
     }
 }
 
-/// What is written for an hour of 50 nodes and 1500 pods, of which one goes and one comes every ten seconds.
+/// The size of an hour with 50 nodes and 1500 pods, of which one goes and one comes every ten seconds.
 #[test]
 fn a_day_takes_less_than_twenty_megabytes() {
     let folder = TempDir::new().unwrap();
@@ -133,15 +133,15 @@ fn a_clock_that_stays_ahead_for_a_while_drops_nothing() {
     };
     keep(&mut cluster);
     cluster.time += SignedDuration::from_hours(24 * 20);
-    // Until it is set right: ten minutes of rounds.
+    // The clock is ahead for ten minutes of rounds.
     let kept: Vec<usize> = (0..60).map(|_| keep(&mut cluster)).collect();
     assert_eq!(kept, [2; 60]);
-    // One that is ahead for long was right.
+    // A clock that is ahead for longer counts as right.
     cluster.time += SignedDuration::from_hours(1);
     assert_eq!(keep(&mut cluster), 2);
 }
 
-/// As two hosts have it that led in turn: the first writes on in the file that it has begun.
+/// Two hosts have led in turn, and the first continues the file that it has begun.
 #[test]
 fn files_of_two_hosts_in_one_folder_are_read_in_the_order_of_time() {
     let folder = TempDir::new().unwrap();
@@ -182,7 +182,7 @@ fn rounds_after_a_clock_was_set_back_do_not_come_between_those_before() {
         writer.keep(folder.path(), (7, MUCH), &seen).unwrap();
         written.push(seen);
     }
-    // Those that lie before the last of the first file are left out.
+    // Rounds before the last one of the first file are left out.
     let expected = written[..30].iter().chain(&written[45..]);
     let mut rounds = Recording::open(folder.path()).unwrap().rounds();
     for round in expected {
@@ -200,7 +200,7 @@ fn a_file_that_cannot_be_begun_is_not_left_behind_and_room_is_made_first() {
     let old = files(folder.path());
     cluster.time += SignedDuration::from_hours(72);
     let round = cluster.next_round();
-    // A file of this name refuses to be made.
+    // A folder with the file's name prevents its creation.
     let name = format!("recording-{}.jsonl.gz", format!("{:.9}", round.time).replace(':', "-"));
     std::fs::create_dir(folder.path().join(name)).unwrap();
     Writer::default().keep(folder.path(), (1, MUCH), &round).unwrap_err();
@@ -213,10 +213,10 @@ fn a_file_without_its_end_is_read_as_far_as_it_goes() {
     let written = record(folder.path(), &mut Cluster::new(2, 10), 30);
     let file = &files(folder.path())[0];
     let whole = fs::read(file).unwrap();
-    // As a daemon leaves it that is killed: all its rounds are there.
+    // A killed daemon leaves such a file: all its rounds are there.
     fs::write(file, &whole[..whole.len() - 10]).unwrap();
     assert_eq!(count(folder.path()), (30, Vec::new()));
-    // Cut off, although there is a later one: what is missing is said.
+    // Cut off, although there is a later file: the missing part is reported.
     let mut later = Cluster::new(2, 10);
     later.time = written[29].time + SignedDuration::from_mins(7);
     record(folder.path(), &mut later, 1);
@@ -232,7 +232,7 @@ fn a_file_without_its_end_is_read_as_far_as_it_goes() {
     assert_eq!(damages, [said]);
 }
 
-/// How many rounds can be read, and what cannot.
+/// How many rounds can be read, and what is damaged.
 fn count(folder: &Path) -> (usize, Vec<String>) {
     let mut rounds = Recording::open(folder).unwrap().rounds();
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! Workers that others made become machines of a pool, and are then treated as any other.
+//! Workers of other origin become machines of a pool, and are then treated like any other machine.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::stage::{ONE_POOL, Stage, name};
 
 const SOON: Duration = Duration::from_mins(3);
 
-/// An operator's own way to both clusters.
+/// An operator's own access to both clusters.
 struct Operator {
     config: Config,
     client: Client,
@@ -40,13 +40,13 @@ impl Operator {
     }
 }
 
-/// A node goes after two minutes.
+/// Unneeded nodes are removed after two minutes.
 fn quick() -> String {
     ONE_POOL
         .replace("[[pool]]\n", "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]\n")
 }
 
-/// A stage with a worker of which nothing says that it is ours, and a daemon that runs.
+/// A stage with a running daemon, and a worker that nothing marks as ours.
 async fn with_a_foreign_worker() -> (Stage, String, u32) {
     let mut stage = Stage::running(&quick());
     stage.deploy("web", 1, "1500m", "1Gi");
@@ -101,7 +101,7 @@ async fn a_worker_that_is_adopted_at_another_host_counts_for_its_pools_maximum_a
     let (stage, node, vmid) = with_a_foreign_worker().await;
     let one = quick().replace("max = 5", "max = 1");
     stage.reload(&one);
-    // The daemon gets no word of it.
+    // The daemon is not notified.
     Operator::new(&stage, &one).adopt(&stage, &node).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     let alone = |stage: &Stage| stage.vms(9100..=9109) == [vmid];
@@ -153,7 +153,8 @@ async fn an_adoption_that_was_torn_off_after_the_record_is_finished_by_repeating
     operator.cluster.create_record(&adoption.record).await.unwrap();
     stage.order("pve1", Order::Reread).await;
     stage.until("it is a machine", SOON, |stage| stage.status().machines.len() == 1).await;
-    // Longer than any machine may take to become ready: it is none that came too late.
+    // Longer than any machine may take to become ready: the adopted machine is not treated as one that is
+    // late.
     stage
         .throughout("it stays", Duration::from_mins(20), |stage| {
             stage.pve.vm(vmid).is_some_and(|vm| vm.running)

@@ -1,4 +1,4 @@
-//! Nodes of machines that have lost what was put on them: they count, and get it back.
+//! Nodes of machines that have lost their labels or taints: they still count, and get them back.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
 
-/// A pool of one machine, which a labelled Node is made of.
+/// A pool of one machine, whose Node has labels.
 async fn one_node() -> (Stage, String) {
     let labels = "labels = { size = \"small\", \"node-role.kubernetes.io/worker\" = \"\" }";
     let text = ONE_POOL.replace("max = 5", &format!("min = 1\nmax = 1\n{labels}"));
@@ -48,7 +48,7 @@ async fn a_node_without_its_pools_label_gets_all_labels_back() {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_pools_label_counts_for_its_pools_maximum() {
     let (stage, node) = one_node().await;
-    // Pods for a machine more than the pool may have, in the same moment.
+    // Pods for one more machine than the pool may have, at the same moment.
     take_labels_off(&stage, &node);
     stage.deploy("web", 4, "1500m", "1Gi");
     stage.throughout("no second machine is made", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
@@ -66,7 +66,7 @@ async fn a_node_that_registers_again_has_the_time_of_any_other_to_be_ready() {
     stage.kube.remove("Node", "", &name);
     tokio::time::sleep(Duration::from_mins(1)).await;
     stage.pve.power_on_host(&host);
-    // All records are read every five minutes, and `limits.ready` is five; `scale_down.unready_time` is
+    // All records are read every five minutes; `limits.ready` is five minutes, `scale_down.unready_time`
     // twenty.
     let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
     stage.until("it runs again", SOON, runs).await;

@@ -1,4 +1,5 @@
-//! Machines become nodes in other ways than by kubeadm: by themselves, with an agent of K3s, with a command.
+//! Machines become nodes in other ways than with kubeadm: by themselves, with an agent of K3s, with a
+//! command.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -22,7 +23,7 @@ fn with(bootstrap: &str) -> String {
     ONE_POOL.replace("method = \"kubeadm\"\n", bootstrap)
 }
 
-/// A token that ends before it begins, by the API server's clock, is never signed.
+/// A token that has already expired by the API server's clock is never signed.
 #[tokio::test(start_paused = true)]
 async fn a_machine_joins_however_wrong_the_clock_is_and_it_is_said() {
     for minutes in [-180, -60, 0, 60] {
@@ -37,7 +38,7 @@ async fn a_machine_joins_however_wrong_the_clock_is_and_it_is_said() {
     }
 }
 
-/// The demo cluster, its template without guest agent.
+/// The demo cluster, with a template without guest agent.
 fn without_agent() -> ClusterSpec {
     let mut cluster = ClusterSpec::demo();
     for vm in cluster.vms.iter_mut().filter(|vm| vm.vmid == TEMPLATE) {
@@ -133,7 +134,7 @@ async fn pools_become_nodes_each_in_their_own_way() {
         assert_eq!(stage.ready_nodes(pool).len(), 1, "{pool}");
         assert!(stage.pve.vm(vmid).unwrap().running, "{vmid}");
     }
-    // The template's own token is not ours, and the other's is deleted.
+    // The template's own token does not belong to the daemon; the other machine's token is deleted.
     stage.until("its token is gone", SOON, |stage| stage.leftovers().len() == 3).await;
 }
 
@@ -167,7 +168,7 @@ async fn a_machine_that_waits_and_is_started_by_an_administrator_is_kept_as_the_
     let mut stage = self_joining(&text, without_agent());
     let waits = |stage: &Stage| stage.status().machines.iter().any(|machine| machine.phase == "Warm");
     stage.until("one waits", SOON, waits).await;
-    // One time while no instance looks, so that pods run on it before it is noticed.
+    // The second time, no instance is running, so pods run on the machine before it is noticed.
     for (number, unseen) in [(1, false), (2, true)] {
         let vmid = *stage.vms(9100..=9109).last().unwrap();
         if unseen {
@@ -262,7 +263,7 @@ async fn a_machine_whose_making_was_given_up_late_and_that_is_kept_is_not_given_
     let given_up =
         |stage: &Stage| stage.status().decisions.iter().filter(|one| one.what.contains(" failed: ")).count();
     stage.until("it is given up", Duration::from_mins(20), |stage| given_up(stage) == 1).await;
-    // `scale_up.max_node_provision_time` is over by then.
+    // By then, `scale_up.max_node_provision_time` is over.
     tokio::time::sleep(Duration::from_mins(15)).await;
     stage.pve.set_away(false);
     stage.stall.set(false);
@@ -349,7 +350,7 @@ async fn an_agent_of_k3s_joins_with_name_labels_taints_and_address() {
     assert_eq!(node["spec"]["taints"], json!([{ "key": "a", "value": "b", "effect": "NoSchedule" }]));
     assert_eq!(node["status"]["addresses"][0]["address"], "10.10.10.11");
     assert_eq!(node["status"]["capacity"]["pods"], "30");
-    // The token went through standard input alone.
+    // The token was passed only on standard input.
     let config =
         stage.pve.read_from_disk(9100, "/etc/rancher/k3s/config.yaml.d/pve-autoscaler.yaml").unwrap();
     assert!(config.contains(SERVER_TOKEN));
@@ -417,7 +418,7 @@ async fn a_command_that_fails_says_how_and_shows_nothing_of_its_input() {
         .await;
 }
 
-/// A machine that is given up while its VM cannot be stopped, and whose Node is ready by then.
+/// A machine that is given up while its VM cannot be stopped, and whose Node becomes ready meanwhile.
 async fn ready_too_late() -> Stage {
     let stage = joins_by_itself(without_agent());
     stage.kube.set_nodes_never_ready(true);

@@ -1,4 +1,4 @@
-//! What keeps a mistake small: the switch that stops everything, the hourly brake, a pool's share, quorum.
+//! What limits the damage of a mistake: the pause, the hourly brake, a pool's share, quorum.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn pause() -> Order {
     Order::Pause { reason: "storage is moved".to_owned() }
 }
 
-/// A node goes after two minutes; with more lines in `[scale_down]`.
+/// Unneeded nodes are removed after two minutes; `more` is added to `[scale_down]`.
 fn quick(more: &str) -> String {
     let table = format!("[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n{more}\n[[pool]]");
     ONE_POOL.replace("[[pool]]", &table)
@@ -45,7 +45,7 @@ async fn while_paused_nothing_is_made_whichever_instance_leads_and_afterwards_it
     stage.start_on("pve1");
     stage.until("one leads", SOON, |stage| stage.leaders() == ["pve1"]).await;
     stage.start_on("pve2");
-    // Turned at one that stands by, it holds for the one that leads at once.
+    // A pause ordered at a standby immediately applies to the leader.
     stage.order("pve2", pause()).await;
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.until("it is shown", SOON, |stage| stage.status().paused.is_some()).await;
@@ -64,7 +64,8 @@ async fn while_paused_nothing_is_made_whichever_instance_leads_and_afterwards_it
     assert_eq!(stage.status().paused, None);
 }
 
-/// A daemon that ended right after it wrote the record of a machine, of which there is nothing else yet.
+/// A daemon that ended right after it wrote the record of a machine, before anything else of the machine
+/// existed.
 async fn only_recorded() -> Stage {
     for last in 1..200 {
         let mut stage = Stage::new(ONE_POOL);
@@ -91,7 +92,7 @@ async fn who_begins_to_lead_while_the_switch_cannot_be_read_goes_on_with_nothing
             json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": paused["data"] });
         stage.kube.apply(&map).unwrap();
     }
-    // What is remembered is in the same object, and is read first.
+    // The stored state is in the same object, and is read first.
     let effects = [
         (1, Effect::Delay(Duration::from_millis(1))),
         (3, Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) }),
@@ -129,7 +130,7 @@ async fn machines_under_way_are_finished_while_paused() {
     stage.throughout("nothing more is made", SOON, |stage| vms(stage) == 1).await;
 }
 
-/// Copies of disks that take minutes, so that most machines wait for their turn when the pause comes.
+/// Copies of disks take minutes, so most machines are waiting for their turn when the pause begins.
 #[tokio::test(start_paused = true)]
 async fn time_in_which_everything_is_paused_is_not_counted_against_machines_that_are_not_begun() {
     for killed in [false, true] {
@@ -147,7 +148,7 @@ async fn time_in_which_everything_is_paused_is_not_counted_against_machines_that
             stage.kill();
             stage.start();
         }
-        // Those that are finished were begun before.
+        // The machines that are finished were begun before the pause.
         let running = stage.running_pods();
         assert!((1..6).contains(&running), "{}", stage.scene());
         let stands_still = |stage: &Stage| stage.running_pods() == running && vms(stage) == running;
@@ -184,7 +185,7 @@ async fn a_pause_by_hand_in_the_config_map_holds() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// A node that is being drained, whose last pod may not be evicted.
+/// A node that is being drained, whose last pod cannot be evicted.
 async fn draining_in_vain() -> Stage {
     let stage = Stage::running(&quick(""));
     nodes(&stage, 2).await;
@@ -217,7 +218,7 @@ async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
     stage.until("it is closed again", Duration::from_mins(10), tainted).await;
 }
 
-/// The settings with which the daemon only says what it would do.
+/// Settings with which the daemon only reports what it would do.
 fn observing() -> String {
     quick("").replacen("cluster", "mode = \"observe\"\ncluster", 1)
 }
@@ -251,7 +252,7 @@ async fn a_machine_whose_making_has_not_begun_waits_while_the_settings_only_obse
     stage.until("all run", Duration::from_mins(15), |stage| stage.running_pods() == 3).await;
 }
 
-/// A run that goes on after a crash goes by the record.
+/// After a crash, the next run relies on the record.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is_written() {
     let stage = draining_in_vain().await;
@@ -274,8 +275,8 @@ async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is
         .await;
 }
 
-/// What was decided holds for a moment: by the time that it can be written the node may be needed, or no node
-/// be allowed to go.
+/// A decision is valid only for a moment: by the time it can be written, the node may be needed, or no node
+/// may be removed.
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
     let stage = Stage::running(&quick(""));
@@ -297,7 +298,7 @@ async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
     stage.until("it is needed again", SOON, |stage| stage.running_pods() == 1).await;
     stage.until("it no longer goes", Duration::from_mins(1), |stage| !goes(stage)).await;
     stage.kube.forget_faults();
-    // Another one was made for the pod before it came here, and is taken back.
+    // Before the pod came here, another machine was created for it; that one is removed.
     let closed = |stage: &Stage| {
         stage.kube.get("Node", "", &node).is_none_or(|node| node["spec"]["taints"].is_array())
     };
@@ -313,7 +314,7 @@ async fn the_time_of_unneeded_nodes_stands_still_while_paused() {
     stage.order("pve1", pause()).await;
     stage.throughout("the node stays", Duration::from_mins(20), |stage| vms(stage) == 1).await;
     stage.order("pve1", Order::Resume).await;
-    // A minute was over, and a minute is left: not two, and not none.
+    // One minute had passed, so one minute is left: not two, and not zero.
     stage
         .throughout("the node stays", Duration::from_secs(45), |stage| !tainted(stage) && vms(stage) == 1)
         .await;
@@ -352,7 +353,7 @@ async fn the_hourly_brake_holds_over_a_restart() {
     stage.until("the others go", Duration::from_mins(40), |stage| vms(stage) == 0).await;
 }
 
-/// How many records say that their machine is to go.
+/// How many records say that their machine is to be removed.
 fn retired(stage: &Stage) -> usize {
     let maps = stage.kube.list("ConfigMap");
     maps.iter().filter(|map| map["data"]["record"].to_string().contains(r#"\"kind\":\"retire\""#)).count()
@@ -503,7 +504,7 @@ async fn an_answer_about_the_quorum_that_took_long_is_asked_for_again() {
     stage.until("it is about to be destroyed", Duration::from_mins(20), ends).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     stage.pve.set_quorum(false);
-    // Its disks would be gone, and its configuration stay.
+    // Its disks would be gone, but its configuration would stay.
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(stage.pve.calls().iter().all(|call| call.method != "DELETE"));
     stage.pve.forget_faults();

@@ -1,5 +1,5 @@
-//! CapacityBuffers, by the CustomResourceDefinition that their authors publish: filled ahead of demand, taken
-//! by pods at once, and filled again.
+//! CapacityBuffers, with the CustomResourceDefinition that their authors publish: filled ahead of demand,
+//! used by pods immediately, and filled again.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub fn buffer(name: &str, spec: Value) -> Value {
     })
 }
 
-/// What a pod of `samples::deployment` looks like.
+/// A PodTemplate for pods like those of `samples::deployment`.
 pub fn template(name: &str, cpu: &str) -> Value {
     let deployment = samples::deployment(name, 1, cpu, "1Gi");
     json!({
@@ -41,7 +41,7 @@ fn verdict(stage: &Stage) -> String {
     stage.status().buffers.first().map(|buffer| buffer.verdict.clone()).unwrap_or_default()
 }
 
-/// What a condition of the buffer `spare` says.
+/// The status and reason of a condition of the buffer `spare`.
 fn condition(stage: &Stage, kind: &str) -> (String, String) {
     let buffer = stage.kube.get("CapacityBuffer", "default", "spare").unwrap();
     let conditions = buffer["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -105,7 +105,7 @@ async fn a_buffer_is_filled_taken_by_pods_within_a_second_and_filled_again() {
         })
         .await;
 
-    // What the pods leave is more than the buffer is to have; then there is no buffer.
+    // The pods leave more room than the buffer needs; then the buffer is removed.
     stage.kube.scale("default", "web", 0);
     stage.until("two nodes are enough", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
     assert_eq!(verdict(&stage), "Filled");
@@ -129,7 +129,7 @@ async fn where_buffers_are_not_served_nothing_is_asked_but_whether_they_are() {
         |path: &str| ["/apis/autoscaling.x-k8s.io/v1beta1", "/apis/autoscaling.x-k8s.io/v1"].contains(&path);
     assert!(asked.iter().all(|call| is_question(&call.path) && call.status == 404), "{asked:?}");
     assert!((2..=12).contains(&asked.len()), "{}", asked.len());
-    // Once they are, the buffer counts without a restart.
+    // Once buffers are served, the buffer counts without a restart.
     install(&stage);
     stage.kube.apply(&template("chunk", "1")).unwrap();
     stage
@@ -152,7 +152,7 @@ async fn a_share_of_a_deployment_follows_its_replicas_down_to_none() {
                 && says(stage, "Provisioning", "False", "NotReadyForProvisioning")
         })
         .await;
-    // Without a pod the template says what a chunk is.
+    // If there is no pod, the Deployment's template describes a chunk.
     stage.deploy("web", 0, "1500m", "1Gi");
     stage.until("it is empty", SOON, |stage| says(stage, "Provisioning", "False", "BufferIsEmpty")).await;
     let chunks = |stage: &Stage, number: i64| {
@@ -169,7 +169,7 @@ async fn a_share_of_a_deployment_follows_its_replicas_down_to_none() {
         .until("two chunks", SOON, |stage| chunks(stage, 2) && stage.ready_nodes("workers").len() == 5)
         .await;
     stage.kube.scale("default", "web", 4);
-    // The pool has five at most: the pods come first.
+    // The pool has at most five nodes, and pods come first.
     stage
         .until("it is short", SOON, |stage| {
             stage.running_pods() == 4 && says(stage, "Provisioning", "False", "InsufficientCapacity")

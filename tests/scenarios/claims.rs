@@ -1,4 +1,4 @@
-//! Devices by claims, from zero: declared ones make the first machine, and what its driver publishes makes
+//! Devices by claims, from zero: the declared devices lead to the first machine, and the published ones to
 //! the next.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn declared(count: u32) -> String {
     format!("[[pool.device]]\ndriver = \"{DRIVER}\"\ncount = {count}\nattributes = {{ model = \"a\" }}\n")
 }
 
-/// The pool with devices that are declared, and a class of the driver.
+/// A stage whose pool declares devices, with a DeviceClass of the driver.
 fn stage(text: &str) -> Stage {
     let stage = Stage::running(text);
     let selector = json!({ "cel": { "expression": format!("device.driver == \"{DRIVER}\"") } });
@@ -28,7 +28,7 @@ fn stage(text: &str) -> Stage {
     stage
 }
 
-/// A pod with a claim for one device.
+/// Deploys a pod with a claim for one device.
 fn ask(stage: &Stage, name: &str) {
     let request = json!({ "name": "gpu", "exactly": { "deviceClassName": "gpu", "count": 1 } });
     let claim = json!({
@@ -48,7 +48,7 @@ fn ask(stage: &Stage, name: &str) {
     stage.kube.apply(&pod).unwrap();
 }
 
-/// What the driver does once it runs on a node.
+/// Publishes devices, as the driver does once it runs on a node.
 fn publish(stage: &Stage, node: &str, devices: usize) {
     let devices: Vec<_> = (0..devices)
         .map(
@@ -77,7 +77,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     ask(&stage, "one");
     ask(&stage, "two");
     stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
-    // Its driver is slow, and what it will publish is known.
+    // The driver is slow, but the declaration says what it will publish.
     stage.throughout("one machine is there", Duration::from_mins(3), |stage| machines(stage) == 1).await;
     assert_eq!(stage.running_pods(), 0);
     let first = stage.ready_nodes("workers").remove(0);
@@ -91,7 +91,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
         "2 devices of {DRIVER} declared, but node {second} has 1: the planner uses what the nodes publish"
     );
     assert_eq!(warning.as_deref(), Some(said.as_str()));
-    // From zero again: what nodes had is remembered.
+    // From zero again: the daemon remembers what nodes had.
     for name in ["one", "two"] {
         stage.kube.remove("Pod", "default", name);
     }
@@ -103,7 +103,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     ask(&stage, "four");
     stage.until("two nodes are ready", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
     assert!(replays(folder.path(), &text) > 10, "rounds were recorded");
-    // Other devices are declared: what was remembered was of the others.
+    // Other devices are declared, so what was remembered no longer applies.
     for name in ["three", "four"] {
         stage.kube.remove("Pod", "default", name);
     }

@@ -1,4 +1,4 @@
-//! Network devices and addresses of both families reach the VMs as a pool asks for them.
+//! Network devices and addresses of both families reach the VMs as the pool configures them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// A pool of both families with a second device.
+/// A pool with addresses of both families and a second device.
 const TWO_DEVICES: &str = r#"
 addresses6 = "fd00:10::11-fd00:10::20"
 gateway6 = "fd00:10::1"
@@ -42,13 +42,13 @@ async fn a_machine_gets_the_devices_and_addresses_of_its_pool() {
         config["net1"]
     );
     assert!(config["net2"].starts_with("virtio="), "{}", config["net2"]);
-    // The record keeps each of them.
+    // The record contains each address.
     let records = stage.kube.list("ConfigMap");
     let text = serde_json::to_string(&records).unwrap();
     for address in ["10.10.10.12", "fd00:10::12", "10.20.0.12"] {
         assert!(text.contains(address), "no {address} in the records");
     }
-    // Written once: a device that is written again without its address would get another.
+    // The device is written only once: written again without its MAC address, it would get another one.
     let (kept, before) = (stage.pve.vm(9100).unwrap().config["net1"].clone(), config["net1"].clone());
     stage
         .throughout("the devices stay", SOON, |stage| stage.pve.vm(9100).unwrap().config["net1"] == kept)

@@ -35,10 +35,11 @@ async fn a_full_clone_is_where_there_is_room_and_has_its_disks_and_options() {
         assert_eq!((config["cpu"].as_str(), config["numa"].as_str()), ("host", "1"));
         assert_eq!(config["cpuunits"], "200");
     }
-    // Both storages are equally empty: the further disk of the first machine makes the other the emptier one.
+    // Both storages are equally empty at first; the first machine's extra disk then makes the other storage
+    // the emptier one.
     let storage = |at: usize| configs[at]["scsi0"].split(':').next().unwrap().to_owned();
     assert_eq!((storage(0), storage(1)), ("local-lvm".to_owned(), "shared".to_owned()));
-    // Everything goes with the machine.
+    // Everything is removed with the machine.
     stage.kube.scale("default", "web", 0);
     stage.until("the VMs are gone", Duration::from_hours(1), |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.until("nothing is left over", SOON, |stage| stage.leftovers().is_empty()).await;
@@ -48,8 +49,8 @@ async fn a_full_clone_is_where_there_is_room_and_has_its_disks_and_options() {
 async fn a_disk_that_has_just_grown_is_counted_before_its_storage_says_so() {
     let mut spec = ClusterSpec::demo();
     let storage = spec.storages.iter_mut().find(|one| one.id == "local-lvm").unwrap();
-    // Beside the templates' disks there is room for one machine; its disk is the template's until it is
-    // configured.
+    // Besides the templates' disks, there is room for one machine, whose disk has the template's size until
+    // the machine is configured.
     storage.size = storage.used + 90 * GIB;
     let pool = "clone = \"full\"\nstorage = \"local-lvm\"\ndisk = \"40GiB\"\nhosts = [\"pve1\"]\n";
     let mut stage = Stage::of(&format!("{ONE_POOL}{pool}"), spec, KubeSpec::demo());
@@ -62,13 +63,13 @@ async fn a_disk_that_has_just_grown_is_counted_before_its_storage_says_so() {
     assert_eq!(stage.running_pods(), 1);
 }
 
-/// Whether a machine in this phase is shown with what to do about its disk.
+/// Whether the status of a machine in this phase names the command for its disk.
 fn told(stage: &Stage, phase: &str) -> bool {
     let machines = stage.status().machines;
     machines.iter().any(|one| one.phase == phase && one.why.contains("pvesm free shared:"))
 }
 
-/// A node goes, and its disk stays: the storage cannot free it.
+/// Removes a node whose disk stays, because the storage cannot free it.
 async fn leaves_its_disk(stage: &Stage, vmid: Vmid) {
     stage.pve.set_storage_busy("shared", true);
     stage.kube.scale("default", "first", 0);
@@ -101,7 +102,7 @@ async fn a_disk_that_is_left_behind_keeps_no_other_node() {
         }
         stage.kube.scale("default", "second", 0);
         stage.until("the other goes", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
-        // Its slot stays closed, and the status says why.
+        // The machine's slot stays closed, and the status says why.
         let left = |stage: &Stage| stage.leftovers() == ["machine-workers-9100"];
         stage.until("nothing else is left", SOON, left).await;
         stage.until("it is reported", SOON, |stage| told(stage, "Clearing")).await;

@@ -1,4 +1,4 @@
-//! How a drain goes: in groups, against a limit, and only as long as the pods have somewhere to go.
+//! How a drain proceeds: in groups, within a limit, and only as long as the pods have somewhere to go.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::stage::{ONE_POOL, Stage, is_ready, name};
 const SOON: Duration = Duration::from_mins(3);
 const LATER: Duration = Duration::from_mins(10);
 
-/// A node goes after two minutes; with more lines in the pool.
+/// Unneeded nodes are removed after two minutes; `more` is added to the pool.
 fn quick(more: &str) -> String {
     let table = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     format!("{}{more}\n", ONE_POOL.replace("[[pool]]", table))
 }
 
-/// Two nodes, of which one has to go.
+/// Two nodes, of which one is unneeded.
 async fn two_nodes_too_many_by_one(text: &str) -> Stage {
     let stage = Stage::running(text);
     too_many_by_one(&stage).await;
@@ -36,7 +36,7 @@ async fn too_many_by_one(stage: &Stage) {
     stage.kube.scale("default", "web", 1);
 }
 
-/// A disruption budget that never allows anything.
+/// Refuses evictions, like a disruption budget that never allows any.
 fn refuse_evictions(stage: &Stage) {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
@@ -62,7 +62,8 @@ async fn a_drain_whose_pods_have_lost_their_place_is_given_up() {
     refuse_evictions(&stage);
     stage.until("a node is closed", LATER, closed).await;
     stage.throughout("the drain waits", Duration::from_secs(20), closed).await;
-    // It takes what is left of the node that stays, and the pods of the other no longer have a place.
+    // The new pod takes the room left on the other node, so the pods of the drained node no longer have a
+    // place.
     stage.deploy("burst", 1, "400m", "1Gi");
     let took = stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
@@ -70,7 +71,7 @@ async fn a_drain_whose_pods_have_lost_their_place_is_given_up() {
     stage.throughout("no machine is made for it", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
 }
 
-/// Two nodes too many by one, each with a pod that tolerates everything.
+/// Two nodes, of which one is unneeded, each with a pod that tolerates everything.
 async fn with_stubborn_pods(spec: &Value) -> Stage {
     let stage = Stage::running(&quick(""));
     stage.deploy("web", 2, "1500m", "1Gi");
@@ -120,8 +121,8 @@ async fn a_pod_that_comes_to_a_closed_node_from_elsewhere_is_not_evicted_again_a
     stage.until("the reason is reported", SOON, is_told).await;
 }
 
-/// The API server says until when a pod may take, and the clock of the daemon's host may be that of another
-/// time zone.
+/// The API server sets the time by which a pod has to end, and the clock of the daemon's host may differ by
+/// hours.
 #[tokio::test(start_paused = true)]
 async fn a_pod_has_its_time_to_end_however_wrong_the_clock_is() {
     for minutes in [-10, 0, 10, 120] {
@@ -155,7 +156,7 @@ async fn what_is_critical_leaves_once_the_other_pods_are_gone() {
     stage.deploy("web", 2, "1400m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
     let spec = |class: &str| json!({ "priorityClassName": class });
-    // Two of each: one of them is on the node that goes, at least.
+    // Two of each: at least one of them is on the node that is removed.
     for (name, class) in [("dns", "system-cluster-critical"), ("shop", "")] {
         stage.deploy_with(name, 2, "50m", "64Mi", &spec(class));
     }
@@ -172,7 +173,7 @@ async fn what_is_critical_leaves_once_the_other_pods_are_gone() {
     let last_ordinary = asked.iter().filter(|(_, critical)| !critical).map(|(time, _)| *time).max();
     let first_critical = asked.iter().filter(|(_, critical)| *critical).map(|(time, _)| *time).min();
     let (Some(last), Some(first)) = (last_ordinary, first_critical) else { panic!("{asked:?}") };
-    // Together they would be asked for within milliseconds.
+    // In one group, they would be evicted within milliseconds.
     assert!(first.duration_since(last).as_millis() >= 300, "{asked:?}");
 }
 
@@ -187,7 +188,7 @@ async fn a_long_drain_takes_nothing_from_the_time_for_volumes() {
     stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
 }
 
-/// A volume on each node of the pool, as its driver's attacher says it.
+/// Attaches a volume to each node of the pool, as a driver's attacher reports it.
 fn attach_volumes(stage: &Stage) {
     for node in stage.kube.list("Node") {
         let name = node["metadata"]["name"].as_str().unwrap();
@@ -218,7 +219,7 @@ fn detach_volumes(stage: &Stage) {
     }
 }
 
-/// Its host was away when the node was found empty, say, and is back with it.
+/// For example, its host was unreachable when the node was found empty, and is back.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_is_asked_for_again_waits_for_volumes_that_came_meanwhile() {
     let stage = two_nodes_too_many_by_one(&quick("")).await;
@@ -254,7 +255,7 @@ async fn a_pod_that_comes_while_volumes_are_waited_for_keeps_its_node() {
     stage.until("volumes are waited for", SOON, empty).await;
     let nodes = stage.kube.list("Node");
     let node = nodes.iter().find(|node| node["spec"]["unschedulable"] == true).unwrap();
-    // It tolerates everything, and is placed by its name.
+    // The pod tolerates everything, and names its node.
     let spec = json!({ "nodeName": node["metadata"]["name"], "tolerations": [{ "operator": "Exists" }] });
     stage.deploy_with("debug", 1, "50m", "64Mi", &spec);
     stage.until("it runs there", SOON, |stage| stage.running_pods() == 4).await;
@@ -388,7 +389,7 @@ async fn pods_that_go_with_two_machines_count_together_for_their_budget() {
     assert!(stage.ready_nodes("workers").iter().all(|node| !nodes.contains(node)), "{}", stage.scene());
 }
 
-/// A node that is being drained, whose pods may not be evicted, by its name.
+/// A node that is being drained but whose pods cannot be evicted, by its name.
 async fn drained_in_vain() -> (Stage, String) {
     let stage = two_nodes_too_many_by_one(&quick("")).await;
     refuse_evictions(&stage);
@@ -403,7 +404,7 @@ fn serves(stage: &Stage, node: &str) -> bool {
     stage.status().machines.iter().any(|one| one.name == node && one.phase == "Ready")
 }
 
-/// Evictions of the pods of a Deployment that were asked for.
+/// The number of evictions requested for pods of a Deployment.
 fn evictions_of(stage: &Stage, name: &str) -> usize {
     let of_it = format!("/pods/{name}-");
     let calls = stage.kube.calls();

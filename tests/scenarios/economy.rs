@@ -1,4 +1,4 @@
-//! How much the daemon asks, and how long it takes over the rest of the world's own time.
+//! How many calls the daemon makes, and how much time it adds to what the world itself takes.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use world::kubernetes::KubeEvent;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// Calls to Proxmox for one node, from its clone to its end, with a look at its configuration every half
-/// minute at most.
+/// Calls to Proxmox VE for one node, from its clone to its end; its configuration is read every half minute
+/// at most.
 const LIFE: usize = 37;
-/// Calls to Proxmox in a minute in which nothing happens: two lists and the quorum every ten seconds, and
+/// Calls to Proxmox VE in a minute in which nothing happens: two lists and the quorum every ten seconds, and
 /// each configuration twice.
 const IDLE: usize = 30;
 
-/// The paths that Proxmox was asked since, but for the regular look at everything.
+/// The calls to Proxmox VE since this time, except the regular lists.
 fn asked_since(stage: &Stage, since: Timestamp) -> Vec<String> {
     let calls = stage.pve.calls();
     let lists = ["/cluster/resources", "/cluster/status", "/cluster/tasks"];
@@ -47,13 +47,13 @@ async fn the_whole_life_of_a_node_costs_proxmox_few_calls() {
         stage.start();
         stage.deploy("web", 0, "1500m", "1Gi");
         stage.until("rounds run", SOON, |stage| stage.status().ready).await;
-        // The first life teaches how long a boot and a join take.
+        // From the first life, the daemon learns how long a boot and a join take.
         one_life(&stage).await;
         let since = stage.now();
         one_life(&stage).await;
         let asked = asked_since(&stage, since);
         assert!(asked.len() < LIFE, "probing {probing}: {} calls: {asked:#?}", asked.len());
-        // The guest ends by itself, its plug is not pulled.
+        // The guest is shut down gracefully, not stopped.
         let power = |end: &str| asked.iter().any(|call| call.contains(end));
         assert!(power("/status/shutdown ") && !power("/status/stop "), "{asked:#?}");
         println!("probing {probing}: {} calls for a node's life", asked.len());

@@ -1,5 +1,5 @@
-//! Failures are sorted by what Proxmox VE says: what passes is tried again, and otherwise the one in whose
-//! way it is, is left alone.
+//! Failures are sorted by Proxmox VE's message: what is temporary is tried again; otherwise the host or pool
+//! that caused the failure is left alone for a while.
 
 use std::time::Duration;
 

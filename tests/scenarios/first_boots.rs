@@ -1,4 +1,4 @@
-//! How a template's first boot may go: quick, slow, and never quite well.
+//! How a template's first boot may go: quickly, slowly, and never quite completely.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// The demo cluster, whose template's clones come up like this.
+/// The demo cluster, with these faults in its template's clones.
 fn coming_up(faults: &GuestFaults) -> ClusterSpec {
     let mut cluster = ClusterSpec::demo();
     cluster.vms.iter_mut().for_each(|vm| vm.faults = faults.clone());
@@ -37,7 +37,7 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     let refused = ONE_POOL.replace("method = \"kubeadm\"", "method = \"kubeadm\"\naccept_degraded = false");
     let stage = degraded(&refused);
     stage.until("a VM is there", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
-    // Not after the time that systemd may take, let alone that of the whole machine.
+    // Sooner than the time that systemd may take, let alone the whole machine.
     let gone = |stage: &Stage| stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty();
     stage.until("it is gone", SOON, gone).await;
     let told =
@@ -46,8 +46,8 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     assert!(stage.ready_nodes("workers").is_empty());
 }
 
-/// Without package mirrors an upgrade at first boot takes minutes, and upgrading is what Proxmox VE tells
-/// cloud-init by default.
+/// Without package mirrors, an upgrade at first boot takes minutes, and by default Proxmox VE tells
+/// cloud-init to upgrade.
 #[tokio::test(start_paused = true)]
 async fn a_machine_does_not_upgrade_its_packages_at_first_boot_whatever_its_template_says() {
     let mut cluster = ClusterSpec::demo();

@@ -1,4 +1,4 @@
-//! Gangs: pods of a PodGroup, for which machines are made together or not at all.
+//! Gangs: pods of a PodGroup, for which machines are created together or not at all.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn members(stage: &Stage, name: &str, count: u32) {
     stage.deploy_with(name, count, "1500m", "1Gi", &group);
 }
 
-/// What is shown of the pods that wait: verdicts, and why.
+/// The verdicts of the pending pods, with their reasons.
 fn shown(stage: &Stage) -> Vec<(String, String)> {
     stage.status().pods.iter().map(|pod| (pod.verdict.clone(), pod.why.clone())).collect()
 }
@@ -66,7 +66,7 @@ async fn machines_are_made_for_a_whole_gang_once_its_group_and_its_pods_are_ther
     stage.kube.scale("default", "train", 3);
     stage.until("all run", SOON * 2, |stage| stage.running_pods() == 3).await;
     assert_eq!(stage.vms(9100..=9109).len(), 3);
-    // Its minimum runs: one more is a pod like others.
+    // The gang's minimum runs: a further pod is treated like any other.
     stage.kube.scale("default", "train", 4);
     stage.until("it runs as well", SOON, |stage| stage.running_pods() == 4).await;
     stage.kube.scale("default", "train", 0);
@@ -91,7 +91,7 @@ async fn no_machine_is_made_for_a_part_of_a_gang() {
     };
     stage.until("each pod gets its reason", SOON, |stage| told(stage) == 3).await;
     stage.throughout("nothing is made", Duration::from_mins(10), none).await;
-    // Others are served meanwhile.
+    // Other pods are served meanwhile.
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the other runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);

@@ -1,5 +1,5 @@
-//! Running machines grow where they are before others are made: vCPUs and memory are plugged, the guest takes
-//! them up, its Node says so.
+//! Running machines grow where they are before new ones are created: vCPUs and memory are plugged in, the
+//! guest takes them up, and its Node reports them.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ const SOON: Duration = Duration::from_mins(4);
 /// What ends with a back-off takes longer.
 const LATE: Duration = Duration::from_mins(20);
 
-/// The pool of the scenarios, whose machines may grow to so much.
+/// The pool of the scenarios, whose machines may grow to this size.
 pub fn growing(cores: u32, memory: &str) -> String {
     format!("{ONE_POOL}[pool.grow]\nmax_cores = {cores}\nmax_memory = \"{memory}\"\n")
 }
 
-/// The token may set `hotplug`.
+/// Allows the token to set `hotplug`.
 pub fn permit(stage: &Stage) {
     stage.pve.change_access(|access| {
         access.roles.get_mut("KasWorker").unwrap().push("VM.Config.HWType".to_owned());
     });
 }
 
-/// One machine that serves one pod.
+/// A stage with one machine that serves one pod.
 pub async fn with_one() -> Stage {
     with_one_of(6).await
 }
@@ -40,12 +40,12 @@ async fn with_one_of(cores: u32) -> Stage {
     stage
 }
 
-/// What the only Node of the pool has.
+/// The CPUs and memory of the pool's only Node.
 fn capacity(stage: &Stage) -> (String, String) {
     capacity_of(stage, 0)
 }
 
-/// What the n-th Node of the pool has.
+/// The CPUs and memory of the pool's n-th Node.
 pub fn capacity_of(stage: &Stage, number: usize) -> (String, String) {
     let nodes = stage.kube.list("Node");
     let own: Vec<_> =
@@ -61,7 +61,7 @@ pub fn record(stage: &Stage) -> String {
     record["data"]["record"].as_str().unwrap().to_owned()
 }
 
-/// Whether the Node of the first machine takes no pods for the moment.
+/// Whether the Node of the first machine accepts no pods for the moment.
 pub fn is_closed(stage: &Stage) -> bool {
     let nodes = stage.kube.list("Node");
     nodes.iter().any(|node| node["spec"]["taints"].to_string().contains("pve-autoscaler/growing"))
@@ -93,7 +93,7 @@ async fn a_machine_grows_for_a_pod_that_fits_no_node_and_no_other_is_made() {
     let record = record(&stage);
     assert!(record.contains(&format!("\"cores\":{}", after.0)) && !record.contains("growing"), "{record}");
     assert!(!is_closed(&stage));
-    // What it has become is no drift, and nothing shrinks it.
+    // Its new size does not count as drift, and nothing shrinks it.
     let calm = |stage: &Stage| stage.vms(9100..=9109) == [9100] && stage.running_pods() == 2;
     stage.throughout("it serves on", Duration::from_mins(5), calm).await;
 }
@@ -120,7 +120,7 @@ async fn what_one_machine_may_not_become_is_made_again() {
 #[tokio::test(start_paused = true)]
 async fn what_proxmox_does_not_plug_is_taken_back_and_a_machine_is_made_instead() {
     let stage = with_one().await;
-    // An administrator took `hotplug` away.
+    // An administrator has removed CPUs and memory from `hotplug`.
     stage.pve.set_config_by_hand(9100, "hotplug", Some("network,disk,usb"));
     stage.deploy("large", 1, "1500m", "1Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "for its next start")).await;
@@ -141,7 +141,7 @@ async fn a_guest_that_does_not_take_up_what_was_plugged_serves_on_with_what_it_h
     stage.deploy("large", 1, "1500m", "1Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
     stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
-    // Its guest does not let go of what it does not see, either: what the VM has counts.
+    // Nor does its guest release what it does not see: the size of the VM counts.
     assert!(decided(&stage, "VM 9100 keeps 3 cores"), "{:#?}", stage.status().decisions);
     assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());
     assert!(record(&stage).contains("\"cores\":3"), "{}", record(&stage));
@@ -178,7 +178,7 @@ async fn what_a_node_does_not_report_is_taken_out_of_its_vm_again() {
     stage.deploy("first", 1, "1", "1Gi");
     stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let had = ["vcpus", "memory"].map(|key| config(&stage, key));
-    // No other machine may be made: the pod waits for as long as it takes.
+    // No other machine may be created: the pod keeps waiting.
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 1"));
     stage.deploy("large", 1, "1500m", "5Gi");
     stage.until("it is plugged", SOON, |stage| config(stage, "vcpus") == "3").await;
@@ -190,7 +190,7 @@ async fn what_a_node_does_not_report_is_taken_out_of_its_vm_again() {
     assert!(record.contains("\"cores\":2") && !record.contains("growing"), "{record}");
     assert!(!is_closed(&stage) && stage.running_pods() == 1);
     stage.throughout("it is not tried again", Duration::from_mins(90), |stage| has(stage) == had).await;
-    // Unless an operator has seen to it.
+    // An operator can end the back-off.
     stage.order("pve1", Order::Retry { name: Some("workers".to_owned()) }).await;
     stage.until("it is tried again", SOON, |stage| config(stage, "vcpus") == "3").await;
 }
@@ -203,7 +203,7 @@ async fn a_growth_that_failed_is_not_repeated_larger() {
     stage.start();
     stage.deploy("first", 1, "1", "1Gi");
     stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    // No other machine may be made: the pod waits for as long as it takes.
+    // No other machine may be created: the pod keeps waiting.
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 1"));
     stage.deploy("large", 1, "1500m", "4Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;

@@ -1,5 +1,5 @@
-//! Machines of which only a part of what is plugged comes to be their Node's: what their Nodes say then, and
-//! what is tried again.
+//! Machines whose Nodes get only a part of what is plugged in: what the Nodes report then, and what is tried
+//! again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LATE: Duration = Duration::from_mins(20);
 /// Longer than all back-offs.
 const LONG: Duration = Duration::from_mins(90);
 
-/// One machine that serves one pod, whose guest takes memory and no CPUs; no other may be made.
+/// One machine that serves one pod, whose guest accepts memory but no CPUs; no other machine may be created.
 async fn deaf_to_cpus(kube: KubeSpec) -> Stage {
     let mut stage = Stage::of(&growing(6, "12GiB"), ClusterSpec::demo(), kube);
     permit(&stage);
@@ -33,13 +33,13 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// Memory that the first Node reports and that its VM has, in MiB.
+/// The memory that the first Node reports, and that of its VM, in MiB.
 fn memory(stage: &Stage) -> (u64, u64) {
     let said = capacity_of(stage, 0).1;
     (number(said.trim_end_matches("Ki")) >> 10, number(&config(stage, "memory")))
 }
 
-/// Growths that were decided and are over.
+/// How many growths were decided, and how many are over.
 fn growths(stage: &Stage) -> (usize, usize) {
     let decisions = stage.status().decisions;
     let count = |what: &str| decisions.iter().filter(|one| one.what.contains(what)).count();
@@ -65,7 +65,7 @@ async fn memory_that_came_stays_where_cpus_do_not() {
 #[tokio::test(start_paused = true)]
 async fn a_kubelet_that_says_late_what_was_taken_back_is_asked_again() {
     let mut kube = KubeSpec::demo();
-    // It says what it has found only when its growth has been given up.
+    // The kubelet reports its new size only after the growth was given up.
     kube.timings.kubelet_restart = Duration::from_secs(50);
     let stage = deaf_to_cpus(kube).await;
     let before = memory(&stage);
@@ -83,7 +83,7 @@ async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not
     stage.deploy("large", 1, "1500m", "5Gi");
     stage.until("its guest gets to know", SOON, is_closed).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // Its agent hears nothing more: its kubelet cannot be restarted once something was taken back.
+    // The guest's agent no longer answers: the kubelet cannot be restarted after something was taken back.
     stage.pve.inject(Fault {
         method: "POST".to_owned(),
         path: "/nodes/*/qemu/9100/agent/exec".to_owned(),
@@ -109,7 +109,7 @@ async fn a_daemon_that_is_killed_while_it_takes_back_goes_on_with_that() {
     let mut last = 0;
     for cut in 0_u64.. {
         let mut kube = KubeSpec::demo();
-        // Nothing comes before it is given up.
+        // Nothing is reported before the growth is given up.
         kube.timings.kubelet_restart = Duration::from_secs(50);
         let mut stage = deaf_to_cpus(kube).await;
         let before = memory(&stage);
@@ -145,7 +145,7 @@ async fn a_growth_that_proxmox_refuses_says_nothing_of_the_guests_of_the_pool() 
     stage.until("two machines serve", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(stage.vms(9100..=9109), [9100, 9101]);
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 2"));
-    // An administrator took `memory` away of the first one.
+    // An administrator has removed `memory` from `hotplug` of the first machine.
     stage.pve.set_config_by_hand(9100, "hotplug", Some("network,disk,usb,cpu"));
     let full = |vmid: Vmid| stage.pve.config_of(vmid.0, "name").unwrap_or_default();
     let on = |vmid: Vmid| serde_json::json!({ "nodeSelector": { "kubernetes.io/hostname": full(vmid) } });

@@ -13,7 +13,7 @@ use crate::stage::{ONE_POOL, Stage};
 const SOON: Duration = Duration::from_mins(5);
 const LATER: Duration = Duration::from_hours(1);
 
-/// Two of three hosts may be switched off; the template, the daemon and the last votes are on the third.
+/// Two of three hosts may be switched off; the template, the daemon and the remaining votes are on the third.
 fn settings(power: &str) -> String {
     let hosts: String = ["pve2", "pve3"]
         .map(|name| format!("[[host]]\nname = \"{name}\"\npower = \"wake-on-lan\"\n"))
@@ -21,7 +21,7 @@ fn settings(power: &str) -> String {
     ONE_POOL.replace("[[pool]]", &format!("[power]\nidle_for = \"10m\"\n{power}\n{hosts}[[pool]]"))
 }
 
-/// What a token needs besides to switch hosts.
+/// Grants the additional rights that a token needs to switch hosts.
 fn grant(access: &mut AccessSpec) {
     let role = |privilege: &str| vec![privilege.to_owned()];
     access.roles.insert("Power".into(), role("Sys.PowerMgmt"));
@@ -56,7 +56,7 @@ async fn a_host_that_no_pod_needs_is_shut_down_and_the_quorum_stays() {
         .throughout("all are on for their time", Duration::from_mins(9), |stage| off(stage).is_empty())
         .await;
     stage.until("one host is off", SOON, |stage| off(stage).len() == 1).await;
-    // Two of three votes are the least.
+    // Two of three votes are the minimum.
     stage
         .throughout("the others stay on", LATER, |stage| off(stage).len() == 1 && stage.pve.is_quorate())
         .await;
@@ -64,12 +64,12 @@ async fn a_host_that_no_pod_needs_is_shut_down_and_the_quorum_stays() {
     assert!(stage.pve.stopped_with_hosts().is_empty());
 }
 
-/// One host of which the others can do without, and one worker of the pool on each host at most.
+/// A cluster that can do without one host, with at most one worker of the pool on each host.
 fn apart(power: &str) -> String {
     settings(power).replace("bridge =", "max_per_host = 1\nbridge =")
 }
 
-/// Waits until one host is off, and says which.
+/// Waits until one host is off, and returns its name.
 async fn one_is_off(stage: &Stage) -> &'static str {
     stage.until("one host is off", LATER, |stage| off(stage).len() == 1).await;
     stage
@@ -176,7 +176,7 @@ async fn a_host_with_the_only_template_of_a_pool_is_woken_for_it() {
     assert!(off(&stage).is_empty());
 }
 
-/// What was asked of Proxmox VE and never comes to an answer of use.
+/// Gives all reads of this path this effect, so that none gets a useful answer.
 fn mute(stage: &Stage, path: &str, effect: Effect) {
     stage.pve.inject(Fault { method: "GET".into(), path: path.into(), times: usize::MAX, effect });
 }
@@ -289,15 +289,15 @@ async fn a_guest_that_is_started_at_the_last_moment_keeps_its_host_on() {
             stage.pve.create_by_hand(others);
         }
         tokio::time::sleep(Duration::from_mins(10)).await;
-        // Starting one on a host that is going down is too late.
+        // It is too late to start one on a host that is going down.
         let asked = posts(&stage, "/status") > 0;
         assert!(stage.pve.stopped_with_hosts().is_empty(), "{before} s before");
         assert!(asked || off(&stage).is_empty(), "{before} s before");
     }
 }
 
-/// A VM on a host that is never switched off, which others move to one that is idle: only its old host shows
-/// it until it is there.
+/// A VM that another client moves from a host that is never switched off to an idle one: until it has
+/// arrived, only the old host shows it.
 fn someone_moves_120(stage: &Stage) {
     let others = VmSpec { running: true, ..VmSpec::machine(120, "pve1", "database") };
     stage.pve.create_by_hand(others);

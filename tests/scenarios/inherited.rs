@@ -1,5 +1,5 @@
-//! Templates with options that no machine should have, and rights that Proxmox VE asks for elsewhere than one
-//! would think.
+//! Templates with options that no machine should have, and rights that Proxmox VE requires in unexpected
+//! places.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const LATE: Duration = Duration::from_hours(1);
 const SEED: &str =
     "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"local\"\nuser_data = \"#cloud-config\\n\"\n";
 
-/// The lab with these options in its template.
+/// A stage whose template has these options.
 fn stage(template: &[(&str, &str)], more: &str) -> Stage {
     let mut spec = ClusterSpec::demo();
     let options = template.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -90,7 +90,7 @@ async fn a_missing_right_holds_the_pool_until_it_is_granted() {
     spec.access
         .roles
         .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
-    // The seed replaces a cloud-init drive, for which this is not enough.
+    // The seed replaces a cloud-init drive, which takes more than this privilege.
     spec.access.roles.get_mut("KasWorker").unwrap().push("VM.Config.CDROM".into());
     for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
         let (path, role) = ("/storage/local".into(), "Seeds".into());
@@ -133,6 +133,6 @@ async fn tags_that_the_token_may_not_set_are_said_before_anything_is_cloned() {
     stage.throughout("nothing is cloned", SOON, |stage| clones(stage) == 0).await;
     stage.pve.restrict_tags(list(&["k8s", "pve-autoscaler"]));
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    // The template's own tag that may not be removed stays.
+    // A tag of the template that the token cannot remove stays.
     assert_eq!(stage.pve.config_of(9100, "tags").as_deref(), Some("pve-autoscaler;template"));
 }

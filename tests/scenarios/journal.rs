@@ -1,5 +1,5 @@
-//! What an administrator reads in the journal of a whole life, line by line: a change of words, levels or
-//! order is seen as a difference (`INSTA_UPDATE=always cargo test --test scenarios journal` writes it again).
+//! The journal of a machine's whole life, line by line: any change of words, levels or order shows as a
+//! difference (`INSTA_UPDATE=always cargo test --test scenarios journal` updates the file).
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -48,7 +48,7 @@ async fn a_whole_life_is_logged_like_this() {
         .with_ansi(false)
         .with_target(false);
     let subscriber = tracing_subscriber::registry().with(EnvFilter::new("info")).with(layer);
-    // With one subscriber alone, a line that another test's thread writes first is never asked for again.
+    // With only one subscriber, a log line that another test's thread reaches first would stay disabled.
     let _other = tracing::Dispatch::new(tracing_subscriber::registry());
     let listening = tracing::subscriber::set_default(subscriber);
     let mut stage = Stage::running(ONE_POOL);

@@ -1,4 +1,4 @@
-//! Several instances, of which one acts.
+//! Several instances, of which one leads.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::stage::log::Arrived;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// A hand-over after a crash.
+/// The longest hand-over after a crash.
 const HAND_OVER: Duration = Duration::from_secs(15);
 
 fn three() -> Stage {
@@ -19,7 +19,7 @@ fn three() -> Stage {
     stage
 }
 
-/// The one that leads, and another.
+/// The leader, and another instance.
 async fn roles(stage: &Stage) -> (String, String) {
     stage.until("one leads", SOON, |stage| stage.leaders().len() == 1).await;
     let leader = stage.leaders()[0].to_owned();
@@ -57,7 +57,7 @@ async fn a_standby_costs_little() {
     assert!(asked.iter().all(|one| one.side == Side::Kubernetes), "{asked:#?}");
     let leases = asked.iter().filter(|one| one.what.contains("/leases")).count();
     assert!(leases <= 61, "{leases}");
-    // The rest are watches that are renewed, one of each of 22 kinds, and the question for the version.
+    // The rest are renewed watches, one for each of 22 kinds, and the version request.
     assert!(asked.len() - leases < 24, "{asked:#?}");
     println!("a standby: {} calls in a minute, {leases} of them for the lease", asked.len());
 }
@@ -106,7 +106,7 @@ async fn a_lone_instance_is_back_at_once_after_a_crash() {
     );
 }
 
-/// A leader whose wires to Kubernetes, or to both, hold everything up, until another has taken over.
+/// A leader whose connections to Kubernetes, or to both sides, stall until another instance has taken over.
 async fn a_leader_is_held_up(sides: &[Side], after: u64) {
     let stage = three();
     stage.until("one leads", SOON, |stage| stage.leaders().len() == 1).await;
@@ -147,7 +147,8 @@ async fn a_leader_that_stood_still_writes_nothing_after_its_term() {
     }
 }
 
-/// Everything wakes up at once, as after a pause of the whole machine: the previous leader has to ask first.
+/// Everything wakes up at once, as after a pause of the whole machine: the previous leader has to claim the
+/// lease first.
 #[tokio::test(start_paused = true)]
 async fn after_a_jump_of_the_clock_no_instance_writes_before_it_has_claimed_the_lease_again() {
     for after in 0..30 {

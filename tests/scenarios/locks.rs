@@ -8,10 +8,10 @@ use world::proxmox::{Effect, Fault};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
-/// A lock is waited for as long as a clone may take.
+/// The daemon waits for a lock as long as a clone may take.
 const LOCKED: Duration = Duration::from_mins(12);
 
-/// What the status says of the only machine.
+/// The reason that the status shows for the only machine.
 fn why(stage: &Stage) -> String {
     stage.status().machines.first().map(|machine| machine.why.clone()).unwrap_or_default()
 }
@@ -65,7 +65,7 @@ async fn a_clone_that_takes_longer_than_it_may_is_no_stale_lock() {
     stage.until("it is cleaned up", SOON, |stage| stage.leftovers().is_empty()).await;
 }
 
-/// Decisions that say that a machine could not be made.
+/// Decisions that say that a machine could not be created.
 fn failures(stage: &Stage) -> Vec<String> {
     let decisions = stage.status().decisions.into_iter().map(|one| one.what);
     decisions.filter(|what| what.contains("locked") || what.contains("failed")).collect()

@@ -1,4 +1,4 @@
-//! What one daemon called.
+//! The calls of one daemon.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// It may have changed something, other than who holds the lease.
+    /// Whether the call may have changed something other than the holder of the lease.
     pub fn is_write(&self) -> bool {
         !self.what.starts_with("GET ") && !self.what.contains("/leases")
     }

@@ -1,5 +1,5 @@
-//! The whole daemon between an embedded Proxmox VE and an embedded Kubernetes, under virtual time: one file a
-//! theme.
+//! The whole daemon between an embedded Proxmox VE and an embedded Kubernetes, under virtual time: one file
+//! for each theme.
 
 #![expect(
     clippy::unwrap_used,

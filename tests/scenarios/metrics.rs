@@ -14,7 +14,7 @@ fn scrape(stage: &Stage) -> Families {
     read(&stage.board().metrics().encode(&stage.status()).unwrap())
 }
 
-/// The value of a sample, by its name without the prefix all have.
+/// The value of a sample, by its name without the common prefix.
 fn value(families: &Families, family: &str, suffix: &str, labels: &str) -> f64 {
     let found = families.get(&format!("pve_autoscaler_{family}"));
     let found = found.unwrap_or_else(|| panic!("no {family} in {:?}", families.keys()));
@@ -80,7 +80,7 @@ async fn a_machines_life_is_counted_from_the_waiting_pod_to_the_removal() {
         assert!(copied.lines().any(|one| one == line), "{line}: {copied}");
     }
     assert_eq!(copied.matches(" gauge\n").count(), 8 + read_kinds(&grown, "gauge"), "eight more");
-    // What happened in between is what it is made of.
+    // The whole is the sum of the steps.
     let whole = value(&grown, "machine_step_seconds", "_sum", "{step=\"whole\"}");
     let steps = ["clone", "configure", "start", "boot", "join", "ready"];
     let sum: f64 = steps

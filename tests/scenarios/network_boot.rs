@@ -1,4 +1,4 @@
-//! Machines that are clones of nothing: made without a template, and booted from the network.
+//! Machines that are created without a template, and boot from the network.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_mins(3);
 const LATE: Duration = Duration::from_hours(1);
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
-/// A pool without template, whose nodes go after a minute.
+/// A pool without a template, whose unneeded nodes are removed after a minute.
 fn text() -> String {
     let head = ONE_POOL.split_once("[bootstrap]").unwrap().0;
     format!(
@@ -26,7 +26,7 @@ fn text() -> String {
     )
 }
 
-/// A network that has an image which joins by itself.
+/// A stage whose network serves an image that joins by itself.
 fn stage() -> Stage {
     let stage = Stage::of(&text(), ClusterSpec::demo(), KubeSpec::demo());
     let (id, secret) = TOKEN.split_once('.').unwrap();
@@ -47,7 +47,7 @@ fn stage() -> Stage {
     stage
 }
 
-/// Records of machines.
+/// The number of machines' records.
 fn records(stage: &Stage) -> usize {
     stage.leftovers().iter().filter(|name| name.starts_with("machine-")).count()
 }

@@ -11,7 +11,7 @@ use world::proxmox::spec::VmSpec;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// As `orphans_after` is here, and three looks.
+/// `orphans_after`; by [`LOOKED`], the daemon has read the VMs several times more.
 const AFTER: Duration = Duration::from_mins(30);
 const LOOKED: Duration = Duration::from_mins(45);
 const HOUR: Duration = Duration::from_hours(1);
@@ -20,7 +20,7 @@ fn collecting() -> String {
     format!("orphans = \"collect\"\norphans_after = \"30m\"\n{ONE_POOL}")
 }
 
-/// A VM that is left over, but for what is set otherwise.
+/// Creates a left-over VM with these differences.
 fn left_over(stage: &Stage, vmid: Vmid, set: &[(&str, &str)]) {
     let mark = format!("pve-autoscaler/v1 cluster=lab pool=workers machine=m-{vmid}");
     let mut vm = VmSpec::machine(vmid.0, "pve2", "workers-b2x9k");
@@ -34,7 +34,7 @@ fn orphan(stage: &Stage, vmid: Vmid) -> Option<OrphanStatus> {
     stage.status().orphans.into_iter().find(|one| one.vmid == vmid)
 }
 
-/// Two machines that have served, whose records and Nodes are gone as after etcd was restored.
+/// Two machines that have served, whose records and Nodes are gone, as after a restore of etcd.
 async fn two_without_records(text: &str) -> (Stage, Vec<u32>) {
     let mut stage = Stage::running(text);
     stage.deploy("web", 2, "1500m", "1Gi");
@@ -58,7 +58,7 @@ async fn orphans_are_collected_once_everything_is_proven_and_one_an_hour() {
     let (mut stage, both) = two_without_records(&collecting()).await;
     stage.throughout("both are there", AFTER, |stage| stage.vms(9100..=9109) == both).await;
     stage.until("one is gone", LOOKED.saturating_sub(AFTER), |stage| stage.vms(9100..=9109).len() == 1).await;
-    // The brake holds over a restart, and so does the count of the time.
+    // The hourly limit survives a restart, and so does the time already counted.
     stage.stop().await;
     stage.start();
     let left = stage.vms(9100..=9109);
@@ -103,7 +103,7 @@ async fn an_orphan_that_lacks_one_proof_is_left_alone_and_says_which() {
     ] {
         left_over(&stage, Vmid(vmid), &[(key, value)]);
     }
-    // 9100 is what 9106 has the mark of.
+    // 9106 bears the mark of 9100.
     left_over(&stage, Vmid(9100), &[]);
     left_over(&stage, Vmid(9108), &[]);
     let node = json!({

@@ -1,4 +1,4 @@
-//! Nodes that are off with pods and volumes on them: when these are let go of, and when not.
+//! Nodes that are off with pods and volumes on them: when these are released, and when not.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::stage::{ONE_POOL, Stage};
 const SOON: Duration = Duration::from_mins(3);
 const LATER: Duration = Duration::from_mins(15);
 
-/// A pool whose silent nodes go after two minutes.
+/// A pool whose silent nodes are removed after two minutes.
 fn impatient() -> String {
     let table = "[scale_down]\nunready_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     ONE_POOL.replace("[[pool]]", table).replace("template = 9000", "template = \"k8s-worker-local\"")
 }
 
-/// One whose hosts count as off after five minutes.
+/// A pool whose nodes count as out of service after five minutes.
 fn says_when_off() -> String {
     let text = ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"");
     format!("{text}\n[health]\nout_of_service_after = \"5m\"\n")
 }
 
-/// A node with a pod that is its own, and a volume that is attached to it.
+/// A node with a pod and an attached volume.
 async fn node_with_a_volume(text: &str) -> (Stage, String) {
     let stage = Stage::running(text);
     stage.deploy("db", 1, "1500m", "1Gi");
@@ -107,7 +107,7 @@ async fn no_node_is_out_of_service_by_the_word_of_a_minority() {
     stage.pve.power_off_host(&host);
     stage.throughout("nothing is let go of without quorum", Duration::from_mins(20), kept).await;
     stage.pve.set_quorum(true);
-    // The time in which it could not be known does not count.
+    // The time without quorum does not count.
     stage.throughout("its time begins again", Duration::from_mins(4), kept).await;
     stage.until("the node is out of service", SOON, |stage| is_out(stage, &name)).await;
 }
@@ -127,7 +127,7 @@ async fn a_kubelet_that_reports_keeps_its_node_in_service_whatever_its_host_is_s
         times: usize::MAX,
         effect: Effect::Answer { status: 200, reason: "OK".to_owned(), body: body.to_string() },
     });
-    // Some host is off, so that it is asked which.
+    // Another host is off, so that the daemon reads which hosts are off.
     let other = ["pve1", "pve2", "pve3"].into_iter().find(|host| *host != stage.pve.vm(9100).unwrap().node);
     stage.pve.power_off_host(other.unwrap());
     let kept = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);

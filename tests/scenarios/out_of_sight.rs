@@ -31,7 +31,7 @@ async fn with_one_node(text: &str) -> Stage {
     stage
 }
 
-/// One node, on its way out, whose destruction waits for the quorum.
+/// One node that is being removed, whose destruction waits for the quorum.
 async fn waiting_for_the_quorum() -> Stage {
     let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let stage = with_one_node(&ONE_POOL.replace("[[pool]]", quick)).await;
@@ -88,7 +88,7 @@ async fn a_destruction_that_loses_sight_of_its_vm_goes_on_when_it_sees_it_again(
 async fn a_daemon_killed_before_it_heard_of_its_destruction_costs_no_record() {
     let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let mut cluster = ClusterSpec::demo();
-    // Its last twentieth the VM spends in no pool.
+    // During the last twentieth of its destruction, the VM is in no pool.
     cluster.timings.destroy = Duration::from_secs(100);
     cluster.timings.jitter = 0.0;
     let mut stage = Stage::of(&ONE_POOL.replace("[[pool]]", quick), cluster, KubeSpec::demo());
@@ -143,7 +143,7 @@ async fn a_machine_whose_plug_was_pulled_is_started_again() {
     assert_eq!(stage.vms(9100..=9109), [9100]);
 }
 
-/// A VM that dies within moments, each time it is started again, until something is so.
+/// A VM that ends within moments after each start, until the condition is met.
 async fn dying(stage: &Stage, vmid: Vmid, limit: Duration, is_so: impl Fn(&Stage) -> bool) {
     let begun = Instant::now();
     let mut off = begun;
@@ -218,7 +218,7 @@ fn node(stage: &Stage, name: &str) -> Option<std::sync::Arc<serde_json::Value>> 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_registers_again_and_never_is_ready_goes_with_its_machine_in_the_end() {
     let (stage, name, _) = given_up(ONE_POOL).await;
-    // The guest comes back with its host; its new Node is not ready, and is not seen.
+    // The guest comes back with its host; its new Node is not ready, and stalled watches do not show it.
     stage.stall.set(true);
     stage.kube.set_nodes_never_ready(true);
     stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
@@ -233,7 +233,7 @@ fn runs(stage: &Stage) -> bool {
     stage.pve.vm(9100).is_some_and(|vm| vm.running)
 }
 
-/// The machine is a node like any other, and a pod runs.
+/// Whether the machine is a node like any other, and a pod runs.
 fn serves(stage: &Stage, name: &str) -> bool {
     let open = node(stage, name).is_some_and(|node| {
         node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers"
@@ -271,7 +271,7 @@ async fn a_machine_that_was_moved_counts_where_it_is_before_it_is_followed() {
     let (before, after) = if host(&stage, 9100) == "pve1" { ("pve1", "pve2") } else { ("pve2", "pve1") };
     tokio::time::sleep(Duration::from_mins(1)).await;
     stage.pve.migrate_by_hand(9100, after);
-    // Proxmox VE's lists show it by then, and three looks have to.
+    // By then, Proxmox VE's lists show the move, and the daemon has read them three times.
     tokio::time::sleep(Duration::from_secs(12)).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;

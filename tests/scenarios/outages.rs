@@ -1,5 +1,5 @@
-//! One side or the other is away for minutes: nothing is lost, nothing is done twice, and it goes on by
-//! itself.
+//! One side or the other is unreachable for minutes: nothing is lost, nothing is done twice, and work
+//! continues by itself.
 
 use std::time::Duration;
 
@@ -135,7 +135,7 @@ fn with_local_templates() -> String {
     ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"")
 }
 
-/// What happens to reads of this template.
+/// Gives reads of this template this effect.
 fn unreadable(stage: &Stage, vmid: Vmid, effect: Effect) {
     let path = format!("/nodes/*/qemu/{vmid}/config");
     stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
@@ -162,13 +162,13 @@ async fn what_is_known_of_templates_outlasts_that_they_cannot_be_read() {
     for vmid in 9001..=9003 {
         unreadable(&stage, Vmid(vmid), Effect::Delay(Duration::from_hours(1)));
     }
-    // They are looked at again meanwhile.
+    // The templates are read again meanwhile.
     tokio::time::sleep(Duration::from_mins(12)).await;
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// A node that was unneeded for two minutes, of the ten that it stays for; and its name.
+/// A node that has been unneeded for two of the ten minutes after which it is removed, and its name.
 async fn with_an_idle_node() -> (Stage, String) {
     let none = "[scale_down]\ndelay_after_add = \"0s\"\ndelay_after_failure = \"0s\"\n[[pool]]";
     let (_, pool) = ONE_POOL.split_once("[[pool]]").unwrap();
@@ -185,13 +185,14 @@ async fn with_an_idle_node() -> (Stage, String) {
     (stage, node)
 }
 
-/// A pod that a machine of this pool is needed for.
+/// Deploys a pod that needs a machine of this pool.
 fn deploy_on(stage: &Stage, pool: &str, name: &str) {
     let there = json!({ "nodeSelector": { "pve-autoscaler/pool": pool } });
     stage.deploy_with(name, 1, "1500m", "1Gi", &there);
 }
 
-/// The API is away for this long: what was left of the idle node's time is still left, and no more.
+/// Makes the API unreachable for this long: the time that the idle node has left is the same before and
+/// after.
 async fn its_time_stood_still(stage: &Stage, node: &str, away: Duration, when_back: impl FnOnce()) {
     stage.kube.set_away(true);
     tokio::time::sleep(away).await;
@@ -233,7 +234,7 @@ async fn time_without_the_api_is_not_counted_where_nothing_may_be_begun_at_first
     let no_switch = || {
         deploy_on(&stage, "further", "more");
         tokio::spawn(async move {
-            // What is remembered is in the same object: it is read first, the watches are back after that.
+            // The stored state is in the same object: it is read first, and the watches resume after that.
             tokio::time::sleep(Duration::from_secs(20)).await;
             let effect = Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) };
             let path = "/api/v1/namespaces/pve-autoscaler/configmaps/autoscaler-state".to_owned();

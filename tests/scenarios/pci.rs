@@ -22,7 +22,8 @@ fn with_gpus(settings: &str) -> String {
     )
 }
 
-/// One GPU on pve1, two on pve2 of which an unmanaged VM has one; the token may use them, and see that VM.
+/// One GPU on pve1, and two on pve2, of which an unmanaged VM has one; the token may use them, and can see
+/// that VM.
 fn stage() -> Stage {
     stage_of(&with_gpus(ONE_POOL))
 }
@@ -37,7 +38,7 @@ fn stage_of(settings: &str) -> Stage {
     stage
 }
 
-/// The same if it may not see the VM.
+/// The same, but the token cannot see that VM.
 fn unseeing(settings: &str) -> Stage {
     let stage = Stage::new(settings);
     stage.pve.map_pci("gpu", &[("pve1", "0000:01:00"), ("pve2", "0000:01:00"), ("pve2", "0000:41:00")]);
@@ -70,7 +71,7 @@ fn deploy(stage: &Stage, replicas: u32) {
     stage.kube.apply(&train).unwrap();
 }
 
-/// What the device plugin does, minutes after the node was ready.
+/// Reports the GPUs, as the device plugin does minutes after the node is ready.
 fn announce(stage: &Stage) {
     for node in stage.ready_nodes("workers") {
         let gpu = json!({ "nvidia.com/gpu": "1" });
@@ -85,7 +86,7 @@ async fn as_many_machines_are_made_as_hosts_have_free_gpus() {
     stage.start();
     deploy(&stage, 3);
     stage.until("two nodes are ready", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
-    // Their plugins are slow: no others are made instead.
+    // Their plugins are slow: no other machines are created instead.
     let two = |stage: &Stage| stage.vms(9100..=9109).len() == 2;
     stage.throughout("two machines are there", Duration::from_mins(3), two).await;
     announce(&stage);
@@ -105,7 +106,7 @@ async fn as_many_machines_are_made_as_hosts_have_free_gpus() {
         })
         .await;
     assert!(why(&stage).contains("pve3 has no device of the mapping `gpu`"), "{}", why(&stage));
-    // The other VM lets go of its device.
+    // The other VM releases its device.
     stage.pve.stop_by_hand(700);
     stage.until("there is a third machine", SOON, |stage| stage.ready_nodes("workers").len() == 3).await;
     announce(&stage);
@@ -128,7 +129,7 @@ async fn a_device_that_has_changed_costs_no_clone() {
     assert!(record["data"]["record"].as_str().unwrap().contains("\"host\":\"pve2\""), "{record}");
 }
 
-/// An unmanaged VM has the only device. From this many seconds on its configuration cannot be read.
+/// An unmanaged VM has the only device. From this many seconds on, its configuration cannot be read.
 async fn nothing_is_made_where_a_vm_cannot_be_read(from: u64, expected: &str) {
     let mut stage = stage();
     stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);
@@ -163,7 +164,7 @@ async fn no_device_is_given_of_a_host_with_a_vm_that_was_never_read() {
     nothing_is_made_where_a_vm_cannot_be_read(0, "the devices of VM 700 cannot be read").await;
 }
 
-/// A VM with the only device is started while reading it, or the mappings, goes wrong in this way.
+/// A VM with the only device is started while reads of VMs or mappings fail in this way.
 async fn nothing_is_made_where_a_look_is_not_finished(path: &str, effect: Effect, expected: &str) {
     let mut stage = stage();
     stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);
@@ -197,7 +198,7 @@ async fn no_device_is_given_of_a_host_with_a_vm_that_takes_long_to_read() {
     nothing_is_made_where_a_look_is_not_finished("/nodes/*/qemu/700/config", effect, expected).await;
 }
 
-/// The VMs of the host that hangs are asked about before the one that holds a device.
+/// The VMs of the host that hangs are read before the one that holds a device.
 #[tokio::test(start_paused = true)]
 async fn a_host_that_hangs_takes_no_devices_from_the_others() {
     let mut stage = stage();
@@ -216,7 +217,7 @@ async fn a_host_that_hangs_takes_no_devices_from_the_others() {
     assert_eq!(stage.pve.vm(9100).unwrap().node, "pve2");
 }
 
-/// What it had when it was read before, stopped, is not what it has.
+/// The devices that it had when it was last read, while stopped, are not those that it has now.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_starts_holds_what_it_was_given_meanwhile() {
     let counted = ONE_POOL.replace("resource_pool", "count_stopped = true\nresource_pool");
@@ -254,7 +255,7 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_keeps_its_device() {
         .await;
 }
 
-/// A renamed VM is looked at again and again, and so found to run before the list shows that.
+/// A renamed VM is read repeatedly, so it is found to run before the list shows that.
 #[tokio::test(start_paused = true)]
 async fn a_warm_machine_that_an_administrator_started_keeps_its_device_before_the_list_shows_it() {
     for instant in 0..30 {
@@ -266,7 +267,7 @@ async fn a_warm_machine_that_an_administrator_started_keeps_its_device_before_th
         let path = "/nodes/*/qemu/9100/config".to_owned();
         let effect = Effect::Delay(Duration::from_secs(2));
         stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
-        // This long after it was first seen its host has started what comes up with it.
+        // This long after the VM was first found, its host has started every VM that starts with the host.
         tokio::time::sleep(Duration::from_secs(150 + instant)).await;
         stage.pve.start_by_hand(9100);
         stage.until("it is given up", SOON, |stage| waiting(stage) == 0).await;
@@ -281,7 +282,7 @@ async fn a_warm_machine_that_an_administrator_started_keeps_its_device_before_th
 #[tokio::test(start_paused = true)]
 async fn a_device_that_another_vm_has_unseen_costs_one_machine() {
     let mut stage = unseeing(&with_gpus(ONE_POOL));
-    // The only device of pve1 is with a VM that the token may not see.
+    // A VM that the token cannot see has the only device of pve1.
     stage.pve.set_config_by_hand(700, "hostpci0", Some("mapping=gpu"));
     stage.pve.stop_by_hand(700);
     stage.pve.migrate_by_hand(700, "pve1");

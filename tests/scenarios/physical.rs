@@ -18,7 +18,7 @@ use crate::stage::Stage;
 const SOON: Duration = Duration::from_mins(6);
 const LATER: Duration = Duration::from_mins(40);
 
-/// A pool of these machines, each with a controller of its own.
+/// A pool of these machines, each with its own controller.
 fn pool(machines: &[&str], more: &str) -> String {
     let one = |name: &&str| {
         format!(
@@ -57,7 +57,7 @@ fn on(stage: &Stage, name: &str) -> bool {
     stage.kube.metal_is_on(name).unwrap()
 }
 
-/// The controller says the machine's uuid in the other order of its bytes.
+/// Makes the controller report the machine's uuid with the other order of bytes.
 fn turn_round(stage: &Stage) {
     stage.kube.change_metal("metal-1", |metal| {
         "4c4c4544-0052-3510-8052-b4c04f4d3332".clone_into(&mut metal.node.system_uuid);
@@ -65,17 +65,17 @@ fn turn_round(stage: &Stage) {
     });
 }
 
-/// What was asked of controllers, in short.
+/// The requests to controllers, in short.
 fn asked(stage: &Stage) -> Vec<String> {
     stage.kube.resets().iter().map(|reset| format!("{} {}", reset.machine, reset.what)).collect()
 }
 
-/// It is to be shut down, and was not seen to be off.
+/// Whether the machine is to be shut down, and has not been found to be off yet.
 fn is_stopping(stage: &Stage) -> bool {
     stage.status().machines.iter().any(|machine| machine.phase == "Stopping")
 }
 
-/// Nothing was ever switched off with pods on it.
+/// Asserts that no machine was ever switched off with pods on it.
 fn only_empty_ones_went(stage: &Stage) {
     let lost: Vec<_> =
         stage.kube.resets().into_iter().filter(|reset| reset.what != "On" && reset.pods > 0).collect();
@@ -101,7 +101,7 @@ async fn a_machine_is_switched_on_for_pods_and_off_after_them() {
         .await;
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
     only_empty_ones_went(&stage);
-    // It comes again, as the same Node.
+    // It comes back, as the same Node.
     stage.kube.scale("default", "web", 1);
     stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.ready_nodes("metal"), ["metal-1"]);
@@ -111,7 +111,7 @@ async fn a_machine_is_switched_on_for_pods_and_off_after_them() {
 async fn a_machine_that_another_cluster_switches_on_in_the_same_moment_is_left_to_it() {
     let mut stage = stage(&["metal-1"], "");
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
-    // The record that claims it takes its time, and the other one does not wait.
+    // The record that claims the machine takes a while to be written, and the other cluster does not wait.
     let path = "/api/v1/namespaces/*/configmaps/*".to_owned();
     stage.kube.inject(Fault {
         method: "PUT".to_owned(),
@@ -194,7 +194,7 @@ async fn pods_are_evicted_within_their_budget_before_a_machine_goes_off() {
     stage.deploy("web", 2, "5", "2Gi");
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
     stage.kube.apply(&samples::budget("web", 1)).unwrap();
-    // Both fit one of them now.
+    // Both pods now fit one machine.
     stage.kube.apply(&samples::deployment("web", 2, "3", "2Gi")).unwrap();
     stage.until("one machine is off", LATER, |stage| stage.ready_nodes("metal").len() == 1).await;
     stage.until("both run again", SOON, |stage| stage.running_pods() == 2).await;
@@ -214,7 +214,7 @@ async fn a_machine_that_another_client_switched_on_is_left_alone_and_said_so() {
     assert!(stage.status().pods.iter().any(|pod| pod.why.contains(said)), "{:?}", stage.status().pods);
     stage.throughout("it is not touched", LATER, |stage| on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), ["metal-2 On"]);
-    // Once its owner has switched it off it is taken.
+    // Once its owner has switched it off, the machine is used.
     stage.kube.change_metal("metal-1", |metal| metal.joins = true);
     stage.kube.reset_metal("metal-1", "ForceOff");
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
@@ -331,7 +331,7 @@ async fn a_shutdown_goes_on_whose_controller_refuses_to_begin_it_again() {
 #[tokio::test(start_paused = true)]
 async fn one_whose_controller_refuses_for_as_long_as_a_shutdown_may_take_is_cut_off() {
     let stage = serving().await;
-    // As often as it is asked within `limits.shutdown`.
+    // As many times as the daemon asks within `limits.shutdown`.
     stage.kube.change_metal("metal-1", |metal| metal.refuses = 5);
     stage.kube.scale("default", "web", 0);
     stage.until("it is to be shut down", LATER, is_stopping).await;
@@ -358,7 +358,7 @@ async fn a_pod_that_comes_while_the_controller_is_silent_keeps_its_machine_on() 
     only_empty_ones_went(&stage);
 }
 
-/// A pod that no controller would make again, on the machine's Node, whatever taints that has.
+/// A pod on the machine's Node that no controller would create again, and that tolerates all taints.
 fn pod_that_must_stay() -> serde_json::Value {
     json!({
         "apiVersion": "v1",
@@ -372,7 +372,7 @@ fn pod_that_must_stay() -> serde_json::Value {
     })
 }
 
-/// Its Node lets pods come, and is one of the pool's.
+/// Whether its Node accepts pods and belongs to the pool.
 fn is_open(stage: &Stage) -> bool {
     let node = stage.kube.get("Node", "", "metal-1");
     node.is_some_and(|node| node["spec"]["unschedulable"] != true && node["spec"]["taints"].is_null())
@@ -515,7 +515,7 @@ async fn a_machine_that_an_administrator_has_switched_off_and_on_again_is_left_o
     let stage = serving().await;
     stage.kube.reset_metal("metal-1", "ForceOff");
     tokio::time::sleep(Duration::from_mins(5)).await;
-    // Into a rescue system.
+    // The machine boots into a rescue system.
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
     stage.kube.reset_metal("metal-1", "On");
     stage.throughout("it stays on", LATER, |stage| on(stage, "metal-1")).await;
@@ -537,7 +537,7 @@ async fn a_machine_that_is_switched_on_before_its_node_is_deleted_is_left_on() {
     });
     stage.kube.scale("default", "web", 0);
     stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
-    // At once, so that its Node is still ready; and the run that goes on knows only what the record says.
+    // Immediately, so that its Node is still ready; the next run knows only what the record says.
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
     tokio::time::sleep(Duration::from_secs(10)).await;
     stage.kube.reset_metal("metal-1", "On");

@@ -1,4 +1,5 @@
-//! CPUs of machines' own: the leader wants them, the daemon on the machine's host has its helper set them.
+//! Dedicated CPUs for machines: the leader requests them, and the daemon on the machine's host has its helper
+//! set them.
 
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ async fn without_a_helper_a_machine_is_given_up_and_the_next_one_goes_elsewhere(
     assert!(!stage.pve.calls().iter().any(|call| started(&call.path)), "it never runs without");
     stage.until("the pod runs elsewhere", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.pve.vm(stage.vms(9100..=9109)[0]).unwrap().node, "pve2");
-    // The one that was refused no longer waits.
+    // The machine that was refused no longer waits.
     stage.until("it is over", SOON, |stage| stage.status_of("pve1").problems.is_empty()).await;
 }
 
@@ -148,7 +149,7 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
         problems.into_iter().map(|one| format!("{one:?}")).find(|one| one.contains("not only on its own"))
     };
     stage.throughout("all is well", Duration::from_mins(3), |stage| problem(stage).is_none()).await;
-    // Proxmox VE takes that for none, and starts the VM on all CPUs.
+    // Proxmox VE treats this value as none, and starts the VM on all CPUs.
     let own = affinity(&stage, Vmid(9100)).to_string();
     stage.pve.set_config_by_hand(9100, "affinity", Some("0"));
     stage.pve.stop_by_hand(9100);

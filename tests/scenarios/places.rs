@@ -1,4 +1,4 @@
-//! What is said in Kubernetes' own places: the status ConfigMap and events.
+//! What the daemon reports in Kubernetes itself: the status ConfigMap and events.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn events(stage: &Stage, kind: &str) -> Vec<(String, String)> {
     about.map(|event| (words(event, "reason"), words(event, "note"))).collect()
 }
 
-/// Waits until something was said about an object of a kind.
+/// Waits for an event about an object of this kind, with this reason and these words.
 async fn said(stage: &Stage, kind: &str, reason: &str, words: &str, limit: Duration) {
     let waiting = async {
         while !events(stage, kind).await.iter().any(|(one, note)| one == reason && note.contains(words)) {

@@ -1,5 +1,5 @@
-//! kube-scheduler does something else than what was found: a filter of its own that no other component knows
-//! of, or none at all for a while.
+//! kube-scheduler does not do what the planner predicted: it has a filter that no other component knows, or
+//! does nothing for a while.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn plugin(app: &str) -> Plugin {
     }
 }
 
-/// Decisions that begin so, the latest first.
+/// Decisions that begin with this text, the latest first.
 fn decided(stage: &Stage, begin: &str) -> Vec<String> {
     let all = stage.status().decisions;
     all.into_iter().map(|one| one.what).filter(|what| what.starts_with(begin)).collect()
@@ -33,7 +33,7 @@ fn is_missed(stage: &Stage) -> bool {
     stage.status().pods.iter().any(|pod| pod.verdict == "PredictionMissed")
 }
 
-/// The scheduler refuses the pod on every machine that is made for it.
+/// The scheduler refuses the pod on every machine that is created for it.
 async fn with_a_wrong_simulation() -> Stage {
     let stage = Stage::running(ONE_POOL);
     stage.kube.set_plugin(Some(plugin("web")));
@@ -126,7 +126,7 @@ async fn room_that_others_take_holds_back_no_machine() {
 
 #[tokio::test(start_paused = true)]
 async fn no_further_node_goes_while_the_pods_of_one_that_went_do_not_run() {
-    // The scheduler has the time to refuse the pods of one node before another goes.
+    // The scheduler has enough time to refuse the pods of one node before another node is removed.
     let one_at_a_time = "[scale_down]\nmax_parallel_drains = 1\ndelay_after_delete = \"2m\"\n[bootstrap]";
     let stage = Stage::running(&ONE_POOL.replace("[bootstrap]", one_at_a_time));
     stage.deploy("big", 4, "1500m", "1Gi");
@@ -144,7 +144,7 @@ async fn no_further_node_goes_while_the_pods_of_one_that_went_do_not_run() {
     stage.until("a removal is found to have gone wrong", 10 * MINUTE, no_further).await;
     let left = stage.ready_nodes("workers");
     assert!(left.len() > 1, "{:?}", stage.status().decisions);
-    // One more may come, when a machine is tried again.
+    // One more may appear, when a machine is tried again.
     let all_there = |stage: &Stage| {
         let ready = stage.ready_nodes("workers");
         left.iter().all(|node| ready.contains(node))

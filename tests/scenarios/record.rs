@@ -1,4 +1,4 @@
-//! Recorded rounds: a plan made of one again is the decision that was taken.
+//! Recorded rounds: planning one again gives the decision that was made.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// The pool whose rounds are recorded in this folder, this many of them.
+/// The pool, with a recording of this many rounds in this folder.
 pub fn recording(folder: &Path, rounds: u32) -> String {
     let record = format!(
         "[record]\nrounds = {rounds}\ndays = {}\ndirectory = \"{}\"\n",
@@ -34,7 +34,7 @@ fn records(folder: &Path) -> Vec<PathBuf> {
     snapshots
 }
 
-/// A plan is made of each recorded round again, and is what was decided.
+/// Plans each recorded round again, and asserts that the decision is the recorded one.
 fn replayed(folder: &Path, text: &str) -> Vec<(PathBuf, Plan)> {
     let config = settings::parse("lab.toml", text, Needs::Plan).unwrap();
     let again = |path: PathBuf| {
@@ -48,7 +48,7 @@ fn replayed(folder: &Path, text: &str) -> Vec<(PathBuf, Plan)> {
     records(folder).into_iter().map(again).collect()
 }
 
-/// A plan is made of each round of the recording, too, and is what was decided.
+/// Does the same for each round of the recording; returns their number.
 fn replayed_from_recording(folder: &Path, text: &str) -> usize {
     let config = settings::parse("lab.toml", text, Needs::Plan).unwrap();
     let mut rounds = Recording::open(folder).unwrap().rounds();
@@ -65,12 +65,12 @@ fn replayed_from_recording(folder: &Path, text: &str) -> usize {
     count
 }
 
-/// The same; how many rounds they are.
+/// Like [`replayed`], but returns the number of rounds.
 pub fn replays(folder: &Path, text: &str) -> usize {
     replayed(folder, text).len()
 }
 
-/// Growth, and all gone again.
+/// Machines are created for pods, and are removed after them.
 async fn one_life(stage: &Stage) {
     stage.deploy("web", 3, "1500m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 3).await;

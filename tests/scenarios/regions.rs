@@ -1,5 +1,5 @@
-//! Two Proxmox VE clusters with hosts of the same names and machines of the same VMIDs: what befalls one
-//! leaves the other alone.
+//! Two Proxmox VE clusters with hosts of the same names and machines with the same VMIDs: what happens to one
+//! does not affect the other.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn nodes(stage: &Stage, region: &str) -> Vec<String> {
     here.map(|node| name(node)).collect()
 }
 
-/// One node in each region, of one pod each.
+/// One node with one pod in each region.
 async fn one_each(more: &str) -> (Stage, Pve) {
     let (mut stage, east) = stage(more);
     stage.start();
@@ -69,7 +69,7 @@ const QUICK: &str = "[scale_down]\nunneeded_time = \"1m\"\nunready_time = \"2m\"
 #[tokio::test(start_paused = true)]
 async fn each_region_grows_for_the_pods_that_ask_for_it_and_loses_its_own() {
     let (stage, east) = one_each(QUICK).await;
-    // One VMID, once in each cluster.
+    // The same VMID exists once in each cluster.
     assert_eq!((machines(&stage.pve), machines(&east)), (vec![9100], vec![9100]));
     assert_eq!((nodes(&stage, "west").len(), nodes(&stage, "east").len()), (1, 1));
     let mark = |pve: &Pve| pve.config_of(9100, "description").unwrap();
@@ -78,7 +78,7 @@ async fn each_region_grows_for_the_pods_that_ask_for_it_and_loses_its_own() {
     let hosts: Vec<model::HostKey> = stage.status().machines.iter().map(|one| one.host.clone()).collect();
     assert!(hosts.iter().any(|host| host.starts_with("east/pve")), "{hosts:?}");
     assert!(hosts.iter().any(|host| host.starts_with("pve")), "{hosts:?}");
-    // A label says the host's own name.
+    // The label contains the host's own name, without the region.
     let far = stage.kube.list("Node");
     let far = far.iter().find(|node| node["metadata"]["labels"][REGION] == "east").unwrap();
     assert!(far["metadata"]["labels"]["host"].as_str().unwrap().starts_with("pve"));
@@ -89,7 +89,7 @@ async fn each_region_grows_for_the_pods_that_ask_for_it_and_loses_its_own() {
     assert_eq!((machines(&stage.pve), stage.running_pods()), (vec![9100], 1));
 }
 
-/// What must stay so while a region is away: its Node and its record are there, and the other region serves.
+/// What must hold while a region is unreachable: its Node and its record exist, and the other region serves.
 fn held(stage: &Stage, node: &str) -> bool {
     nodes(stage, "east") == [node]
         && stage.leftovers().iter().any(|one| one == "machine-distant-9100")
@@ -102,7 +102,7 @@ async fn a_region_out_of_reach_keeps_its_nodes_and_the_other_goes_on() {
     let node = nodes(&stage, "east")[0].clone();
     east.set_away(true);
     stage.until("it is said", SOON, |stage| stage.status().problems.contains_key("region east")).await;
-    // No pod needs it, and its kubelet is silent: for less, it would go.
+    // No pod needs the node, and its kubelet is silent: otherwise it would be removed.
     stage.kube.scale("default", "far", 0);
     stage.kube.set_kubelet_silent(&node, true);
     deploy(&stage, "near-too", 1, "west");
@@ -151,7 +151,7 @@ async fn a_region_without_quorum_gets_no_decision_and_the_other_does() {
     deploy(&stage, "far-too", 3, "east");
     stage.until("the other region grows", SOON, |stage| machines(&stage.pve).len() == 2).await;
     stage.throughout("all is held", Duration::from_mins(10), |stage| held(stage, &node)).await;
-    // Nothing was begun there, so that nothing has failed.
+    // Nothing was begun there, so nothing has failed.
     assert_eq!(machines(&east), [9100]);
     assert_eq!(stage.leftovers().len(), 3);
     east.set_quorum(true);
@@ -246,7 +246,7 @@ async fn machines_of_a_region_that_the_configuration_has_no_more_are_left_alone(
     assert_eq!(nodes(&stage, "east").len(), 1);
 }
 
-/// A pool of one machine that is there already.
+/// A pool of one bare-metal machine.
 const METAL: &str = "[[pool]]\nname = \"metal\"\nmax = 1\ncores = 8\nmemory = \"32GiB\"\nlabels = { kind = \"metal\" }\n\
     [[pool.machine]]\nname = \"metal-1\"\n[pool.machine.redfish]\nendpoint = \"https://metal-1\"\n\
     user = \"power\"\npassword_file = \"/unused\"\nca = \"system\"\n";

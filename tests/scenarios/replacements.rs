@@ -24,8 +24,8 @@ async fn two_nodes(text: &str) -> Stage {
     stage
 }
 
-/// Waits until none of these nodes is left; looks all the while that pods never lack two ready nodes, and
-/// that only one new machine is there at a time.
+/// Waits until none of these nodes is left; asserts meanwhile that pods always have two ready nodes, and that
+/// only one new machine exists at a time.
 async fn replaced(stage: &Stage, old: &[String]) {
     let before = stage.vms(9100..=9109).len();
     stage
@@ -52,7 +52,7 @@ async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
     let old = stage.ready_nodes("workers");
     stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
     replaced(&stage, &old).await;
-    // The pool has no minimum that would have asked for them.
+    // No minimum of the pool caused the new machines.
     let decisions = stage.status().decisions;
     let told =
         decisions.iter().filter(|one| one.what.ends_with("or to replace a node that is being removed"));
@@ -63,7 +63,7 @@ async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
 async fn a_template_that_was_replaced_under_its_name_replaces_nodes() {
     let stage = two_nodes(&with_drift()).await;
     let old = stage.ready_nodes("workers");
-    // Its description shapes nothing.
+    // The description of a template does not affect its clones.
     stage.pve.set_config_by_hand(9000, "description", Some("made on Monday"));
     stage
         .throughout("a description replaces nothing", Duration::from_mins(20), |stage| {
@@ -79,7 +79,7 @@ async fn a_template_that_was_replaced_under_its_name_replaces_nodes() {
 async fn a_machine_that_is_cloned_of_a_template_that_has_just_changed_is_none_of_the_older_one() {
     let stage = Stage::running(&with_drift());
     tokio::time::sleep(Duration::from_secs(30)).await;
-    // Before the next look at templates, which is minutes away.
+    // Before the templates are read again, which is minutes away.
     stage.pve.set_config_by_hand(9000, "scsihw", Some("virtio-scsi-pci"));
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
@@ -99,7 +99,7 @@ async fn a_node_whose_vm_is_protected_takes_no_turn_and_goes_once_it_is_not() {
         let vmid = stage.status().machines.iter().find(|one| one.name == *first).unwrap().vmid;
         stage.pve.touch(vmid.0, "root@pam", &Touch::Protected);
         if early {
-            // Otherwise its removal has begun before anybody has read that.
+            // Otherwise, its removal begins before the daemon has read that.
             tokio::time::sleep(Duration::from_secs(40)).await;
         }
         stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
@@ -264,7 +264,7 @@ async fn a_node_that_cannot_be_emptied_holds_up_no_other_and_is_tried_less_and_l
     stage.until("it is replaced", LATER * 2, |stage| !stage.ready_nodes("workers").contains(&first)).await;
 }
 
-/// The daemon's clock is wrong, or that of the machine which says since when.
+/// The daemon's clock is wrong, or the clock of the machine that reports when the kubelet fell silent.
 #[tokio::test(start_paused = true)]
 async fn a_kubelet_that_is_silent_for_a_moment_costs_no_node_however_wrong_a_clock_is() {
     for minutes in [-10, 0, 60, 600] {
@@ -286,7 +286,7 @@ async fn a_kubelet_that_is_silent_for_a_moment_costs_no_node_however_wrong_a_clo
         stage.kube.set_kubelet_silent(&node, false);
         let stay = |stage: &Stage| stage.vms(9100..=9109) == all;
         stage.throughout(&format!("{minutes} min: all stay"), Duration::from_mins(20), stay).await;
-        // One that is lost goes all the same.
+        // A lost node is removed nevertheless.
         stage.kube.set_kubelet_silent(&node, true);
         let goes = |stage: &Stage| stage.vms(9100..=9109) != all;
         let took = stage.until("it goes", LATER, goes).await;

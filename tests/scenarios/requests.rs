@@ -1,4 +1,4 @@
-//! ProvisioningRequests, by the CustomResourceDefinition that their authors publish.
+//! ProvisioningRequests, with the CustomResourceDefinition that their authors publish.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn room_for_a_request_is_made_as_one_held_and_taken_by_its_pods() {
     install(&stage);
     stage.kube.apply(&template("job", "1500m")).unwrap();
     stage.start();
-    // Six nodes are more than the pool may have: nothing is made for them, not even five.
+    // Six nodes are more than the pool may have: no machine is created for them, not even five.
     stage.kube.apply(&request("large", ATOMIC, "job", 6)).unwrap();
     stage.until("it is accepted", SOON, |stage| says(stage, "large", "Accepted", "True", "Accepted")).await;
     stage
@@ -75,7 +75,7 @@ async fn room_for_a_request_is_made_as_one_held_and_taken_by_its_pods() {
             says(stage, "small", "BookingExpired", "True", "CapacityBookingConsumed")
         })
         .await;
-    // A check makes nothing, and finds what is there.
+    // A check creates nothing, and finds the existing room.
     stage.kube.apply(&request("none", CHECK, "job", 1)).unwrap();
     stage
         .until("it is answered", SOON, |stage| {

@@ -1,5 +1,5 @@
-//! The daemon is killed at every one of its calls, after it was carried out and before its answer came;
-//! another goes on.
+//! The daemon is killed at each of its calls, after the call was carried out and before its answer came;
+//! another daemon continues.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn a_removal_goes_on(shard: usize) {
     }
 }
 
-/// Its VM was configured as it was asked for, and started after that.
+/// Its VM was configured as requested, and then started.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_joins_is_finished_whatever_other_settings_say_since() {
     for phase in ["Starting", "Booting", "Joining"] {
@@ -73,12 +73,12 @@ async fn a_machine_that_joins_is_finished_whatever_other_settings_say_since() {
     }
 }
 
-/// A node goes after a minute.
+/// Unneeded nodes are removed after a minute.
 fn quick() -> String {
     ONE_POOL.replace("[[pool]]", "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]")
 }
 
-/// One node is there and no longer needed.
+/// Waits until there is one node, which is no longer needed.
 async fn up_and_idle(stage: &Stage) {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("all is done", Duration::from_mins(3), all_there).await;

@@ -1,6 +1,6 @@
-//! What is shipped to be granted is enough, and nothing in it is superfluous: a life is played with all of
-//! it, then again without each right of `packaging/rbac.yaml` and without each privilege of
-//! `packaging/proxmox-setup.sh`, and something goes wrong or is shown as a problem each time.
+//! The rights that are shipped are enough, and none is superfluous: a life is played with all of them, then
+//! again without each right of `packaging/rbac.yaml` and without each privilege of
+//! `packaging/proxmox-setup.sh`; each time, something fails or is shown as a problem.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -65,7 +65,7 @@ fn pairs(rule: &Value) -> Vec<(String, String)> {
     resources.into_iter().flat_map(of).collect()
 }
 
-/// Roles with their privileges, and what they are granted on, as the script says that it would make them.
+/// The roles with their privileges, and what they are granted on, as the script's dry run prints them.
 fn script() -> (BTreeMap<String, Vec<String>>, Vec<Grant>) {
     let options = ["--pool", "k8s-workers", "--template", "9000", "--storage", "shared", "--bridge", "vmbr0"];
     let output =
@@ -106,7 +106,7 @@ fn script() -> (BTreeMap<String, Vec<String>>, Vec<Grant>) {
     (roles, grants)
 }
 
-/// The clusters with these rights of the daemon's, and no others.
+/// The clusters, with these rights for the daemon and no others.
 fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Grant>) -> Stage {
     let account = ServiceAccountSpec {
         name: ACCOUNT.to_owned(),
@@ -119,7 +119,7 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
     let mut cluster = ClusterSpec::demo();
     cluster.access.roles = roles;
     cluster.access.grants = grants;
-    // Another shape than that of the template, so that everything has to be set.
+    // A size other than the template's, so that everything has to be set.
     let text = ONE_POOL
         .replace("cores = 2", "cores = 3")
         .replace("memory = \"4GiB\"", "memory = \"5GiB\"")
@@ -129,7 +129,7 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
     for object in rights {
         stage.kube.apply(object).unwrap();
     }
-    // It is seen and told, and makes nothing.
+    // The buffer is read and its state is reported, but no machine is created for it.
     buffers::install(&stage);
     stage.kube.apply(&buffers::template("chunk", "1")).unwrap();
     let spec = json!({ "podTemplateRef": { "name": "chunk" }, "replicas": 0 });
@@ -153,7 +153,7 @@ impl ClusterResources {
         self.failed.is_none() && self.problems.is_empty()
     }
 
-    /// Waits for something that should come.
+    /// Waits until the condition is met; otherwise records the failure.
     async fn comes(&mut self, stage: &Stage, failure: &'static str, is_so: impl Fn(&Stage) -> bool) -> bool {
         let end = Instant::now() + Duration::from_mins(8);
         while self.failed.is_none() {
@@ -171,8 +171,8 @@ impl ClusterResources {
     }
 }
 
-/// A pool grows by two nodes, one of them is drained because the other has room, then all goes; the daemon
-/// ends.
+/// A pool grows by two nodes, one of them is drained because the other has room, then both are removed; the
+/// daemon ends.
 async fn life(mut stage: Stage) -> ClusterResources {
     let mut seen = ClusterResources { failed: None, problems: BTreeSet::new() };
     stage.start();
@@ -210,10 +210,10 @@ fn is_ours(event: &Value) -> bool {
     event["reportingComponent"] == "pve-autoscaler"
 }
 
-/// Makes a stage inside of a runtime.
+/// Creates a stage inside a runtime.
 type Make = Box<dyn FnOnce() -> Stage + Send>;
 
-/// Plays each life in a world of its own, some at a time.
+/// Plays each life in its own world, several at a time.
 fn play(variants: Vec<(String, Make)>) -> BTreeMap<String, ClusterResources> {
     let todo = Mutex::new(variants.into_iter());
     let done = Mutex::new(BTreeMap::new());
@@ -252,7 +252,7 @@ fn a_life_goes_wrong_without_any_single_privilege_of_the_shipped_roles() {
     let (roles, grants) = script();
     let mut variants = vec![("nothing".to_owned(), roles.clone())];
     for (role, privileges) in &roles {
-        // That one is for `adopt`.
+        // This one is for `adopt`.
         for privilege in privileges.iter().filter(|one| *one != "Pool.Audit") {
             let mut less = roles.clone();
             less.get_mut(role).unwrap().retain(|one| one != privilege);
@@ -267,7 +267,7 @@ fn a_life_goes_wrong_without_any_single_privilege_of_the_shipped_roles() {
     judge(play(variants.into_iter().map(make).collect()));
 }
 
-/// With everything all is well, and without anything something is wrong.
+/// With all rights, all is well; without any single one, something is wrong.
 fn judge(mut lives: BTreeMap<String, ClusterResources>) {
     let complete = lives.remove("nothing").unwrap();
     assert!(complete.is_well(), "with all that is shipped: {complete:?}");

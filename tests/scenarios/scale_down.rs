@@ -1,4 +1,4 @@
-//! Unneeded nodes go, and nothing is hurt by it.
+//! Unneeded nodes are removed, and no workload suffers from it.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// A pool of one machine at most, and the answer to the first record that is made is lost.
+/// A pool of at most one machine; the answer to the request that creates its first record is lost.
 async fn with_a_lost_answer() -> Stage {
     let stage = Stage::running(&ONE_POOL.replace("max = 5", "max = 1"));
     stage.until("rounds run", SOON, |stage| stage.status().ready).await;
@@ -29,7 +29,7 @@ async fn with_a_lost_answer() -> Stage {
     stage
 }
 
-/// A run that goes on after a crash counts all records that there are.
+/// After a crash, the next run counts all existing records.
 #[tokio::test(start_paused = true)]
 async fn a_record_whose_making_had_no_answer_is_the_only_one_before_and_after_a_crash() {
     let mut stage = with_a_lost_answer().await;
@@ -51,11 +51,11 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
             stage.vms(9100..=9109).len() == 1
         })
         .await;
-    // Of the machine that is there.
+    // The record of the existing machine.
     assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
 }
 
-/// Whatever can be seen of template and VM later, what is left of it is looked for there.
+/// Leftovers are looked for on these storages, whatever can be read of template and VM later.
 #[tokio::test(start_paused = true)]
 async fn a_record_names_the_storages_of_the_template_before_there_is_a_vm() {
     let stage = Stage::running(ONE_POOL);
@@ -68,10 +68,10 @@ async fn a_record_names_the_storages_of_the_template_before_there_is_a_vm() {
     assert!(records.any(|record| record.contains(r#""storages":["shared"]"#)), "{maps:?}");
 }
 
-/// One host with room for one machine, whatever is promised of it.
+/// One host with room for one machine, however much memory may be promised.
 fn narrow(settings: impl FnOnce(String) -> String) -> Stage {
     let mut spec = ClusterSpec::demo();
-    // 4 GiB are the host's, 2 GiB another VM's, 2 GiB are kept: there is room for one machine of 4 GiB.
+    // The host uses 4 GiB, another VM has 2, and 2 are kept free: there is room for one machine of 4 GiB.
     spec.hosts.iter_mut().for_each(|host| host.memory = 14 * GIB);
     let pool = Some("k8s-workers".to_owned());
     let mut other = VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") };
@@ -83,12 +83,12 @@ fn narrow(settings: impl FnOnce(String) -> String) -> Stage {
     stage
 }
 
-/// What is promised is all that stands against a second machine: of 12 GiB, 6 may be.
+/// Only promised memory prevents a second machine: half of the host's memory may be promised.
 fn promised(text: String) -> String {
     text.replace("overcommit = 4.0", "overcommit = 0.5").replace("\"4GiB\"", "\"2560MiB\"")
 }
 
-/// Another pod comes once the first machine has come so far, and gets no machine.
+/// Another pod comes once the first machine is in this phase, and gets no machine.
 async fn none_is_made_beside_one_that_is(phase: &str, stage: &Stage) {
     stage.deploy("web", 1, "1500m", "1Gi");
     let so_far = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == phase);
@@ -124,7 +124,7 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_takes_its_memory() {
     stage.until("the pod runs", SOON * 5, |stage| stage.running_pods() == 1).await;
 }
 
-/// Room for one machine, and two pools that want it; the first has these settings besides.
+/// Room for one machine, and two pools that want it; the first pool has these additional settings.
 fn narrow_for_two(settings: &str, change: impl FnOnce(String) -> String) -> Stage {
     narrow(|text| {
         let text = change(text);
@@ -136,14 +136,14 @@ fn narrow_for_two(settings: &str, change: impl FnOnce(String) -> String) -> Stag
     })
 }
 
-/// Pods that want this pool.
+/// The part of a pod's spec that selects this pool.
 fn of(pool: &str) -> serde_json::Value {
     json!({ "nodeSelector": { "pve-autoscaler/pool": pool } })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_given_up_takes_its_memory_when_it_comes_up_with_its_host() {
-    // Its removal is tried now and then, and Proxmox VE's lists are made again now and then.
+    // Its removal is retried at intervals, and Proxmox VE renews its lists at intervals.
     for off in (500..560).step_by(6) {
         let stage = narrow_for_two("", promised);
         stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
@@ -167,7 +167,7 @@ async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
     let stage = narrow_for_two("warm = { count = 1, state = \"suspended\" }\n", |text| text);
     let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
     stage.until("one is kept", SOON, |stage| phase(stage, "Warm")).await;
-    // It goes on, and is not to be started with its host: a suspended VM cannot be told so before.
+    // The machine is resumed, and must not start with its host: that cannot be set while the VM is suspended.
     stage.pve.inject_task("qmconfig", TaskFault::Fails("the disk is full".into()));
     stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
     stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
@@ -204,7 +204,7 @@ async fn a_pool_scales_from_zero_for_a_pod_that_fits_nowhere() {
     assert_eq!(config["cores"], "2");
     assert_eq!(config["memory"], "4096");
     assert_eq!(config["ipconfig0"], "ip=10.10.10.11/24,gw=10.10.10.1");
-    // The token is gone with the join, and only the record of the machine is left.
+    // After the join, the token is deleted, and only the machine's record is left.
     stage.until("the token is gone", SOON, |stage| stage.leftovers() == ["machine-workers-9100"]).await;
 }
 
@@ -214,7 +214,7 @@ async fn one_round_makes_all_nodes_that_many_pods_need() {
     stage.deploy("web", 4, "1500m", "1Gi");
     let took = stage.until("four pods run", SOON, |stage| stage.running_pods() == 4).await;
     assert_eq!(stage.ready_nodes("workers").len(), 4);
-    // Side by side, not one after the other.
+    // The machines start side by side, not one after the other.
     assert!(took < Duration::from_secs(45), "{took:?}");
     stage.throughout("there are four", SOON, |stage| stage.vms(9100..=9109).len() == 4).await;
 }
@@ -268,7 +268,7 @@ async fn a_pool_at_its_maximum_grows_no_further_and_says_so() {
     assert!(waiting.iter().all(|pod| pod.why.contains("max")), "{waiting:?}");
 }
 
-/// The demo cluster, its template with these faults inside of each clone.
+/// The demo cluster, with these faults in each clone of its template.
 fn faulty(faults: GuestFaults) -> ClusterSpec {
     let mut cluster = ClusterSpec::demo();
     for vm in cluster.vms.iter_mut().filter(|vm| vm.vmid == 9000) {
@@ -338,7 +338,7 @@ async fn a_foreign_vm_on_one_of_the_vmids_is_left_alone_and_another_one_is_taken
 async fn a_foreign_vm_that_takes_the_vmid_at_the_last_moment_is_left_alone() {
     let stage = Stage::running(ONE_POOL);
     stage.until("the daemon has looked", SOON, |stage| stage.status().rounds > 1).await;
-    // Made right after the daemon's look at Proxmox, so that only the clone finds out.
+    // Created right after the daemon has read Proxmox VE, so that only the clone request detects it.
     assert!(stage.pve.create_by_hand(VmSpec::machine(9100, "pve2", "unmanaged-vm")));
     let before = stage.pve.vm(9100);
     stage.deploy("web", 1, "1", "1Gi");
@@ -406,7 +406,8 @@ async fn a_host_that_dies_while_it_makes_a_machine_is_not_waited_for() {
             )
             .await;
         if asks(&stage) {
-            // Our half-made clone, which only an administrator can unlock; its disk is in no configuration.
+            // The daemon's half-finished clone, which only an administrator can unlock; its disk is in no
+            // configuration.
             let whole = |one: &MachineStatus| one.why.contains("--destroy-unreferenced-disks 1");
             assert!(stage.status().machines.iter().any(whole), "{}", stage.scene());
             assert_eq!(stage.pve.vm(9100).unwrap().config["lock"], "clone");

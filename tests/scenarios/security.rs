@@ -24,7 +24,7 @@ fn stage() -> Stage {
 #[tokio::test(start_paused = true)]
 async fn a_machine_starts_with_its_groups_policies_and_own_addresses() {
     let mut stage = stage();
-    // What the template's firewall lets pass is another machine's.
+    // The template's firewall has a rule and addresses that are not the machine's.
     stage.pve.change_firewall_by_hand(9000, |firewall| {
         let rule = [("type", "in"), ("action", "ACCEPT"), ("enable", "1")];
         firewall.rules.push(rule.map(|(key, value)| (key.to_owned(), value.to_owned())).into());

@@ -1,4 +1,4 @@
-//! Machines that are told what they are by a seed of the daemon's.
+//! Machines that the daemon configures with a seed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,13 +22,13 @@ write_files: [{path: /etc/zone, content: "{{ host.zone }} {{ pool.name }}"}]
 """
 "##;
 
-/// A pool with this seed, whose nodes go after a minute.
+/// A pool with this seed, whose unneeded nodes are removed after a minute.
 fn text(seed: &str) -> String {
     let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     format!("{}{seed}", ONE_POOL.replace("[[pool]]", quick))
 }
 
-/// The lab with what seeds need.
+/// A stage with everything that seeds need.
 fn stage() -> Stage {
     let mut spec = ClusterSpec::demo();
     let words = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
@@ -44,7 +44,7 @@ fn stage() -> Stage {
     Stage::of(&text(SEED), spec, world::kubernetes::spec::KubeSpec::demo())
 }
 
-/// Everything is gone: VMs, records, tokens and seeds.
+/// Waits until everything is gone: VMs, records, tokens and seeds.
 async fn all_gone(stage: &Stage) {
     stage.kube.scale("default", "web", 0);
     stage.until("the VMs are gone", LATE, |stage| stage.vms(9100..=9109).is_empty()).await;
@@ -165,7 +165,7 @@ async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
     // Nothing is attached: the machine stays between its upload and its configuration.
     let mut stage = seeded().await;
     stage.kill();
-    // Another storage and other texts: what the record says holds.
+    // The pool has other texts now: the machine with the old ones is given up.
     let other = text(&SEED.replace("/etc/zone", "/etc/place"));
     stage.reload(&other);
     stage.start();
@@ -177,8 +177,7 @@ async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
     all_gone(&stage).await;
 }
 
-/// A stage whose first machine has its seed, and waits for its configuration: whatever is asked of Proxmox VE
-/// for that fails.
+/// A stage whose first machine has its seed, and waits for its configuration: all requests for that fail.
 async fn seeded() -> Stage {
     let mut stage = stage();
     let path = "/nodes/*/qemu/*/config".to_owned();
@@ -190,7 +189,7 @@ async fn seeded() -> Stage {
     stage
 }
 
-/// Another host than this.
+/// A host other than this one.
 fn another(host: &str) -> &'static str {
     ["pve1", "pve2"].into_iter().find(|one| *one != host).unwrap()
 }
@@ -213,7 +212,7 @@ async fn a_seed_on_a_host_that_is_off_goes_when_the_host_is_back() {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let there = stage.pve.files().remove(0).1;
-    // An administrator takes the image out of the drive, or the VM could not be moved.
+    // An administrator removes the image from the drive; otherwise the VM could not be moved.
     stage.pve.set_config_by_hand(9100, "ide2", Some("none,media=cdrom"));
     let other = another(&there);
     stage.pve.migrate_by_hand(9100, other);
@@ -260,7 +259,7 @@ async fn disks_that_an_administrator_has_to_remove_hold_no_seed_back() {
     let told =
         |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("pvesm free shared:"));
     stage.until("the command is reported", LATE, told).await;
-    // He may drop the record himself after that.
+    // After that, the administrator may drop the record.
     assert_eq!(stage.pve.files(), []);
     assert_eq!(stage.leftovers(), ["machine-workers-9100"]);
 }
@@ -288,7 +287,7 @@ async fn dropping_the_record_of_a_vmid_that_another_vm_has_now_reports_the_seed(
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let (seed, host) = stage.pve.files().remove(0);
-    // Whether it arrived is not known.
+    // It is unknown whether the request arrived.
     let path = "/nodes/*/qemu/9100".to_owned();
     stage.pve.inject(Fault { method: "DELETE".into(), path, times: 1, effect: Effect::Lose });
     stage.kube.scale("default", "web", 0);

@@ -1,5 +1,5 @@
-//! Certificates that kubelets serve with: those of our machines are approved if that is switched on, all
-//! others are left to other approvers.
+//! Kubelets' serving certificates: those of our machines are approved if that is enabled; all others are left
+//! to other approvers.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn switched_on() -> String {
     ONE_POOL.replace("[kubernetes]\n", "[kubernetes]\napprove_serving_certificates = true\n")
 }
 
-/// The requests of a node's kubelet.
+/// The requests of a Node's kubelet.
 fn of(stage: &Stage, node: &str) -> Vec<Value> {
     let user = format!("system:node:{node}");
     let all = stage.kube.list("CertificateSigningRequest").into_iter();
@@ -50,7 +50,7 @@ async fn grown(stage: &mut Stage) -> String {
     stage.ready_nodes("workers").remove(0)
 }
 
-/// A request of this user for what another one's says.
+/// A request of this user, with the contents of another request.
 fn request(name: &str, user: &str, like: &Value) -> Value {
     json!({
         "kind": "CertificateSigningRequest",
@@ -77,8 +77,8 @@ async fn a_machine_gets_its_serving_certificate_and_others_requests_are_not_touc
     let pem = STANDARD.decode(own[0]["spec"]["request"].as_str().unwrap()).unwrap();
     assert!(pem.starts_with(b"-----BEGIN CERTIFICATE REQUEST"));
 
-    // Ours asks for another node's names, another node asks for ours, a client asks that is no kubelet, and
-    // with another signer.
+    // Our node requests another node's names, another node requests ours, a client is no kubelet, and a
+    // request names another signer.
     let foreign = of(&stage, "cp1").remove(0);
     let user = format!("system:node:{node}");
     stage.kube.apply(&request("greedy", &user, &foreign)).unwrap();
@@ -155,7 +155,7 @@ async fn requests_that_are_refused_hold_up_no_other() {
     assert_eq!(of(&stage, &node).iter().filter(|one| is_untouched(one)).count(), 100);
 }
 
-/// What the daemon has is what is shipped, less one right at a time.
+/// The daemon has exactly these rights.
 fn with_rights(documents: &[Value]) -> Stage {
     let account = ServiceAccountSpec {
         name: ACCOUNT.to_owned(),

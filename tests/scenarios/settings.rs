@@ -1,5 +1,5 @@
-//! Fields of the kubelet's configuration that a pool has for itself: they reach the kubelet, the planner
-//! reckons with them, and another one replaces nodes.
+//! A pool's own fields of the kubelet's configuration: they reach the kubelet, the planner takes them into
+//! account, and a change replaces nodes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn node(stage: &Stage, name: &str) -> Value {
 async fn a_pools_settings_reach_its_kubelets_and_are_reckoned_with_before_there_is_a_node() {
     let mut stage = Stage::new(&format!("{ONE_POOL}{RESERVED}"));
     stage.start();
-    // It would fit a node of two CPUs that kept nothing.
+    // It would fit a node of two CPUs that reserves nothing.
     stage.deploy("large", 1, "1800m", "1Gi");
     stage.deploy("web", 1, "1700m", "1Gi");
     stage.until("the pod that fits runs", SOON, |stage| stage.running_pods() == 1).await;

@@ -14,7 +14,7 @@ const GIB: i64 = 1 << 30;
 /// What a host keeps free for itself.
 const RESERVE: i64 = 2 * GIB;
 
-/// The first cluster's configuration: so many machines with so much memory.
+/// The first cluster's configuration: up to this many machines with this much memory.
 fn first(max: u32, memory: &str) -> String {
     let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     ONE_POOL
@@ -25,7 +25,7 @@ fn first(max: u32, memory: &str) -> String {
         .replace("10.10.10.11-10.10.10.20", "10.10.10.11-10.10.10.40")
 }
 
-/// The same for another cluster: an id, VMIDs and addresses of its own.
+/// The same for another cluster, with its own id, VMIDs and addresses.
 fn second(text: &str) -> String {
     text.replace("cluster = \"lab\"", "cluster = \"shop\"")
         .replace("9100-9129", "9200-9229")
@@ -39,7 +39,7 @@ fn running_memory(stage: &Stage, host: &str) -> i64 {
     here.map(|vm| vm.config["memory"].parse::<i64>().unwrap() << 20).sum()
 }
 
-/// Runs until something is so, and sees to it that no host ever runs more than it has.
+/// Waits until the condition is met, and asserts that the VMs on a host never have more memory than its room.
 async fn fairly(what: &str, limit: Duration, both: [&Stage; 2], room: i64, is_so: impl Fn() -> bool) {
     both[0]
         .until(what, limit, |stage| {
@@ -58,7 +58,7 @@ fn pods(both: [&Stage; 2]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_that_want_the_last_room_one_gets_it_and_the_other_says_why_it_waits() {
-    // With either head start, and with none.
+    // With several head starts, and with none.
     for head_start in [0, 200, 1000, 3000, 6000] {
         let mut spec = ClusterSpec::demo();
         spec.hosts.truncate(1);
@@ -85,7 +85,7 @@ async fn of_two_that_want_the_last_room_one_gets_it_and_the_other_says_why_it_wa
         fairly("time passes", SOON * 5, both, room, || tokio::time::Instant::now() >= until).await;
         assert_eq!((winner.ready_nodes("workers"), winner.running_pods()), (machine, 1), "{head_start}");
         assert!(loser.ready_nodes("workers").is_empty() && loser.status().machines.is_empty());
-        // Its turn comes once the other one needs its room no longer.
+        // Its turn comes once the other cluster no longer needs the room.
         winner.kube.scale("default", "web", 0);
         fairly("the other pod runs", SOON * 5, both, room, || loser.running_pods() == 1).await;
     }
@@ -153,7 +153,7 @@ async fn twice_twenty_machines_at_once_overcommit_no_host_and_fill_all_of_them()
         let foreign = stage.status().problems.contains_key("strangers");
         assert!(!foreign, "{:?}", stage.status().problems);
     }
-    // Each machine is of the cluster in whose range it is.
+    // Each machine belongs to the cluster in whose range its VMID is.
     for vmid in home.vms(9100..=9229) {
         let mark = home.pve.config_of(vmid, "description").unwrap();
         let of = if vmid < 9200 { "cluster=lab " } else { "cluster=shop " };
@@ -161,7 +161,7 @@ async fn twice_twenty_machines_at_once_overcommit_no_host_and_fill_all_of_them()
     }
 }
 
-/// What the status says of VMs that are no machines.
+/// What the status says about VMs that are no machines.
 fn told(stage: &Stage) -> String {
     stage.status().problems.get("strangers").cloned().unwrap_or_default()
 }
@@ -199,7 +199,7 @@ async fn a_record_that_was_copied_into_another_cluster_does_not_make_its_vm_that
     home.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let vmid = home.vms(9100..=9129)[0];
     let name = format!("machine-workers-{vmid}");
-    // As a tool does that restores namespaces from a backup, into a cluster with the same configuration.
+    // Like a tool that restores namespaces from a backup into a cluster with the same configuration.
     let maps = home.kube.list("ConfigMap");
     let record = maps.iter().find(|map| map["metadata"]["name"] == name.as_str()).unwrap();
     let mut record = Value::clone(record);

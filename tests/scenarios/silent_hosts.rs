@@ -1,5 +1,5 @@
-//! A host whose pvestatd says nothing for minutes: that is said, and nothing is concluded from what the list
-//! no longer knows.
+//! A host whose pvestatd reports nothing for minutes: the daemon says so, and concludes nothing from what is
+//! missing in the list.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn it_is_said_with_the_way_out_and_machines_serve_on() {
     let status = stage.status();
     assert!(status.problems.values().all(|one| !one.contains("no template is called")), "{}", stage.scene());
     assert!(status.hosts.iter().all(|host| host.online && host.memory > 0), "{:#?}", status.hosts);
-    // Nothing new is put there.
+    // No new machine is placed there.
     stage.deploy("more", 1, "1500m", "1Gi");
     stage.throughout("no machine is made there", SOON, |stage| stage.vms(9100..=9109) == vms).await;
     silence(&stage, false);

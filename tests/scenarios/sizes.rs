@@ -6,7 +6,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
 
-/// Machines of 2, 4 and 8 cores; nodes go quickly.
+/// Machines of 2, 4 and 8 cores; unneeded nodes are removed quickly.
 fn three_sizes(scale_down: &str) -> String {
     let sizes =
         "memory = \"4GiB\"\nsizes = [{ cores = 4, memory = \"8GiB\" }, { cores = 8, memory = \"16GiB\" }]";
@@ -25,7 +25,7 @@ fn shapes(stage: &Stage) -> Vec<(u32, u32)> {
     shapes
 }
 
-/// CPUs that the Nodes of the pool say they have.
+/// The CPUs that the Nodes of the pool report.
 fn capacities(stage: &Stage) -> Vec<String> {
     let nodes = stage.kube.list("Node");
     let of_pool = nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers");
@@ -42,7 +42,7 @@ async fn machines_are_made_in_the_sizes_that_waste_least() {
     stage.deploy("small", 1, "1500m", "1Gi");
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(shapes(&stage), [(2, 4096), (8, 16384)]);
-    // What is learnt of one size is not taken for another.
+    // What is learned about one size is not applied to another.
     stage.deploy("middle", 1, "3", "1Gi");
     stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
     assert_eq!(shapes(&stage), [(2, 4096), (4, 8192), (8, 16384)]);

@@ -32,9 +32,9 @@ pub mod log;
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
 /// The host of the instance that is meant if none is named.
 const FIRST: &str = "pve1";
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// The same, for what takes minutes: a drain must not pass unseen.
+/// The same, for conditions that take minutes: no drain may go unnoticed.
 const COARSE: Duration = Duration::from_secs(1);
 
 /// Everything that a scenario plays on.
@@ -54,7 +54,7 @@ pub struct Stage {
     started: u64,
     /// Calls of all instances so far.
     pub calls: Arc<AtomicU64>,
-    /// Lets the daemon's watches stand still.
+    /// Stalls the daemon's watches.
     pub stall: Stall,
     /// Whether the daemon sees guests come up on the network.
     pub probes: bool,
@@ -69,7 +69,7 @@ impl Stage {
         Self::of(text, ClusterSpec::demo(), KubeSpec::demo())
     }
 
-    /// Clusters of this shape.
+    /// Clusters that match these specifications.
     pub fn of(text: &str, cluster: ClusterSpec, kube: KubeSpec) -> Self {
         let base = BEGINNING.parse().unwrap();
         let world = WorldClock::starting_at(base);
@@ -108,8 +108,8 @@ impl Stage {
         Pve::new(spec, self.world.clone(), 8, control_plane)
     }
 
-    /// Another Kubernetes cluster whose nodes are VMs of the same Proxmox VE cluster, with a daemon of its
-    /// own; that does not run yet.
+    /// Another Kubernetes cluster whose nodes are VMs of the same Proxmox VE cluster, with its own daemon,
+    /// which does not run yet.
     pub fn another_kubernetes(&self, text: &str) -> Self {
         let tls = ServerTls::for_loopback("Kubernetes lab CA").unwrap();
         let spec = KubeSpec {
@@ -133,7 +133,7 @@ impl Stage {
             world: self.world.clone(),
             instances: BTreeMap::new(),
             logs: BTreeMap::new(),
-            // Other names and ids than those of the first one.
+            // The names and ids differ from those of the first cluster.
             started: 1000,
             calls: Arc::default(),
             stall: Stall::default(),
@@ -159,7 +159,7 @@ impl Stage {
         self.start_until(u64::MAX);
     }
 
-    /// Starts the daemon; its wires are cut after this many calls of all instances together.
+    /// Starts the daemon; its connections are cut after this many calls of all instances together.
     pub fn start_until(&mut self, last: u64) {
         self.launch(FIRST, last);
     }
@@ -191,12 +191,12 @@ impl Stage {
         self.logs.insert(host.to_owned(), log);
     }
 
-    /// Whether the wires of the daemon are cut.
+    /// Whether the daemon's connections are cut.
     pub fn is_cut(&self) -> bool {
         self.instances.get(FIRST).is_none_or(|instance| instance.wire.is_cut())
     }
 
-    /// The wires of the daemon on this host.
+    /// The connections of the daemon on this host.
     pub fn wire(&self, host: &str) -> &Wire {
         &self.instances[host].wire
     }
@@ -221,19 +221,19 @@ impl Stage {
         self.stop_on(FIRST).await;
     }
 
-    /// The same, of the one on this host.
+    /// Ends the daemon on this host in the same way.
     pub async fn stop_on(&mut self, host: &str) {
         if let Some(instance) = self.instances.remove(host) {
             assert!(instance.stop().await, "the daemon ends soon, and well");
         }
     }
 
-    /// Ends the daemon as SIGKILL does: whatever is under way is torn off.
+    /// Ends the daemon as SIGKILL does: work in progress is cut off.
     pub fn kill(&mut self) {
         self.kill_on(FIRST);
     }
 
-    /// The same, of the one on this host.
+    /// Ends the daemon on this host in the same way.
     pub fn kill_on(&mut self, host: &str) {
         if let Some(instance) = self.instances.remove(host) {
             instance.kill();
@@ -263,25 +263,25 @@ impl Stage {
         self.config.send_replace(Arc::new(config));
     }
 
-    /// What the daemon shows: with several, the one that leads.
+    /// The status that the daemon shows; with several daemons, the leader's.
     pub fn status(&self) -> Status {
         let leader = self.leaders().first().map_or(FIRST, |host| *host).to_owned();
         self.status_of(&leader)
     }
 
-    /// Waits until something is so; says what it waited for, and what the daemon showed, if that takes
-    /// longer.
+    /// Waits until the condition is met; if that takes longer than the limit, fails with what it waited for
+    /// and what the daemon showed.
     pub async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();
         while !is_so(self) {
             assert!(started.elapsed() <= limit, "still not true after {limit:?}: {what}; {}", self.scene());
-            // What takes minutes need not be seen to a tenth of a second.
+            // What takes minutes need not be measured to a tenth of a second.
             tokio::time::sleep(LOOK.max(started.elapsed() / 100).min(COARSE)).await;
         }
         started.elapsed()
     }
 
-    /// Sees to it that something stays so for a time.
+    /// Asserts that the condition holds for a time.
     pub async fn throughout(&self, what: &str, time: Duration, is_so: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while started.elapsed() < time {
@@ -290,7 +290,7 @@ impl Stage {
         }
     }
 
-    /// What a failed scenario leaves to look at.
+    /// The state of the world, for the message of a failed scenario.
     pub fn scene(&self) -> String {
         let status = self.status();
         let vms: Vec<String> = self
@@ -305,7 +305,7 @@ impl Stage {
         )
     }
 
-    /// Makes a Deployment whose pods want this much.
+    /// Creates a Deployment whose pods request this much.
     pub fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) {
         self.deploy_with(name, replicas, cpu, memory, &json!({}));
     }
@@ -332,12 +332,12 @@ impl Stage {
         pods.iter().filter(|pod| pod["status"]["phase"] == "Running").filter(|pod| is_ready(pod)).count()
     }
 
-    /// Ids of the VMs within a range.
+    /// The VMIDs of the VMs within a range.
     pub fn vms(&self, range: std::ops::RangeInclusive<u32>) -> Vec<u32> {
         self.pve.vmids().into_iter().filter(|vmid| range.contains(vmid)).collect()
     }
 
-    /// Records of machines and bootstrap tokens: what must be gone when a machine is.
+    /// Records of machines and bootstrap tokens, which must be gone once a machine is.
     pub fn leftovers(&self) -> Vec<String> {
         let maps = self.kube.list("ConfigMap");
         let records = maps.iter().map(|map| name(map)).filter(|name| name.starts_with("machine-"));
@@ -347,7 +347,7 @@ impl Stage {
     }
 }
 
-/// Its daemons end with it: a test may play on one stage after the other.
+/// The daemons end with the stage: a test may use several stages in turn.
 impl Drop for Stage {
     fn drop(&mut self) {
         for (_, actor) in std::mem::take(&mut self.instances) {

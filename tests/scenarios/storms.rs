@@ -1,4 +1,4 @@
-//! In a large cluster something happens all the time; that keeps no pod waiting for a node.
+//! In a large cluster, something happens all the time; that keeps no pod waiting for a node.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn a_machine_is_asked_for_at_once_while_other_pods_change_all_the_time() {
     storm.abort();
 }
 
-/// The pods of which an event says this, by their names, once for each event.
+/// The names of the pods that have an event with this reason, once for each event.
 fn told(stage: &Stage, reason: &str) -> Vec<String> {
     let events = stage.kube.list("Event");
     let ours = |event: &&std::sync::Arc<Value>| {
@@ -63,7 +63,7 @@ fn told(stage: &Stage, reason: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Pods in a namespace of their own that wait.
+/// Deploys pods that wait, in their own namespace.
 fn deploy_in(stage: &Stage, namespace: &str, replicas: u32, cpu: &str) {
     let object = json!({ "kind": "Namespace", "metadata": { "name": namespace } });
     stage.kube.apply(&object).unwrap();

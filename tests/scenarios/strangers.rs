@@ -1,5 +1,4 @@
-//! VMs that are no machines by any record: those that bear our mark all the same, and those that have a
-//! pool's address.
+//! VMs without a record: those that bear our mark nevertheless, and those that have a pool's address.
 
 use std::time::Duration;
 
@@ -11,18 +10,18 @@ use world::proxmox::{Effect, Fault};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
-/// Until all records were read again, and a look and a round more.
+/// Until all records were read again, plus one more read of the VMs and one round.
 const SURE: Duration = Duration::from_mins(8);
 
 /// The address of the first slot, that of VMID 9100.
 const ITS_ADDRESS: (&str, &str) = ("ipconfig0", "ip=10.10.10.11/24,gw=10.10.10.1");
 
-/// What the status says of them.
+/// What the status says about them.
 fn told(stage: &Stage) -> String {
     stage.status().problems.get("strangers").cloned().unwrap_or_default()
 }
 
-/// An unmanaged VM with these settings, where the token sees it.
+/// Creates an unmanaged VM with these settings where the token can see it.
 fn made_by_hand(stage: &Stage, vmid: Vmid, settings: &[(&str, &str)]) {
     made_on("pve2", stage, vmid, settings);
 }
@@ -34,7 +33,7 @@ fn made_on(host: &str, stage: &Stage, vmid: Vmid, settings: &[(&str, &str)]) {
     assert!(stage.pve.create_by_hand(vm));
 }
 
-/// A host says nothing of the VMs on it.
+/// Delays all reads of VMs on this host.
 fn hangs(stage: &Stage, host: &str) {
     stage.pve.inject(Fault {
         method: "GET".into(),
@@ -55,13 +54,13 @@ async fn a_machine_whose_record_was_deleted_is_told_with_the_command_and_left_al
     stage.until("it is reported", SURE * 2, |stage| told(stage).contains("no longer has a record")).await;
     let words = told(&stage);
     assert!(words.contains(&format!("on {host}: qm stop {vmid} && qm destroy {vmid}")), "{words}");
-    // The next leader knows it as well.
+    // The next leader reports it as well.
     stage.stop().await;
     stage.start();
     stage.until("it is reported again", SURE, |stage| told(stage).contains("no longer has a record")).await;
     let vm = stage.pve.vm(vmid).unwrap();
     assert!(vm.running);
-    // Without its mark it is unmanaged, with an address of the pool's.
+    // Without its mark, the VM is unmanaged, and has an address of the pool.
     let notes = vm.config["description"].lines().skip(1).collect::<Vec<_>>().join("\n");
     stage.pve.set_config_by_hand(vmid, "description", Some(&format!("mine now\n{notes}")));
     stage.until("it is unmanaged", SURE * 2, |stage| !told(stage).contains("no longer has a record")).await;
@@ -159,7 +158,7 @@ async fn an_address_stays_its_vms_while_the_host_of_that_is_off() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9101]);
     assert!(told(&stage).contains("VM 120 `somebodys` on pve2"), "{}", told(&stage));
-    // It is asked again once it can be.
+    // The VM is read again once that is possible.
     stage.pve.set_config_by_hand(120, "ipconfig0", None);
     stage.pve.power_on_host("pve2");
     stage.until("the slot is free", SURE * 2, |stage| told(stage).is_empty()).await;

@@ -1,5 +1,5 @@
-//! An administrator deletes a machine's VM and makes another with its VMID while something is under way:
-//! nothing is asked of that one.
+//! An administrator deletes a machine's VM and creates another with its VMID during an operation: the daemon
+//! requests nothing for the new VM.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::stage::{ONE_POOL, Stage};
 use pve_autoscaler::model::Vmid;
 
 const SOON: Duration = Duration::from_mins(5);
-/// How long everything is looked at that is asked of the other VM.
+/// How long requests for the other VM are watched.
 const AFTER: Duration = Duration::from_mins(1);
 
-/// How long answers are on their way that are late.
+/// How long a late answer takes.
 const LATE: Duration = Duration::from_secs(6);
 
 /// How long a call takes at most.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
-/// Puts an unmanaged running VM where ours was. The token may do all with it that it may do with ours.
+/// Puts a running unmanaged VM in place of our VM. The token has the same rights on both.
 fn take_over(stage: &Stage) -> Timestamp {
     let host = stage.pve.vm(9100).unwrap().node;
     stage.pve.delete_by_hand(9100);
@@ -33,8 +33,7 @@ fn take_over(stage: &Stage) -> Timestamp {
     stage.now()
 }
 
-/// What was asked of the VM since, other than how it is. A call that had been sent before may still have
-/// arrived.
+/// The requests for the VM since then, except reads. A call that had been sent before may still have arrived.
 fn asked_since(stage: &Stage, since: Timestamp) -> Vec<String> {
     let since = since + ON_ITS_WAY;
     let calls = stage.pve.calls().into_iter().filter(|call| call.time > since && call.method != "GET");
@@ -115,14 +114,14 @@ async fn no_vm_is_configured_or_started_that_is_not_ours() {
         let fails = failing(method, &format!("/nodes/*/qemu/*/{call}"), 3);
         let asked = |stage: &Stage| stage.pve.calls().iter().any(|one| is_it(&path, one));
         is_left_as_it_is(settings, fails, asked, &format!("{call} is to be repeated")).await;
-        // What comes before it was done, and the answer is long on its way.
+        // The call before it was carried out, and its answer arrives late.
         let late = answered_late("POST", "/nodes/*/qemu/9100/config");
         let done = |stage: &Stage| stage.pve.config_of(9100, "memory").is_some_and(|has| has == "4096");
         is_left_as_it_is(settings, late, done, &format!("{call} comes next")).await;
     }
 }
 
-/// A VM that is taken over once `far_enough`, with this fault before, is neither changed nor started.
+/// A VM that is taken over once `far_enough`, after this fault, is neither changed nor started.
 async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Stage) -> bool, when: &str) {
     let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
     stage.pve.inject(fault);
@@ -131,7 +130,7 @@ async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Sta
     let since = take_over(&stage);
     stage.pve.stop_by_hand(9100);
     tokio::time::sleep(AFTER).await;
-    // The call that was on its way is reported when it is answered.
+    // The call that was in progress is logged when it is answered.
     let configured = |call: &String| call.ends_with("/qemu/9100/config");
     let asked: Vec<String> =
         asked_since(&stage, since).into_iter().filter(|call| !configured(call)).collect();
@@ -140,7 +139,7 @@ async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Sta
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// Its place among the calls of its host comes long after its configuration was read.
+/// Its turn among its host's calls comes long after its configuration was read.
 #[tokio::test(start_paused = true)]
 async fn no_disk_grows_for_what_its_vm_said_before_its_place_was_free() {
     let stage = Stage::running(&format!("{ONE_POOL}hosts = [\"pve1\"]\ndisk = \"20GiB\"\n"));
@@ -163,7 +162,7 @@ async fn no_disk_grows_for_what_its_vm_said_before_its_place_was_free() {
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 3).await;
 }
 
-/// The same of a guest whose memory is to be written to disk.
+/// The same for a guest whose memory is to be written to disk.
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
     let text = format!("{ONE_POOL}hosts = [\"pve1\"]\nwarm = {{ count = 3, state = \"suspended\" }}\n");
@@ -198,7 +197,7 @@ async fn no_vm_is_started_for_what_it_said_long_ago() {
     let configured = |stage: &Stage| stage.pve.config_of(9100, "memory").is_some_and(|has| has == "4096");
     stage.until("it is configured", SOON, configured).await;
     stage.pve.inject(answered_late("GET", "/nodes/*/qemu/9100/config"));
-    // Its configuration is read now, and shown after the other VM was made.
+    // Its configuration is read now, and the answer arrives after the other VM was created.
     tokio::time::sleep(LATE * 3 / 2).await;
     let since = take_over(&stage);
     stage.pve.stop_by_hand(9100);

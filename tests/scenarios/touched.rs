@@ -1,5 +1,5 @@
-//! Administrators and other tools do something with a machine's VM: it is noticed within half a minute in
-//! every phase, said with who did it, and the pods run in the end.
+//! Administrators and other tools change a machine's VM: in every phase, this is noticed within half a minute
+//! and reported with the user who did it, and in the end the pods run.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use world::proxmox::Touch;
 
 use crate::stage::{ONE_POOL, Stage};
 
-/// Within this time it is said.
+/// Within this time, it is reported.
 const NOTICED: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_mins(5);
-/// A silent kubelet has its time, and a pool its back-off.
+/// A silent kubelet is given some time, and a pool has its back-off.
 const LATE: Duration = Duration::from_mins(30);
 const WHO: &str = "root@pam";
 
@@ -36,7 +36,7 @@ async fn at(phase: At) -> Stage {
     at_with(phase, SignedDuration::ZERO).await
 }
 
-/// The same where the clock of the daemon's host is ahead by this much.
+/// The same, but the clock of the daemon's host is ahead by this much.
 async fn at_with(phase: At, ahead: SignedDuration) -> Stage {
     let mut stage = Stage::new(ONE_POOL);
     stage.ahead = ahead;
@@ -55,7 +55,7 @@ async fn at_with(phase: At, ahead: SignedDuration) -> Stage {
         machines.iter().any(|one| one.vmid == Vmid(9100) && one.phase == format!("{phase:?}"))
     };
     stage.until(&format!("its machine is {phase:?}"), SOON, reached).await;
-    // The list knows it by then as it is.
+    // By then, the list shows its current state.
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert!(reached(&stage), "{}", stage.scene());
     stage
@@ -74,7 +74,7 @@ fn elsewhere(stage: &Stage) -> String {
     ["pve1", "pve2", "pve3"].iter().find(|one| **one != host).unwrap().to_string()
 }
 
-/// Does this in each phase: it is said in these words in time, and the pod runs in the end.
+/// Does this in each phase: it is reported in these words in time, and the pod runs in the end.
 async fn in_every_phase(touch: impl Fn(&Stage) -> (Touch, String)) {
     for phase in PHASES {
         let stage = at(phase).await;
@@ -184,7 +184,7 @@ async fn the_node_of_a_vm_that_is_hidden_stays_for_a_while_though_its_kubelet_is
     }
 }
 
-/// A node that is drained, and of which no pod may be evicted: its VM.
+/// A node that is being drained but whose pods cannot be evicted: its VMID.
 async fn drained_in_vain() -> (Stage, u32) {
     let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));
@@ -243,7 +243,7 @@ fn ends(stage: &Stage, vmid: Vmid) -> bool {
 async fn a_vm_that_is_started_again_before_its_node_is_gone_is_drained_first() {
     for killed in [false, true] {
         let (mut stage, vmid) = drained_in_vain().await;
-        // Its Node is looked at before its end is written down, and after.
+        // Its Node is read before the machine's end is recorded, and afterwards.
         stage.kube.inject(Fault {
             method: "GET".to_owned(),
             path: "/api/v1/nodes/*".to_owned(),
@@ -285,7 +285,7 @@ async fn a_protected_vm_keeps_its_power_though_its_node_was_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power() {
     let stage = at(At::Ready).await;
-    // Its Node goes, and it is not destroyed yet.
+    // Its Node is being removed, and the VM is not destroyed yet.
     stage.kube.scale("default", "web", 0);
     let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
     stage.until("it is shut down", LATE, stops).await;
@@ -301,8 +301,8 @@ async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power(
     stays_as_it_is(&stage).await;
 }
 
-/// The protected VM of a machine that is to go runs on, which is a problem with the command; it goes once it
-/// is no longer protected.
+/// The protected VM of a machine to be removed runs on, and a problem names the command; once the VM is no
+/// longer protected, it is removed.
 async fn stays_as_it_is(stage: &Stage) {
     stage.throughout("it runs on", LATE, |stage| runs(stage, Vmid(9100))).await;
     let problems = stage.status().problems;

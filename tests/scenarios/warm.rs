@@ -13,7 +13,7 @@ use crate::stage::{ONE_POOL, Stage};
 pub const SOON: Duration = Duration::from_mins(3);
 pub const STATES: [WarmState; 3] = [WarmState::Stopped, WarmState::Booted, WarmState::Suspended];
 
-/// The one pool, with this many machines kept so.
+/// The one pool, with this many machines kept in this state.
 pub fn keeping(count: u32, state: WarmState) -> String {
     format!("{ONE_POOL}warm = {{ count = {count}, state = \"{}\" }}\n", state.name())
 }
@@ -28,7 +28,7 @@ pub fn tokens(stage: &Stage) -> usize {
     stage.leftovers().iter().filter(|name| name.starts_with("bootstrap-token-")).count()
 }
 
-/// Whether VMs are as they are to be while they wait.
+/// Whether a VM is in the state in which it should wait.
 pub fn rests(stage: &Stage, vmid: Vmid, state: WarmState) -> bool {
     let vm = stage.pve.vm(vmid.0).unwrap();
     let lock = vm.config.get("lock").map(String::as_str);
@@ -52,20 +52,20 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
         stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
         assert!(rests(&stage, Vmid(9100), state), "{state:?}");
         assert_eq!((tokens(&stage), stage.ready_nodes("workers").len()), (0, 0), "{state:?}");
-        // A clock that stood still for longer than certificates forgive is set before the join.
+        // If a clock stood still for longer than certificates tolerate, it is set before the join.
         let rest = if state == WarmState::Suspended { 6 } else { 1 };
         tokio::time::sleep(Duration::from_mins(rest)).await;
         assert_eq!(stage.vms(9100..=9109), [9100], "{state:?}");
         stage.deploy("web", 1, "1", "1Gi");
         took.push(stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await);
         assert_eq!(stage.ready_nodes("workers").len(), 1);
-        // The number is kept.
+        // The number of warm machines is restored.
         stage.until("another waits", SOON, |stage| waiting(stage) == 1).await;
         assert_eq!(stage.vms(9100..=9109), [9100, 9101], "{state:?}");
         stage.until("the token is gone", SOON, |stage| tokens(stage) == 0).await;
     }
     let [full, linked, stopped, booted, suspended] = took[..] else { panic!("{took:?}") };
-    // A linked clone takes no more time than boots differ by; a copy, a boot, and reading memory do.
+    // A linked clone takes no longer than boots vary; a full copy, a boot, and reading memory do.
     let stopped_at_best = stopped.saturating_sub(Duration::from_secs(4));
     assert!(linked < full && stopped_at_best < linked && stopped < full, "{took:?}");
     assert!(suspended < stopped && booted < suspended, "{took:?}");
@@ -76,7 +76,7 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
 async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_template() {
     let text = keeping(1, WarmState::Stopped).replace("bridge =", "hosts = [\"pve2\"]\nbridge =");
     let mut stage = Stage::new(&format!("{text}clone = \"full\"\n"));
-    // Its token sees more than its pool, and so a clone from its beginning.
+    // The token sees more than the pool, and so a clone from its beginning.
     stage.pve.change_access(|access| {
         access.roles.insert("See".into(), vec!["VM.Audit".into()]);
         for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
@@ -87,12 +87,12 @@ async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_templa
     stage.start();
     let there = |stage: &Stage| stage.status().machines.iter().all(|machine| machine.host == "pve2");
     for second in 0..90 {
-        // Each begins a round, whatever the look that it goes by.
+        // Each deployment begins a round, which may use an older read of the hosts.
         stage.deploy(&format!("big-{second}"), 1, "64", "1Gi");
         stage.throughout("it is on its host", Duration::from_secs(1), there).await;
     }
     assert_eq!(waiting(&stage), 1);
-    // One that is moved is followed, and replaced where its pool may be.
+    // A machine that is moved is followed, and is replaced on a host that its pool may use.
     stage.pve.migrate_by_hand(9100, "pve3");
     stage.until("it is of no use there", Duration::from_mins(2), |stage| !there(stage)).await;
     let replaced = |stage: &Stage| waiting(stage) == 1 && there(stage) && stage.vms(9100..=9109) == [9101];
@@ -135,7 +135,7 @@ async fn no_more_go_than_are_too_many_though_their_hosts_are_slow() {
 #[tokio::test(start_paused = true)]
 async fn a_daemon_that_is_killed_while_it_makes_a_warm_machine_goes_on() {
     for state in STATES {
-        // Its first look takes about twenty calls.
+        // The daemon's first read of everything takes about twenty calls.
         for calls in [26, 42, 58] {
             let mut stage = Stage::new(&keeping(1, state));
             stage.start_until(calls);
@@ -177,7 +177,7 @@ async fn a_daemon_that_is_killed_once_a_suspended_guest_goes_on_knows_that_its_c
     stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
     let name = stage.status().machines[0].name.clone();
     tokio::time::sleep(Duration::from_mins(6)).await;
-    // Nothing is asked of the guest before it has been answered.
+    // The daemon calls the guest only after this call is answered.
     let (method, path) = ("POST".to_owned(), "/nodes/*/qemu/9100/config".to_owned());
     let effect = Effect::Delay(Duration::from_mins(1));
     stage.pve.inject(Fault { method, path, times: usize::MAX, effect });
@@ -270,7 +270,7 @@ async fn a_machine_whose_pool_goes_while_it_boots_is_not_suspended_first() {
 async fn a_warm_machine_that_boots_or_is_suspended_holds_up_no_other() {
     let text = format!("{}[limits]\nmax_parallel_creates = 1\n", keeping(2, WarmState::Suspended));
     let mut spec = ClusterSpec::demo();
-    // Its memory takes a minute and more.
+    // Writing its memory takes more than a minute.
     spec.timings.full_clone_rate = 20 << 20;
     let mut stage = Stage::of(&text, spec, KubeSpec::demo());
     stage.start();

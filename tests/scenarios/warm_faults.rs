@@ -14,14 +14,14 @@ use pve_autoscaler::model::Vmid;
 /// A machine that is given up costs its pool a back-off.
 const LATE: Duration = Duration::from_mins(30);
 
-/// One machine waits, and then one pod asks for a node.
+/// A stage with one waiting machine.
 async fn with_one_waiting(state: WarmState) -> Stage {
     let stage = Stage::running(&keeping(1, state));
     stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
     stage
 }
 
-/// The pod runs on one node, another machine waits, and nothing else is there.
+/// Waits until the pod runs on one node, another machine waits, and nothing else exists.
 async fn ends_well(stage: &Stage, what: &str) {
     stage.until(&format!("{what}: the pod runs"), LATE, |stage| stage.running_pods() == 1).await;
     let calm = |stage: &Stage| {
@@ -68,7 +68,7 @@ async fn a_suspension_that_is_killed_leaves_a_lock_that_an_administrator_is_told
     stage.until("another waits", LATE, |stage| waiting(stage) == 1).await;
     let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("qm unlock 9100"));
     stage.until("the administrator gets a report", LATE, told).await;
-    // It is tried again and again, and he can read it meanwhile.
+    // It is tried again and again, and the report stays visible.
     for _ in 0..3 {
         tokio::time::sleep(SOON * 2).await;
         stage.until("he is still told", SOON, told).await;
@@ -83,7 +83,7 @@ async fn a_suspension_that_is_killed_leaves_a_lock_that_an_administrator_is_told
 #[tokio::test(start_paused = true)]
 async fn a_host_that_loses_its_power_takes_no_turn() {
     for state in [WarmState::Booted, WarmState::Suspended] {
-        // The template is on another host, which goes on.
+        // The template is on another host, which keeps running.
         let elsewhere = keeping(1, state).replacen("max = 5", "max = 5\nhosts = [\"pve2\", \"pve3\"]", 1);
         let stage = Stage::running(&elsewhere);
         stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
@@ -126,7 +126,8 @@ async fn a_guest_that_says_nothing_once_it_is_woken_is_made_again() {
     }
 }
 
-/// The pod runs, and what another client did to its machine is held against the pool for a moment at most.
+/// Waits until the pod runs; what another client did to its machine counts against the pool for a moment at
+/// most.
 async fn runs_without_blame(stage: &Stage) {
     stage.deploy("web", 1, "1", "1Gi");
     let runs = |stage: &Stage| {
@@ -210,7 +211,7 @@ async fn those_that_go_at_the_same_time_wait_for_no_place_that_another_one_has()
     stage.until("three wait", SOON, |stage| waiting(stage) == 3).await;
     let host = |vmid| stage.pve.vm(vmid).map(|vm| vm.node);
     assert!([9101, 9102].iter().all(|vmid| host(*vmid) == host(9100)), "they share a host");
-    // No answer is fresh, so that each is asked for once more before anything is destroyed.
+    // No answer is recent enough, so each is requested once more before anything is destroyed.
     stage.pve.inject(Fault {
         method: "GET".to_owned(),
         path: "/nodes/*/qemu/*/config".to_owned(),

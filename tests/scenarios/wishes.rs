@@ -1,4 +1,5 @@
-//! What an operator wants of single nodes: that one goes, that one stays; and what is known of it afterwards.
+//! Operators' orders about single nodes, to remove or to keep them, and what is known of the orders
+//! afterwards.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::stage::{ONE_POOL, Stage, name};
 
 const SOON: Duration = Duration::from_mins(3);
 
-/// A node goes after two minutes; with more lines in the pool.
+/// Unneeded nodes are removed after two minutes; `more` is added to the pool.
 fn quick(more: &str) -> String {
     let table =
         "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]\n".to_owned() + more;
@@ -432,7 +433,7 @@ async fn a_pause_is_shown_at_once_and_back_offs_end_when_an_operator_says_so() {
     stage.pve.set_guest_faults(9000, GuestFaults::default());
     let refused = stage.try_order("pve1", Order::Retry { name: Some("pve9".to_owned()) }).await;
     assert!(refused.unwrap_err().contains("no pool or host `pve9`"));
-    // Told to one that stands by, it holds for the one that leads.
+    // An order given to a standby applies to the leader.
     stage.order("pve2", Order::Retry { name: None }).await;
     stage.until("it is tried again", Duration::from_secs(30), |stage| !left_alone(stage)).await;
     assert!(decided(&stage, "back-off ended; its cause was"), "{}", stage.scene());
@@ -444,7 +445,7 @@ fn growing() -> String {
     format!("{ONE_POOL}[pool.grow]\nmax_cores = 6\nmax_memory = \"12GiB\"\n").replace("max = 5", "max = 1")
 }
 
-/// A machine that could not grow, and is left alone for a while.
+/// A machine that could not grow, and is left as it is for a while.
 async fn left_as_it_is() -> Stage {
     let mut stage = Stage::new(&growing());
     stage.pve.change_access(|access| {
@@ -479,7 +480,7 @@ async fn a_growth_is_tried_again_where_no_instance_led_when_an_operator_said_so(
 async fn the_growth_of_a_machine_that_is_busy_is_tried_again_once_it_is_not() {
     let stage = left_as_it_is().await;
     let node = stage.ready_nodes("workers").remove(0);
-    // Its task puts back what its Node has lost, and cannot for the moment.
+    // The machine's task restores what its Node has lost, which fails for the moment.
     let body = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503 });
     stage.kube.inject(Fault {
         method: "PATCH".to_owned(),

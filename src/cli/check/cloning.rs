@@ -10,7 +10,8 @@ use machines::Usable;
 use proxmox::{Drive, VmConfig};
 use settings::{CloneKind, CloudInit, Pool};
 
-/// The networks of the template that the token may not use. `looked_at`: networks that another line covers.
+/// The template's networks that the token has no right to use. `looked_at`: networks that another line
+/// covers.
 pub(super) async fn networks(
     pve: &Pve,
     usable: &Usable,
@@ -41,7 +42,7 @@ pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
         }
     }
     if pool.cloud_init != CloudInit::Drive && vm.cloudinit_drive().is_some() {
-        // To replace or remove a drive takes the same rights as the drive itself.
+        // Replacing or removing the drive takes the same rights as adding one.
         needs.push((pve.machines_path(), vec!["VM.Config.Cloudinit", "VM.Config.CDROM"]));
     }
     let asked = vm.asked_when_cloned(&pve.version);
@@ -49,8 +50,8 @@ pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
     needs
 }
 
-/// The paths of a bridge and its VLANs that the token may not use. If there are many VLANs, only the first
-/// ones are checked.
+/// The paths of a bridge and its VLANs on which the token lacks SDN.Use. If there are many VLANs, only the
+/// first ones are checked.
 async fn unusable(
     pve: &Pve,
     usable: &Usable,

@@ -52,11 +52,11 @@ const ON_MACHINES: [&str; 8] = [
     "VM.PowerMgmt",
 ];
 
-/// How long the control plane node that makes tokens over SSH may take.
+/// How long a control plane node that creates tokens over SSH may take.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
 /// Checks that the secrets for joining machines and for switching hosts can be read. The clusters' own
-/// secrets are read when the clusters are asked.
+/// secrets are read when the clusters are contacted.
 pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what = pool.map_or_else(|| "joining".to_owned(), |pool| format!("joining, pool {}", pool.name));
@@ -76,7 +76,7 @@ pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Looks at the Proxmox VE cluster as a whole; `None` if no other checks of it are possible.
+/// Checks the Proxmox VE cluster as a whole; `None` if no other checks of it are possible.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
     let settings = config.proxmox.as_ref()?;
     let region = settings.region.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
@@ -137,7 +137,8 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     Some(pve)
 }
 
-/// Finds two tables for one cluster: each would treat the other's machines as unmanaged.
+/// Finds two tables that name the same Proxmox VE cluster: each would treat the other's machines as
+/// unmanaged.
 pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
     let name =
         |config: &Config| config.proxmox.as_ref().and_then(|one| one.region.clone()).unwrap_or_default();
@@ -196,7 +197,7 @@ async fn cluster(client: &Client, answer: &mut Answer) {
             answer.say(Line::good(what, name), SUCCESS);
         }
         Err(error) if error.kind == Kind::Forbidden => {
-            let line = Line::wrong(what, "the token may not see the quorum: no machine is ever removed");
+            let line = Line::wrong(what, "the token cannot see the quorum: no machine is ever removed");
             answer.say(line.help("give the token Sys.Audit on / (propagation is not needed)"), UNREACHABLE);
         }
         Err(error) => answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
@@ -215,7 +216,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
                     Kind::NotFound => Line::wrong(what, "there is no such pool").help(format!(
                         "`pvesh create /pools --poolid {name}`, or fix `proxmox.resource_pool`"
                     )),
-                    Kind::Forbidden => Line::wrong(what, "the token may not see it")
+                    Kind::Forbidden => Line::wrong(what, "the token cannot see it")
                         .help(format!("give the token VM.Audit on /pool/{name}; also check the name")),
                     _ => Line::wrong(what, chain(&error)),
                 };
@@ -314,7 +315,7 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<S
     }
 }
 
-/// Adds a line for each missing right. Returns whether all rights are there.
+/// Adds a line for each missing right. Returns whether no right is missing.
 async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool {
     let what = "  rights";
     match cluster.rights().await {
@@ -381,7 +382,7 @@ async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mu
     }
 }
 
-/// The control plane node that makes tokens, if they are made over SSH.
+/// Checks the control plane nodes that create tokens, if tokens are created over SSH.
 pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
     for ssh in token_ssh(config) {
         one_token_host(ssh, answer).await;
@@ -397,7 +398,7 @@ async fn one_token_host(ssh: &Ssh, answer: &mut Answer) {
     }
 }
 
-/// The control plane nodes that make tokens, each once.
+/// The control plane nodes that create tokens, each once.
 fn token_ssh(config: &Config) -> Vec<&Ssh> {
     let mut all: Vec<&Ssh> = Vec::new();
     for ssh in config.bootstraps().filter_map(|(_, bootstrap)| bootstrap.ssh()) {
@@ -408,7 +409,7 @@ fn token_ssh(config: &Config) -> Vec<&Ssh> {
     all
 }
 
-/// Whether bootstrap tokens are made through the Kubernetes API, which is the default.
+/// Whether bootstrap tokens are created through the Kubernetes API, which is the default.
 fn makes_tokens(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some() && bootstrap.ssh().is_none())
 }
@@ -417,8 +418,8 @@ fn joins_with_kubeadm(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some())
 }
 
-/// Whether `is_so` holds for the bootstrap of any pool. It does if none is configured: the default is
-/// kubeadm.
+/// Whether `is_so` holds for the bootstrap of any pool. Also true if no bootstrap is configured: the default
+/// is kubeadm.
 fn any(config: &Config, is_so: impl Fn(&Bootstrap) -> bool) -> bool {
     let mut all = config.bootstraps().map(|(_, bootstrap)| bootstrap).peekable();
     all.peek().is_none() || all.any(is_so)

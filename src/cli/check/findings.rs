@@ -42,7 +42,7 @@ pub(super) struct Line {
     /// The setting to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'static str>,
-    /// A way out.
+    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
     /// The place in the configuration.
@@ -53,7 +53,7 @@ pub(super) struct Line {
     pub stands_for: usize,
 }
 
-/// A place in the configuration, counted from 1.
+/// A place in the configuration: line and column, counted from 1.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Place {
     line: usize,

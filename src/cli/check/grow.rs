@@ -35,7 +35,7 @@ pub(super) fn hosts(pve: &Pve, pool: &Pool) -> Vec<Line> {
     let words = |name: &String| {
         let threads = pve.seen.hosts.get(name).map_or(0, |host| host.cores);
         let message = format!(
-            "{name} has {threads} threads: Proxmox VE does not start machines there that may grow to {} cores",
+            "{name} has {threads} threads, too few to start machines on it that may grow to {} cores",
             grow.max_cores
         );
         let help = "lower `max_cores` of `[pool.grow]`, or leave the host out of `hosts`";

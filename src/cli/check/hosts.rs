@@ -28,7 +28,7 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mu
     network(pve, pool, templates, answer).await;
 }
 
-/// Checks that the hosts with a `[[host]]` exist.
+/// Checks that the host of each `[[host]]` table exists.
 pub(super) fn special(pve: &Pve, answer: &mut Answer) {
     for name in pve.special.keys().filter(|name| !pve.seen.hosts.contains_key(name.as_str())) {
         let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
@@ -47,8 +47,7 @@ pub(super) fn silent(pve: &Pve, answer: &mut Answer) {
     }
 }
 
-/// Whether a pool cannot be checked because a host that it may use reports nothing. If it cannot, a line is
-/// added.
+/// Whether a pool cannot be checked because a host that it may use reports nothing. If so, a line is added.
 pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     let silent = |host: &&String| pve.seen.hosts.get(*host).is_some_and(|host| host.silent);
     let Some(host) = pve.allowed(pool).find(silent) else { return false };
@@ -57,8 +56,8 @@ pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     true
 }
 
-/// How many more machines of this size the hosts can take, counted as a plan does; `key` is the setting with
-/// the size.
+/// Reports how many more machines of this size the hosts can take, counted as a plan does; `key` is the
+/// setting with the size.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
     let allowed: BTreeSet<&str> = pve
@@ -206,7 +205,7 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
         let help = format!(
             "the token may use {there} there: set `bridge` or `hosts`, or give it SDN.Use on /sdn/zones/localnetwork/{bridge}"
         );
-        let message = format!("no bridge `{bridge}` on {}, or the token may not use it", without.join(", "));
+        let message = format!("no bridge `{bridge}` on {}, or the token cannot use it", without.join(", "));
         wrong.push(Line::wrong(what, message).help(help));
     }
     if !down.is_empty() {

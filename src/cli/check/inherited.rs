@@ -1,4 +1,4 @@
-//! Warns of what machines would inherit from a template, perhaps against the administrator's intention.
+//! Warnings about what machines would inherit from a template, perhaps unintentionally.
 //! `what` of the lines is filled in later.
 
 use super::findings::Line;

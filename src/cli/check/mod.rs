@@ -136,7 +136,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> 
 
 /// Values that `migrate` and `setup` have left to the administrator, as long as they are marked.
 fn to_fill_in(path: &Path) -> Option<Line> {
-    /// How many lines are named.
+    /// At most this many lines are named.
     const NAMED: usize = 20;
     let text = std::fs::read_to_string(path).ok()?;
     let is_mark = |line: &str| {
@@ -175,7 +175,7 @@ async fn look(file: &Path, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Checks what the pools of one cluster name.
+/// Checks everything that the pools of one Proxmox VE cluster name.
 async fn region(pve: &Pve, config: &Config, nodes: Option<&[Arc<Node>]>, answer: &mut Answer) {
     let configured = match slots::configured(pve).await {
         Ok(configured) => configured,

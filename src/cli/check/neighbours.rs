@@ -35,7 +35,7 @@ pub(super) async fn rights(file: &Path, pve: &Pve, answer: &mut Answer) {
     if neighbours::read_beside(file).is_empty() {
         return;
     }
-    // If this question fails, the reason is reported elsewhere.
+    // If this query fails, the reason is reported elsewhere.
     if let Ok(Some((lacks, help))) = pve.lacks("/vms", &["VM.Audit"]).await {
         let words = format!(
             "{lacks}: room that was promised to machines of other clusters is not seen before they use it"

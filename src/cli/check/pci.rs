@@ -12,7 +12,7 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
         let mut wrong = Vec::new();
         let there = hosts(pve, pool, one);
         if there.is_empty() {
-            let message = "no host of the pool has a device of this mapping, or the token may not see it";
+            let message = "no host of the pool has a device of this mapping, or the token cannot see it";
             let help = format!(
                 "create it under Datacenter, Resource Mappings, and give the token Mapping.Use on /mapping/pci/{}",
                 one.mapping
@@ -43,7 +43,7 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
 /// The devices of a mapping on one host.
 struct Here<'p> {
     name: &'p str,
-    /// How many machines of the pool the free devices suffice for.
+    /// The number of the pool's machines for which the free devices suffice.
     machines: u32,
     devices: usize,
     problem: Option<&'p String>,

@@ -1,4 +1,4 @@
-//! Does the pinning helper on this host answer? Helpers on other hosts can be asked only there.
+//! Does the pinning helper on this host answer? A helper can be checked only on its own host.
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{FINDINGS, SUCCESS, chain};
@@ -27,7 +27,7 @@ fn judge(said: Result<pinning::Answer, DoorError>, answer: &mut Answer) {
         Ok(pinning::Answer::Pinned { .. } | pinning::Answer::Runs { .. }) => {
             answer.say(Line::wrong(WHAT, "the helper's answer could not be parsed").key("pinning"), FINDINGS);
         }
-        // Pools may not use this host, or it may not run Proxmox VE.
+        // Only a warning: perhaps no pool uses this host, or it does not run Proxmox VE.
         Err(error) => {
             let help = format!("run as root on each host that pools with `[pool.pinning]` may use: {ENABLE}");
             answer.say(Line::doubtful(WHAT, chain(&error)).key("pinning").help(help), SUCCESS);

@@ -1,4 +1,4 @@
-//! Ways out if a cluster cannot be reached, by cause.
+//! What to do if a cluster cannot be reached, by cause.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ fn obstacle(text: &str) -> Option<Obstacle> {
     TEXTS.iter().find(|(part, _)| text.contains(part)).map(|(_, obstacle)| *obstacle)
 }
 
-/// A way out if Proxmox VE does not answer or rejects the token.
+/// What to do if Proxmox VE does not answer or rejects the token.
 pub(super) fn proxmox(error: &Error, settings: &Proxmox) -> Option<String> {
     let (user, name) = settings.token_id.split_once('!').unwrap_or((&settings.token_id, ""));
     match error.kind {
@@ -90,7 +90,7 @@ fn hindered(obstacle: Option<Obstacle>, trust: &ProxmoxTrust) -> String {
         }
         Some(Obstacle::OtherFingerprint) => format!(
             "if the host has a new certificate, put its fingerprint into `fingerprint`: `{SHOW}` on the host shows the right one \
-             (pveproxy-ssl.pem in the same folder if the host has a certificate of its own)"
+             (for a custom certificate, pveproxy-ssl.pem in the same folder)"
         ),
         Some(Obstacle::NoTls) => "the server there does not speak TLS: `endpoints` must name port 8006 of a Proxmox VE host".to_owned(),
         None => {
@@ -119,7 +119,7 @@ fn authority(trust: &ProxmoxTrust) -> String {
     }
 }
 
-/// A way out if the API server does not answer.
+/// What to do if the API server does not answer.
 pub(super) fn kubernetes(text: &str) -> String {
     let same = "also try `kubectl --kubeconfig FILE version` with the same kubeconfig";
     let what = match obstacle(text) {

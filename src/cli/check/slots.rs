@@ -18,25 +18,25 @@ use settings::{Addressing, Config, Pool};
 
 /// How many calls are made at a time.
 const AT_A_TIME: usize = 4;
-/// How many VMIDs of a pool are queried one by one, to find guests that the token may not see.
+/// How many VMIDs of a pool are queried one by one, to find guests that the token cannot see.
 const ASKED: usize = 256;
 /// How many VMs' addresses are read.
 const READ: usize = 500;
-/// How many slots of one kind are named.
+/// At most this many slots of one kind are named.
 const NAMED: usize = 5;
 
-/// Errors for a guest that has disappeared meanwhile or is on a host that is off: nothing is known about it.
+/// Errors for a guest that has disappeared or is on a host that is off: nothing is known about it.
 const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable, Kind::OutcomeUnknown];
 
-/// Which guest has a VMID of the pool.
+/// The guest that has a VMID of the pool.
 enum Holder {
     /// A machine of this cluster, with its SMBIOS uuid, and its pool if that is a different one.
     Ours { uuid: Option<String>, other_pool: Option<PoolName> },
     /// A guest of another owner, in words.
     Foreign(String),
-    /// A VM that the token may not see.
+    /// A VM or container that the token cannot see.
     Hidden,
-    /// The VM is being created, or cannot be queried now.
+    /// The VM is being created or destroyed, or cannot be queried now.
     Unknown,
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn check(
     answer.say_all(wrong, Line::good(what, count).of(&pool.name), FINDINGS);
 }
 
-/// Which guest has which VMID of the pool.
+/// The guests that have VMIDs of the pool.
 async fn holders(
     pve: &Pve,
     config: &Config,
@@ -119,7 +119,7 @@ fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
     let words = |(vmid, holder): (&Vmid, &Holder)| match holder {
         Holder::Foreign(words) => Some(format!("{vmid} is {words}")),
         Holder::Hidden => Some(format!(
-            "{vmid} is a VM or container that the token may not see (for example a clone under way)"
+            "{vmid} is a VM or container that the token cannot see (for example, an unfinished clone)"
         )),
         Holder::Ours { other_pool, .. } => {
             other_pool.as_ref().map(|other| format!("{vmid} is a managed machine, of pool `{other}`"))
@@ -164,8 +164,8 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
     })
 }
 
-/// The static addresses of all VMs that the token may see, with each VM's VMID and name. They are read once
-/// for all pools.
+/// The static addresses of the VMs that the token can see (at most `READ` of them), with each VM's VMID and
+/// name. They are read once for all pools.
 pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, Vmid, String)>, Error> {
     let guests = pve.seen.guests.values().filter(|guest| !guest.container && !guest.template);
     let asked = guests.take(READ).map(|guest| async move {

@@ -134,7 +134,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     wrong
 }
 
-/// A linked clone needs storages that support it, and disks that became base images with the template.
+/// A linked clone needs storages that support it, and disks that are base images.
 fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     let mut told = BTreeSet::new();
     // TPM state is always copied.
@@ -171,7 +171,7 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     }
 }
 
-/// A full clone needs a storage that takes disks, on every host, with room for one.
+/// A full clone needs a storage for disks on every host, with room for one machine.
 fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     let wants = vm.full_clone_bytes();
     let targets: BTreeSet<&str> = if pool.storages.is_empty() {
@@ -234,7 +234,7 @@ async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<L
 /// Privileges on a path.
 pub(super) type Need = (String, Vec<&'static str>);
 
-/// The privileges among these that the token lacks, by their paths.
+/// A line for each path on which the token lacks privileges.
 pub(super) async fn lacking(pve: &Pve, needs: Vec<Need>) -> Vec<Line> {
     // Each path once, with every privilege that is needed there.
     let mut paths: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
@@ -263,7 +263,7 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     let machines = pve.machines_path();
     if let CloudInit::Seed(seed) = &pool.cloud_init {
         let path = format!("/storage/{}", seed.storage);
-        // For upload, and for removal, for which Proxmox VE requires a right on the storage itself.
+        // For the upload, and for the removal, which takes a right on the storage itself.
         paths.push((path, vec!["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
         paths.push((machines.clone(), vec!["VM.Config.CDROM"]));
     }
@@ -280,7 +280,8 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     paths
 }
 
-/// A problem with the seed: its storage takes no seeds, a disk is in its place, or it has no name servers.
+/// A problem with the seed: the storage takes no seeds, a disk occupies the drive for the seed, or the seed
+/// has no name servers.
 pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Line> {
     let CloudInit::Seed(seed) = &pool.cloud_init else { return None };
     let storage = &seed.storage;
@@ -312,7 +313,7 @@ fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
         .then(|| Line::doubtful("", message).key("cloud_init").help(help))
 }
 
-/// The hosts on which no clone can be made.
+/// Reports hosts on which no clone can be made.
 fn reach(pve: &Pve, pool: &Pool, general: &str, fit: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = fit.iter().flat_map(|one| &one.reach).collect();
     let lost: Vec<&str> =

@@ -34,7 +34,7 @@ use proxmox::Client;
 use runtime::clock::{SharedClock, SystemClock};
 use settings::{Config, Mode, Needs};
 
-/// One thread for the rounds, and one for everything beside them. The lease has a thread of its own.
+/// One thread for the rounds, and one for everything else. The lease has a thread of its own.
 const THREADS: usize = 2;
 /// How long the daemon may take to end. Machines' tasks end at their next wait, and continue from their
 /// records.
@@ -69,7 +69,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let config = files::load(&arguments.config.config, Needs::Run).map_err(Failure::Configuration)?;
     logging::start(&arguments.log_level);
-    // Installing it a second time has no effect.
+    // Installing the provider a second time has no effect.
     let _ = aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::System("start threads", error))?;

@@ -118,7 +118,8 @@ fn refused(findings: &[String], report: &str) -> String {
     format!("the file was not applied, the old settings stay in force: {first}{more} (see the log)")
 }
 
-/// The new settings, with the old values of keys that need a restart, and those of these keys that differ.
+/// The new settings, with the old values of keys that need a restart, and the names of such keys that have
+/// changed.
 fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     let mut differs = Vec::new();
     let mut keep = |key: &'static str, same: bool| {

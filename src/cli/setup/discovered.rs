@@ -33,7 +33,7 @@ pub(super) struct Template {
     /// The template's own bridges and storages: cloning needs rights on them, whatever a machine gets later.
     pub bridges: BTreeSet<String>,
     pub storages: BTreeSet<String>,
-    /// Resource mappings and similar objects: paths and privileges.
+    /// Paths of resource mappings and similar objects, with the privileges that cloning needs there.
     pub asked: Vec<AskedFor>,
     /// The mark of a template that `pve-autoscaler template` has created.
     pub mark: Option<TemplateMark>,
@@ -119,7 +119,7 @@ impl Discovered {
         (first, first + count.max(1) - 1)
     }
 
-    /// The first three octets of a Node's network, if it is a private IPv4 network.
+    /// The first three octets of the lowest known private IPv4 address, if there is one.
     pub fn network(&self) -> Option<[u8; 3]> {
         self.addresses.iter().find_map(|address| match address {
             IpAddr::V4(address) if address.is_private() => {

@@ -1,4 +1,4 @@
-//! The files that are written. Other users can never read the secrets, and no existing file is lost.
+//! The files that `setup` writes. Other users can never read the secrets, and no existing file is lost.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{ErrorKind, Write};

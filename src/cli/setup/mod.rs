@@ -102,7 +102,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     }
 }
 
-/// The configuration that is to be checked.
+/// Carries out the setup. Returns the configuration to check; `None` in a dry run.
 async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let admin = proxmox::administrator(arguments)?;
     let cluster = kubernetes::administrator(arguments).await?;

@@ -1,4 +1,5 @@
-//! What only the administrator knows: from flags, or asked on a terminal, with a proposal if there is one.
+//! What only the administrator knows: given by flags, or asked for on a terminal, if possible with a
+//! proposal.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};

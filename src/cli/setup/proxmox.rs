@@ -30,7 +30,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
 /// A client with the administrator's token, or one that uses `pvesh`, which needs no token.
 pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
-    // Read before anything is created: it is also kept for the daemon at the end.
+    // Read before anything is created: at the end, setup also copies this file for the daemon.
     let trust = live::authorities(&arguments.proxmox_ca)?;
     let (transport, token_id, secret) = if let Some(file) = &arguments.admin_token_file {
         let secret = SecretSource::File(file.clone()).read();
@@ -55,7 +55,7 @@ pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
         .map_err(|error| Failure::Named("the administrator's token".to_owned(), error.into()))
 }
 
-/// The path of the program.
+/// The path of the `pvesh` program, which is looked for in `PATH` if only its name is given.
 fn pvesh(name: &Path) -> Result<PathBuf, Failure> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let named = name.components().count() > 1;
@@ -111,7 +111,7 @@ pub(super) async fn make(
         if !dry {
             client.extend_role(role, &lacks).await.map_err(failed)?;
         }
-        say.made(&format!("role {role}: {lacks}, in addition to what it has"))?;
+        say.made(&format!("missing privileges of role {role}: {lacks}"))?;
     }
     let pool = &arguments.resource_pool;
     if client.pool_names().await.map_err(failed)?.contains(pool) {
@@ -157,7 +157,7 @@ async fn token(
         kept(&format!("token {user}!{token}"))?;
         return Ok(None);
     }
-    // Before a secret exists that could be lost.
+    // The folders are created before the token: without them, its secret would be lost.
     places.prepare(arguments.dry_run)?;
     let secret = if arguments.dry_run {
         None

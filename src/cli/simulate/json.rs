@@ -35,7 +35,7 @@ pub(super) fn render(found: &Found) -> Value {
     })
 }
 
-/// Rounds to two digits, which is sufficient.
+/// Rounds to two decimals, which is sufficient.
 fn rounded(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
 }

@@ -130,7 +130,7 @@ fn waits(found: &Found, out: &mut String) {
     table.render(out);
 }
 
-/// The hosts' resources and their use, averaged over the hours.
+/// The hosts' resources and their use, averaged over time.
 fn hosts(found: &Found, out: &mut String) {
     let mut table = Table::new(&[
         ("configuration", Left),

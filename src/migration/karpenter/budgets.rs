@@ -7,12 +7,12 @@ use super::super::draft::Table;
 use super::super::parts;
 use super::super::source::{Tree, text_at};
 
-/// Karpenter's reasons, and ours.
+/// Karpenter's reasons, each with those of `[[disruption]]`.
 const REASONS: [(&str, &[&str]); 4] = [
     ("Empty", &["empty"]),
     ("Underutilized", &["underutilized", "consolidation"]),
     ("Drifted", &["drifted"]),
-    // Since 1.15: a node that is repaired.
+    // Since Karpenter 1.15, for nodes that are repaired.
     ("Unhealthy", &["unready"]),
 ];
 

@@ -32,8 +32,8 @@ const KUBELET: [&str; 19] = [
     "evictionMaxPodGracePeriod",
 ];
 
-/// Adds to the pool's table, and returns the tables below it. A class that several pools use is read for each
-/// of them.
+/// Adds the class's settings to the pool's table, and returns the tables below it. A class that several pools
+/// use is read for each of them.
 pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Objects) -> Vec<Table> {
     let Some(mut tree) = objects.classes.get(name).cloned() else { return Vec::new() };
     placement(table, &mut tree);
@@ -76,7 +76,7 @@ fn placement(table: &mut Table, tree: &mut Tree) {
     let path = ["placementStrategy", "zoneBalance"];
     match tree.text(&path).as_deref() {
         Some("AvailabilityFirst") => {
-            table.set("placement", "balance", format!("{}; by free memory", tree.place(&path)));
+            table.set("placement", "balance", format!("{}, by free memory", tree.place(&path)));
         }
         Some(_) => {
             table.set(
@@ -93,7 +93,7 @@ fn placement(table: &mut Table, tree: &mut Tree) {
     }
 }
 
-/// Writes and returns the cluster that its machines are on.
+/// Writes and returns the region in which the class's machines are.
 fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String> {
     let place = tree.place(&["region"]);
     let named = tree.text(&["region"]);
@@ -190,7 +190,7 @@ fn template(
 ) {
     let name = reference.and_then(|one| text_at(one, &["name"])).unwrap_or_default();
     let unmanaged = reference.and_then(|one| text_at(one, &["kind"])) == Some("ProxmoxUnmanagedTemplate");
-    let addresses = "as usual in Karpenter; a range of addresses of the pool's own is safer";
+    let addresses = "as usual in Karpenter; a separate address range for the pool is safer";
     if let Some(mut read) = objects.unmanaged.get(name).filter(|_| unmanaged).cloned() {
         match read.text(&["templateName"]) {
             Some(template) => table.set("template", template, read.place(&["templateName"])),
@@ -226,7 +226,7 @@ fn template(
         None => table.missing(
             "template",
             "\"k8s-worker\"",
-            "the template, by name or VMID; the one that the class names is not in the files",
+            "the template, by name or VMID; the class's own is not in the files",
         ),
     }
     table.set("addresses", "dhcp", addresses);

@@ -50,7 +50,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     let mut tables = Vec::new();
     for (name, mut tree) in pools {
         let ours = parts::pool_name(&name);
-        // One table `[scale_down]` applies to all pools: differences are reported.
+        // A single table `[scale_down]` applies to all pools: differences are reported.
         let mut own = Table::new("[scale_down]");
         let settings = if down.is_empty() { &mut down } else { &mut own };
         rules.extend(budgets::read(&mut tree, &ours, settings, several));

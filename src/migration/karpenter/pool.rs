@@ -19,7 +19,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// GiB for each vCPU, in the families that the provider defines.
 const FAMILIES: [(&str, i64); 4] = [("c1", 2), ("t1", 3), ("s1", 4), ("m1", 8)];
 
-/// How many sizes are converted at most, not counting the first.
+/// At most this many sizes are converted, not counting the first.
 const MOST_SIZES: usize = 14;
 
 /// The requirements of a NodePool.
@@ -97,7 +97,7 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
             map.set(
                 ZONE,
                 "{{ host }}",
-                "as in Karpenter: zones are hosts; `{{ zone }}` names those of `[[host]]`",
+                "as in Karpenter: a zone is a host; `{{ zone }}` is `zone` of `[[host]]`",
             );
         }
         if key == "labels" && !objects.regions.is_empty() && !pairs.iter().any(|(key, _)| key == REGION) {
@@ -157,7 +157,7 @@ fn settings(table: &mut Table, tree: &mut Tree) {
     match tree.text(&path) {
         Some(age) if age != "Never" => table.set("max_node_age", age, tree.place(&path)),
         Some(_) => {}
-        None => table.set("max_node_age", "720h", format!("{}: its default there", tree.place(&path))),
+        None => table.set("max_node_age", "720h", format!("{}: Karpenter's default", tree.place(&path))),
     }
     let path = ["template", "spec", "terminationGracePeriod"];
     if let Some(limit) = tree.text(&path) {
@@ -223,6 +223,5 @@ fn usual() -> BTreeSet<(i64, i64)> {
 
 fn made(rates: &[i64]) -> BTreeSet<(i64, i64)> {
     let cores = [1, 2, 4, 8, 16];
-    // A machine with less than 2 GiB has room for little more than a kubelet.
     cores.iter().flat_map(|cores| rates.iter().map(move |rate| (*cores, cores * rate))).collect()
 }
