@@ -202,7 +202,7 @@ fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, 
 /// Whether the VM has been seen unchanged for long enough.
 fn of_age(vm: Vm, config: &Config) -> Result<Proof, Missing> {
     if vm.looks < LOOKS || vm.steady < config.orphans_after {
-        return Err(Missing::Age { steady: vm.steady, after: config.orphans_after });
+        return Err(Missing::Age { steady: vm.steady, after: config.orphans_after, looks: vm.looks });
     }
     Ok(Proof::Age { steady: vm.steady, looks: vm.looks })
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::LOOKS;
 use model::Vmid;
 use model::{MachineId, PoolName};
 use thiserror::Error;
@@ -87,8 +88,8 @@ pub enum Missing {
     Uuid,
     /// It has not been seen unchanged for long enough.
     #[error(
-        "it has been seen like this for only {} min: `orphans_after` is {} min, and each change of the VM \
-         and each new leader restarts the count",
+        "it has been seen like this for {} min, {looks} times: it must be {} min (`orphans_after`) and \
+         {LOOKS} times, and each change of the VM and each new leader restarts the count",
         .steady.as_secs() / 60, .after.as_secs() / 60
     )]
     Age {
@@ -96,6 +97,8 @@ pub enum Missing {
         steady: Duration,
         /// For how long it must have been seen unchanged.
         after: Duration,
+        /// How many times it was seen.
+        looks: u32,
     },
     /// It is a template.
     #[error("it is a template")]

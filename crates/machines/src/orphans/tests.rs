@@ -122,7 +122,7 @@ fn each_proof_that_is_missing_keeps_it() {
         change(&mut record);
         Case::with(|case| case.record = Some(record))
     };
-    let age = |steady| Missing::Age { steady, after: Duration::from_hours(1) };
+    let age = |steady, looks| Missing::Age { steady, after: Duration::from_hours(1), looks };
     let cases = vec![
         (Case::with(|case| case.marker.cluster = "shop".into()), Missing::OtherCluster("shop".into())),
         (
@@ -143,8 +143,8 @@ fn each_proof_that_is_missing_keeps_it() {
         (node(|node| node.internal_ips = vec!["10.0.0.11".into()]), Missing::Node(String::new())),
         (Case::set("smbios1", "base64=1"), Missing::Uuid),
         (Case::with(|case| case.twins = vec![Vmid(9105)]), Missing::Twin(Vmid(9105))),
-        (Case::with(|case| case.steady.0 = Duration::from_mins(59)), age(Duration::from_mins(59))),
-        (Case::with(|case| case.steady.1 = LOOKS - 1), age(Duration::from_hours(1))),
+        (Case::with(|case| case.steady.0 = Duration::from_mins(59)), age(Duration::from_mins(59), LOOKS)),
+        (Case::with(|case| case.steady.1 = LOOKS - 1), age(Duration::from_hours(1), LOOKS - 1)),
         (Case::set("template", "1"), Missing::Template),
         (Case::set("lock", "backup"), Missing::Locked("backup".into())),
         (Case::set("protection", "1"), Missing::Protected),
