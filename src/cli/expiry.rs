@@ -1,10 +1,10 @@
 //! When credentials expire: for `check`, and every hour while the daemon runs, whether it leads or not.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use secrecy::ExposeSecret;
 
 use files::ReadSecret;
 use kubernetes::{Expiry, certificates_end, expiries};
@@ -46,10 +46,7 @@ fn credentials(config: &Config) -> Vec<Expiry> {
     });
     let mut all = kubernetes.unwrap_or_default();
     for table in config.clusters() {
-        // The system's authorities are too many to list, and are renewed with the system.
-        if let ProxmoxTrust::CaFile(file) = &table.trust
-            && let Some(at) = certificates(file)
-        {
+        if let Some(at) = authorities_end(&table.trust) {
             let region =
                 table.region.as_ref().map(|region| format!(" of region {region}")).unwrap_or_default();
             all.push(Expiry { credential: format!("certificate authority of Proxmox VE{region}"), at });
@@ -58,8 +55,16 @@ fn credentials(config: &Config) -> Vec<Expiry> {
     all
 }
 
-fn certificates(file: &Path) -> Option<Timestamp> {
-    certificates_end(&std::fs::read(file).ok()?)
+/// When the last of the authorities expires by which the API's certificate is checked.
+fn authorities_end(trust: &ProxmoxTrust) -> Option<Timestamp> {
+    match trust {
+        ProxmoxTrust::CaFile(file) => certificates_end(&std::fs::read(file).ok()?),
+        ProxmoxTrust::CaCredential(credential) => {
+            certificates_end(credential.read().ok()?.expose_secret().as_bytes())
+        }
+        // The system's authorities are too many to list, and are renewed with the system.
+        ProxmoxTrust::System | ProxmoxTrust::Fingerprint(_) => None,
+    }
 }
 
 /// What expires soon or has expired, the earliest first.

@@ -1,6 +1,7 @@
 //! Reads the live clusters once.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -82,7 +83,7 @@ async fn hosts(config: &Config, snapshot: &mut Snapshot) -> Result<(), Failure> 
         all.extend(hosts);
     }
     if config.proxmox.is_some() {
-        snapshot.proxmox.hosts = Some(all);
+        Arc::make_mut(&mut snapshot.proxmox).hosts = Some(all);
     }
     Ok(())
 }
@@ -126,7 +127,8 @@ async fn daemons_own(
         })
         .collect();
     // Without any record, no daemon has created a machine here: only the pools' nodes exist.
-    snapshot.proxmox.machines = Some(machines).filter(|machines| !machines.is_empty());
+    let machines = Some(machines).filter(|machines| !machines.is_empty());
+    Arc::make_mut(&mut snapshot.proxmox).machines = machines;
     snapshot.memory = memory;
     Ok(())
 }
@@ -186,15 +188,25 @@ pub(super) fn unreadable(settings: &Proxmox) -> Vec<(String, SecretError)> {
         let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
         std::fs::read_to_string(path).map_err(unreadable).err()
     };
-    let (key, authority) = match &settings.trust {
-        ProxmoxTrust::CaCredential(credential) => ("ca_credential", credential.read().err()),
-        ProxmoxTrust::CaFile(path) => ("ca_file", file(path)),
-        ProxmoxTrust::System => ("ca", file(Path::new(SYSTEM_AUTHORITIES))),
-        ProxmoxTrust::Fingerprint(_) => ("fingerprint", None),
+    let authority = match &settings.trust {
+        ProxmoxTrust::CaCredential(credential) => credential.read().err(),
+        ProxmoxTrust::CaFile(path) => file(path),
+        ProxmoxTrust::System => file(Path::new(SYSTEM_AUTHORITIES)),
+        ProxmoxTrust::Fingerprint(_) => None,
     };
     let token = settings.token.read().err().map(|error| (format!("{region}the API token"), error));
-    let authority = authority.map(|error| (format!("{region}the certificates in `{key}`"), error));
+    let authority = authority.map(|error| (format!("{region}{}", certificates(&settings.trust)), error));
     token.into_iter().chain(authority).collect()
+}
+
+/// What the API's certificate is checked with, by its key in the settings.
+fn certificates(trust: &ProxmoxTrust) -> String {
+    match trust {
+        ProxmoxTrust::CaCredential(_) => "the certificates in `ca_credential`".to_owned(),
+        ProxmoxTrust::CaFile(_) => "the certificates in `ca_file`".to_owned(),
+        ProxmoxTrust::System => format!("the certificates in `{SYSTEM_AUTHORITIES}` (`ca`)"),
+        ProxmoxTrust::Fingerprint(_) => "`fingerprint`".to_owned(),
+    }
 }
 
 /// A client of one Proxmox VE cluster; nothing is sent yet.
@@ -203,7 +215,7 @@ pub(super) fn client(settings: &Proxmox) -> Result<Client, Failure> {
     let token =
         settings.token.read().map_err(|error| Failure::Named("the API token".to_owned(), error.into()))?;
     let transport = proxmox::connect(&trust, settings.connect_timeout, settings.request_timeout)
-        .map_err(|error| Failure::Named("the certificates in `ca_file`".to_owned(), error))?;
+        .map_err(|error| Failure::Named(certificates(&settings.trust), error))?;
     let client_settings = Settings {
         endpoints: settings.endpoints.clone(),
         token_id: settings.token_id.clone(),
@@ -241,9 +253,7 @@ fn trust(trust: &ProxmoxTrust) -> Result<Trust, Failure> {
         ProxmoxTrust::CaFile(path) => authorities(path)?,
         ProxmoxTrust::System => authorities(Path::new(SYSTEM_AUTHORITIES))?,
         ProxmoxTrust::CaCredential(credential) => {
-            let pem = credential.read().map_err(|error| {
-                Failure::Named("the certificates in `ca_credential`".to_owned(), error.into())
-            })?;
+            let pem = credential.read().map_err(|error| Failure::Named(certificates(trust), error.into()))?;
             Trust::Authorities(pem.expose_secret().to_owned())
         }
     })
