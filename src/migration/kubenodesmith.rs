@@ -100,19 +100,23 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
 /// The first provider that any pool uses: only one Proxmox VE cluster is converted.
 fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
     let mut side = ProxmoxSide::default();
+    let mut first: Option<String> = None;
     for provider in providers.values_mut().filter(|provider| provider.pools > 0) {
         let tree = &mut provider.tree;
         let path = ["proxmox", "endpoint"];
-        let endpoint = Said::new(tree.text(&path), tree.place(&path));
-        let path = ["proxmox", "vmMemOverheadMiB"];
-        let reserve = tree.whole(&path).map(|mib| mib.to_string());
-        let reserve = Said::new(reserve, tree.place(&path));
-        if side.endpoint.is_some() {
-            // Further clusters are not converted: they need a `[[proxmox.also]]` table each.
+        if first.is_some() && tree.clone().text(&path) != first {
+            // A further cluster needs a `[[proxmox.also]]` table. What is not read here, the draft lists.
             continue;
         }
-        side.endpoint = endpoint;
-        side.memory_reserve = reserve;
+        let endpoint = tree.text(&path);
+        if first.is_some() {
+            continue;
+        }
+        first.clone_from(&endpoint);
+        side.endpoint = Said::new(endpoint, tree.place(&path));
+        let path = ["proxmox", "vmMemOverheadMiB"];
+        let reserve = tree.whole(&path).map(|mib| mib.to_string());
+        side.memory_reserve = Said::new(reserve, tree.place(&path));
         if tree.was(&["credentialsSecretRef"]) {
             side.secret = Some(tree.place(&["credentialsSecretRef"]));
         }

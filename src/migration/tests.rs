@@ -125,6 +125,28 @@ fn pools_of_one_provider_share_its_vmids_without_overlap() {
 }
 
 #[test]
+fn what_a_further_provider_says_of_its_cluster_is_listed_and_not_dropped() {
+    let pool = |name| {
+        format!("---\nkind: NodeSmithPool\nmetadata: {{name: {name}}}\nspec: {{providerRef: {name}}}\n")
+    };
+    let provider = |name, endpoint| {
+        format!(
+            "---\nkind: NodeSmithProvider\nmetadata: {{name: {name}}}\nspec: {{proxmox: {{endpoint: \"{endpoint}\", \
+             vmMemOverheadMiB: 512}}}}\n"
+        )
+    };
+    let migrated = |second| {
+        let providers = provider("a", "https://one:8006") + &provider("b", second);
+        of(Origin::KubeNodeSmith, &format!("{providers}{}{}", pool("a"), pool("b")))
+    };
+    let other = migrated("https://two:8006");
+    assert!(other.text.contains("https://one:8006"), "{}", other.text);
+    let listed = ["NodeSmithProvider b: proxmox.endpoint", "NodeSmithProvider b: proxmox.vmMemOverheadMiB"];
+    assert_eq!(other.unknown, listed, "{}", other.text);
+    assert_eq!(migrated("https://one:8006").unknown, listed[1..]);
+}
+
+#[test]
 fn settings_in_python_that_come_from_the_environment_are_left_open() {
     let text = "pxe_host = os.environ['H']\nmax_size = 4\npxe_autoscaled_node_network_mode = 'dhcp'\n";
     let migrated = of(Origin::ProxmoxAutoscaler, text);
