@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cluster::Simulation;
 use super::members::Id;
-use model::Plan;
 use model::machine::{Machine, Phase};
 use model::plan::PodOutcome;
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
+use model::{Plan, PoolName};
 
 impl Simulation {
     /// Carries out the plan.
@@ -54,16 +54,21 @@ impl Simulation {
             let Some(machine) = self.machine_of(&removal.node) else { continue };
             let (name, pool, phase) = (machine.name.clone(), machine.pool.clone(), machine.phase);
             let begun = self.memory.removals.len() + going.len();
+            let leaving = |which: &dyn Fn(&Machine) -> bool| {
+                let also = going.iter().filter_map(|one| self.machines.get(one));
+                self.leaving(which) + also.filter(|one| which(&one.machine)).count()
+            };
+            // Machines of other clusters, and bare-metal machines beside VMs, do not count.
+            let here = self.cluster_of(&pool);
+            let of_cluster = |machine: &Machine| self.cluster_of(&machine.pool) == here;
             if phase != Phase::Ready
                 || settings.max_removals_per_hour.is_some_and(|most| begun >= most as usize)
-                || self.leaving(|_| true) + going.len() >= self.config.limits.max_parallel_retires as usize
+                || leaving(&of_cluster) >= self.config.limits.max_parallel_retires as usize
             {
                 continue;
             }
             let of_pool = |machine: &Machine| machine.pool == pool && machine.warm.is_none();
-            let also =
-                going.iter().filter(|one| self.machines.get(*one).is_some_and(|one| of_pool(&one.machine)));
-            let leaving = self.leaving(of_pool) + also.count();
+            let leaving = leaving(&of_pool);
             let ready = self
                 .machines
                 .values()
@@ -82,6 +87,12 @@ impl Simulation {
     fn leaving(&self, which: impl Fn(&Machine) -> bool) -> usize {
         let leaves = |machine: &Machine| machine.phase > Phase::Ready && which(machine);
         self.machines.values().filter(|one| leaves(&one.machine)).count()
+    }
+
+    /// The Proxmox VE cluster of a pool, and whether its machines are bare metal.
+    fn cluster_of(&self, pool: &PoolName) -> Option<(bool, &str)> {
+        let pool = self.config.pools.iter().find(|one| one.name == *pool)?;
+        Some((pool.is_physical(), pool.prefix.as_str()))
     }
 
     fn machine_of(&self, node: &str) -> Option<&Machine> {
