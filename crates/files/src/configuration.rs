@@ -27,7 +27,7 @@ mod tests {
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
         let cases = [
             (folder.path(), "name the file in it"),
-            (path.as_path(), "not a text file"),
+            (path.as_path(), "not UTF-8 text"),
             (Path::new("/nonexistent/c.toml"), "config.example.toml"),
         ];
         for (path, expected) in cases {

@@ -325,7 +325,10 @@ fn what_kubelets_are_told_is_checked() {
         ("kubelet_args = { provider-id = \"x\" }", &["`provider-id` is already set"]),
         ("kubelet_args = { register-with-taints = \"x\" }", &["`taints` and `startup_taints`"]),
         ("kubelet_args = { max-pods = 50 }", &["use the pool's `max_pods`"]),
-        ("kubelet_args = { \"--v\" = 2 }", &["`--v` is not an argument", "without the dashes: `v`"]),
+        (
+            "kubelet_args = { \"--v\" = 2 }",
+            &["`--v` is not a valid kubelet argument", "without the dashes: `v`"],
+        ),
         ("kubelet_args = { v = \"a\\nb\" }", &["not one line of text"]),
         ("max_pods = 0", &["pool `a`: `max_pods` is zero", "at least 1"]),
         ("provider_id = \"{{ vmid }}\"", &["is not a valid provider ID"]),
