@@ -209,7 +209,7 @@ fn a_record_of_another_cluster_is_doubted() {
     let mut round = at(0);
     let read = "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nmachines:\n\
          - {name: old-1, pool: old, vmid: 7, host: pve1, cores: 1, memory: 1Gi, phase: Ready, node: old-1}\n";
-    round.proxmox.machines = snapshot::read(read).unwrap().0.proxmox.machines;
+    round.proxmox = snapshot::read(read).unwrap().0.proxmox;
     let later = SignedDuration::from_hours(3);
     for passed in [0, 60] {
         round.time = at(passed).time + later;

@@ -6,7 +6,7 @@ use pve_autoscaler::model::Snapshot;
 use pve_autoscaler::model::Vmid;
 use pve_autoscaler::model::machine::{Host, Machine, Phase};
 use pve_autoscaler::model::node::Node;
-use pve_autoscaler::model::snapshot::POOL_LABEL;
+use pve_autoscaler::model::snapshot::{Inventory, POOL_LABEL};
 
 /// Lists a machine for each node of a snapshot, on twenty hosts. Nothing if there is no node.
 pub fn list_machines(all: &mut Snapshot) {
@@ -14,7 +14,7 @@ pub fn list_machines(all: &mut Snapshot) {
         return;
     }
     let machines = all.nodes.iter().enumerate().map(|(number, node)| machine(node, number));
-    all.proxmox.machines = Some(machines.collect());
+    let machines = Some(machines.collect());
     let host = |number| Host {
         name: format!("h{number:02}").into(),
         online: true,
@@ -22,7 +22,8 @@ pub fn list_machines(all: &mut Snapshot) {
         memory: 1 << 50,
         ..Host::default()
     };
-    all.proxmox.hosts = Some((0..20).map(host).collect());
+    let hosts = Some((0..20).map(host).collect());
+    all.proxmox = Inventory { hosts, machines, ..Inventory::default() }.into();
 }
 
 fn machine(node: &Arc<Node>, number: usize) -> Machine {

@@ -40,7 +40,7 @@ impl Cluster {
         self.now.time = self.time;
         self.now.memory.name_seed = self.random.u64(..);
         self.now.memory.last_round = self.time.checked_sub(SignedDuration::from_secs(10)).ok();
-        for host in self.now.proxmox.hosts.iter_mut().flatten() {
+        for host in Arc::make_mut(&mut self.now.proxmox).hosts.iter_mut().flatten() {
             host.memory_used = host.memory / 2 + self.random.i64(0..GIB);
             for storage in host.storage.values_mut() {
                 storage.used += self.random.i64(0..1 << 20);

@@ -178,7 +178,7 @@ impl Daemon {
         let fresh = |region: &Region| Some((region.prefix.clone(), region.fresh(config, now)?));
         let looks: Looks = self.regions.iter().filter_map(fresh).collect();
         let several = self.regions.several();
-        snapshot.proxmox = Inventory {
+        let proxmox = Inventory {
             // Hosts that have not been seen for too long are left out, and get no machines.
             hosts: Some(
                 looks
@@ -193,6 +193,7 @@ impl Daemon {
             templates: self.regions.iter().flat_map(Region::templates_seen).collect(),
             power: self.power(config, &looks, &views),
         };
+        snapshot.proxmox = Arc::new(proxmox);
         let mut taken = self.taken(config, &views, &snapshot);
         taken.addresses.extend(self.meet_strangers(config, &views, &snapshot));
         self.judge_orphans(config, &views, &snapshot);

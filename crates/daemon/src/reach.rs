@@ -2,6 +2,7 @@
 //! be cloned now.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -130,7 +131,8 @@ pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
     };
     let unknown: Vec<&Pool> =
         config.pools.iter().filter(|pool| !pool.is_physical() && !is_known(pool)).collect();
-    let hosts = snapshot.proxmox.power.iter_mut().flat_map(|facts| &mut facts.hosts);
+    let proxmox = Arc::make_mut(&mut snapshot.proxmox);
+    let hosts = proxmox.power.iter_mut().flat_map(|facts| &mut facts.hosts);
     for (host, own) in hosts {
         let Some(pool) = unknown.iter().find(|pool| pool.may_be_on(host)) else { continue };
         let name = &pool.name;

@@ -194,7 +194,7 @@ impl Reader {
             ("pve-autoscaler", "ProxmoxInventory") => {
                 let document: InventoryDocument = it.parse()?;
                 self.time = document.time.or(self.time);
-                all.proxmox = it.own(document.into_model())?;
+                all.proxmox = Arc::new(it.own(document.into_model())?);
             }
             ("pve-autoscaler", "AutoscalerState") => {
                 let document: StateDocument = it.parse()?;
@@ -257,7 +257,7 @@ mod tests {
         let names: Vec<_> = snapshot.nodes.iter().map(|node| node.name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
         assert_eq!(time, Some("2026-01-01T00:00:00Z".parse().unwrap()));
-        assert_eq!(snapshot.proxmox.hosts.unwrap()[0].memory, 16 << 30);
+        assert_eq!(snapshot.proxmox.hosts.as_ref().unwrap()[0].memory, 16 << 30);
         let flow = "{apiVersion: v1, kind: Node, metadata: {name: n}}\n---\n{\"kind\": \"Service\"}\n";
         assert_eq!(read(flow).unwrap().0.nodes.len(), 1);
         let json = r#"{"apiVersion":"v1","kind":"NodeList","items":[{"metadata":{"name":"n"}}]}"#;

@@ -328,7 +328,7 @@ pub struct Snapshot {
     /// PodTemplates, as far as buffers may refer to them.
     pub pod_templates: Vec<Arc<PodTemplate>>,
     /// The Proxmox side.
-    pub proxmox: Inventory,
+    pub proxmox: Arc<Inventory>,
     /// What the daemon remembers.
     pub memory: Memory,
 }

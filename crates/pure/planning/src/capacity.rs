@@ -7,7 +7,6 @@ use model::{HostKey, PoolName};
 
 use super::bare_metal::Machines;
 use super::cooldowns;
-use super::facts::machine::by_node;
 use super::facts::{
     machine::is_kept,
     node::{being_deleted, pool_of},
@@ -99,6 +98,16 @@ pub(super) struct Place {
     pub woken: Option<Woken>,
 }
 
+/// The nodes and machines of a pool.
+#[derive(Default)]
+struct Present {
+    all: Sum,
+    /// How many of them are being removed.
+    leaving: u32,
+    /// How many of them are kept warm.
+    kept: u32,
+}
+
 /// What is left, counted down while machines are planned.
 #[derive(Clone)]
 pub(super) struct Rooms<'a> {
@@ -173,33 +182,39 @@ impl<'a> Rooms<'a> {
         let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());
         let vms: BTreeSet<&str> =
             present().map(|machine| machine.node.as_ref().unwrap_or(&machine.name).as_str()).collect();
-        let by_node = by_node(machines);
         let mut nodes: BTreeSet<&str> = BTreeSet::new();
+        let mut pools: BTreeMap<&str, Present> = BTreeMap::new();
         for node in &view.snapshot.nodes {
             let leaves = being_deleted(node);
             nodes.insert(&node.name);
             if leaves && machines.is_some() && pool_of(node).is_some() && !vms.contains(node.name.as_str()) {
                 continue;
             }
-            let machine = by_node.get(node.name.as_str()).copied();
+            let machine = view.machines.get(node.name.as_str()).copied();
             let shape = limits::shape(view, node, machine);
             self.total.add(shape);
             if let Some(pool) = pool_of(node).or_else(|| machine.map(|machine| machine.pool.as_str())) {
-                self.counts.entry(pool.into()).or_default().add(shape);
-                *self.leaving.entry(pool.into()).or_default() += u32::from(leaves);
+                let own = pools.entry(pool).or_default();
+                own.all.add(shape);
+                own.leaving += u32::from(leaves);
             }
         }
         for machine in present() {
             let name = machine.node.as_ref().unwrap_or(&machine.name).as_str();
             // Guests with the same name share a Node.
-            let is_its = by_node.get(name).is_some_and(|its| std::ptr::eq(*its, machine));
+            let is_its = view.machines.get(name).is_some_and(|its| std::ptr::eq(*its, machine));
             if !nodes.contains(name) || !is_its {
                 self.total.add(machine.into());
-                self.counts.entry(machine.pool.clone()).or_default().add(machine.into());
-                let leaves = machine.phase >= Phase::Draining;
-                *self.leaving.entry(machine.pool.clone()).or_default() += u32::from(leaves);
-                *self.kept.entry(machine.pool.clone()).or_default() += u32::from(is_kept(machine));
+                let own = pools.entry(&machine.pool).or_default();
+                own.all.add(machine.into());
+                own.leaving += u32::from(machine.phase >= Phase::Draining);
+                own.kept += u32::from(is_kept(machine));
             }
+        }
+        for (pool, own) in pools {
+            self.counts.insert(pool.into(), own.all);
+            self.leaving.insert(pool.into(), own.leaving);
+            self.kept.insert(pool.into(), own.kept);
         }
     }
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::facts::machine::by_node;
 use super::limits::{self, Shape, Sum};
 use super::node_state::Drainable;
 use super::scale_up;
@@ -56,10 +55,9 @@ pub(super) fn best(
 ) -> Option<Replacement> {
     let now = Demand::of(growth);
     let tries = (EFFORT / (view.pods.len() + view.existing).max(1)).max(FEWEST);
-    let machines = by_node(view.snapshot.proxmox.machines.as_deref());
     let shape = |at: NodeIndex| {
         let node = &view.snapshot.nodes[at];
-        limits::shape(view, node, machines.get(node.name.as_str()).copied())
+        limits::shape(view, node, view.machines.get(node.name.as_str()).copied())
     };
     let mut best: Option<(i128, Replacement)> = None;
     for set in sets(nodes, shape).into_iter().take(tries) {
@@ -153,7 +151,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             };
             pods.extend(node.pods.iter().map(bound));
             snapshot.nodes.push(node.node);
-            if let Some(machines) = &mut snapshot.proxmox.machines {
+            if let Some(machines) = &mut Arc::make_mut(&mut snapshot.proxmox).machines {
                 // A warm machine stays the same machine.
                 machines.retain(|one| one.name != name);
                 machines.push(Machine {

@@ -38,14 +38,15 @@ impl DeviceRoom {
                 }
             }
         }
-        let here = machines.iter().filter(|machine| machine.hosts().any(|one| *one == host.name));
-        let asked: BTreeMap<(Vmid, &str), u32> = here
-            .filter_map(|machine| Some((machine, pools.iter().find(|pool| pool.name == machine.pool)?)))
-            .filter(|(machine, pool)| asks(machine, pool))
-            .flat_map(|(machine, pool)| {
-                pool.pci.iter().map(|one| ((machine.vmid, one.mapping.as_str()), one.count))
-            })
-            .collect();
+        let mut asked: BTreeMap<(Vmid, &str), u32> = BTreeMap::new();
+        for pool in pools.iter().filter(|pool| !pool.pci.is_empty()) {
+            let given = pool.made_of().remove("pci");
+            let own = machines.iter().filter(|machine| machine.pool == pool.name);
+            let here = own.filter(|machine| machine.hosts().any(|one| *one == host.name));
+            for machine in here.filter(|machine| asks(machine, given.as_ref())) {
+                asked.extend(pool.pci.iter().map(|one| ((machine.vmid, one.mapping.as_str()), one.count)));
+            }
+        }
         for (key, count) in &asked {
             let both = seen.entry(*key).or_default();
             *both = (*both).max(*count);
@@ -134,10 +135,11 @@ pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     count
 }
 
-/// Whether a machine has, or will have, the devices that its pool passes through. A running machine that was
-/// created with other settings has only the devices that Proxmox VE shows.
-fn asks(machine: &Machine, pool: &Pool) -> bool {
-    let made_so = || machine.made_of.get("pci") == pool.made_of().get("pci");
+/// Whether a machine has, or will have, the devices that its pool passes through; `given` is how the records
+/// of new machines show them. A running machine that was created with other settings has only the devices
+/// that Proxmox VE shows.
+fn asks(machine: &Machine, given: Option<&String>) -> bool {
+    let made_so = || machine.made_of.get("pci") == given;
     machine.phase < Phase::Booting || machine.phase <= Phase::Stopping && made_so()
 }
 

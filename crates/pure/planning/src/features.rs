@@ -1,7 +1,7 @@
 //! The features that a fresh node of a pool will declare: those of the template's kubelet, as seen on the
 //! pool's nodes.
 
-use super::facts::machine::by_node;
+use super::facts::machine::ByNode;
 use super::facts::node::{pool_of, ready};
 use model::Snapshot;
 use model::features::{Feature, Features};
@@ -12,16 +12,16 @@ use settings::Pool;
 /// The features that a fresh node of the pool will declare: those of its newest ready node, or else those
 /// remembered from an earlier one, or else those of a kubelet with the control plane's version. Nodes whose
 /// kubelets have other settings are ignored.
-pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, pool: &Pool) -> Features {
+pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, machines: &ByNode, pool: &Pool) -> Features {
     let kubelet = pool.kubelet.words();
     let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());
-    let known = seen(snapshot, pool).or_else(memory).filter(|known| known.kubelet == kubelet);
+    let known = seen(snapshot, machines, pool).or_else(memory).filter(|known| known.kubelet == kubelet);
     known.map_or_else(|| told(pool, Features::by_default(snapshot.kubernetes)), |known| known.features)
 }
 
 /// Remembers what nodes of the pool declare. Returns whether anything changed.
-pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, pool: &Pool) -> bool {
-    let Some(seen) = seen(snapshot, pool) else { return false };
+pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, machines: &ByNode, pool: &Pool) -> bool {
+    let Some(seen) = seen(snapshot, machines, pool) else { return false };
     let before = memory.pools.get(&pool.name).and_then(|own| own.declared.as_ref());
     if before == Some(&seen) {
         return false;
@@ -31,8 +31,7 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, pool: &Pool) -> bo
 }
 
 /// The features of the pool's newest ready node whose kubelet has the pool's current settings.
-fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
-    let machines = by_node(snapshot.proxmox.machines.as_deref());
+fn seen(snapshot: &Snapshot, machines: &ByNode, pool: &Pool) -> Option<DeclaredFeatures> {
     let kubelet = pool.kubelet.words();
     let same = |node: &&Node| {
         let told = machines.get(node.name.as_str()).and_then(|machine| machine.made_of.get("kubelet"));
@@ -89,6 +88,11 @@ mod tests {
         Snapshot { nodes: nodes.iter().map(node).collect(), ..Snapshot::default() }
     }
 
+    /// The features of fresh nodes if no machine is known.
+    fn fresh_features(snapshot: &Snapshot, pool: &Pool) -> Features {
+        declared_by_fresh_nodes(snapshot, &ByNode::new(), pool)
+    }
+
     fn restarts() -> Features {
         Features::default().with(Feature::RestartAllContainers, true)
     }
@@ -96,9 +100,8 @@ mod tests {
     #[test]
     fn a_pool_without_nodes_declares_what_a_kubelet_of_the_version_does() {
         let config = config("");
-        let fresh = |kubernetes| {
-            declared_by_fresh_nodes(&Snapshot { kubernetes, ..Snapshot::default() }, &config.pools[0])
-        };
+        let fresh =
+            |kubernetes| fresh_features(&Snapshot { kubernetes, ..Snapshot::default() }, &config.pools[0]);
         assert_eq!(fresh(KubernetesVersion::V1_37), restarts());
         assert!(fresh(KubernetesVersion { major: 1, minor: 35 }).is_empty());
     }
@@ -106,11 +109,11 @@ mod tests {
     #[test]
     fn feature_gates_of_the_pool_count_until_a_node_is_seen() {
         let gates = "kubelet = { featureGates = { RestartAllContainersOnContainerExits = false, VolumeBindMountOptions = true } }";
-        let fresh = declared_by_fresh_nodes(&Snapshot::default(), &config(gates).pools[0]);
+        let fresh = fresh_features(&Snapshot::default(), &config(gates).pools[0]);
         assert_eq!(fresh.iter().collect::<Vec<_>>(), [Feature::BindMountOptions]);
         let argument =
             r#"kubelet_args = { feature-gates = "Other=true,RestartAllContainersOnContainerExits=false" }"#;
-        assert!(declared_by_fresh_nodes(&Snapshot::default(), &config(argument).pools[0]).is_empty());
+        assert!(fresh_features(&Snapshot::default(), &config(argument).pools[0]).is_empty());
     }
 
     #[test]
@@ -119,15 +122,15 @@ mod tests {
         let pool = &config.pools[0];
         // The template's kubelet is older than the control plane.
         let seen = snapshot(&[("a", 1, restarts()), ("b", 2, Features::default())]);
-        assert!(declared_by_fresh_nodes(&seen, pool).is_empty());
+        assert!(fresh_features(&seen, pool).is_empty());
         let mut memory = Memory::default();
-        assert!(learn(&mut memory, &seen, pool));
-        assert!(!learn(&mut memory, &seen, pool), "nothing new");
+        assert!(learn(&mut memory, &seen, &ByNode::new(), pool));
+        assert!(!learn(&mut memory, &seen, &ByNode::new(), pool), "nothing new");
         let gone = Snapshot { memory, ..Snapshot::default() };
-        assert!(declared_by_fresh_nodes(&gone, pool).is_empty());
+        assert!(fresh_features(&gone, pool).is_empty());
         let told = self::config("kubelet = { maxParallelImagePulls = 3 }");
         assert_eq!(
-            declared_by_fresh_nodes(&gone, &told.pools[0]),
+            fresh_features(&gone, &told.pools[0]),
             restarts(),
             "kubelets with other settings are not known"
         );

@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::facts::machine::by_node;
+use super::facts::machine::{ByNode, by_node};
 use super::facts::node::{is_young, pool_of};
 use model::devices::{Device, DeviceTaint, ResourceSlice};
 use model::node::Node;
 use model::snapshot::Memory;
-use model::{Machine, PoolName, Snapshot};
+use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
 /// If a node has more devices than this, they are not remembered: the memory must fit into a ConfigMap.
@@ -133,7 +133,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices>
 struct Others<'a> {
     /// The devices of the host that new machines get, by pool, for pools that declare devices.
     given: BTreeMap<&'a str, String>,
-    machines: BTreeMap<&'a str, &'a Machine>,
+    machines: ByNode<'a>,
 }
 
 impl<'a> Others<'a> {

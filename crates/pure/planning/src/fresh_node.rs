@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::facts::machine::{ByNode, by_node};
 use super::learned_allocatable::Statics;
 use super::view::View;
 use super::{features, learned_allocatable, sizes};
@@ -19,12 +20,14 @@ pub fn expected(snapshot: &Snapshot, config: &Config, machine: &Machine) -> Opti
     offers.retain(|pool| pool.name == machine.pool && (pool.cores, pool.memory) == shape);
     let here = offers.iter().position(|pool| pool.hosts.contains(&machine.host));
     let pool = offers.get(here.unwrap_or(0))?;
-    Some(bare(snapshot, config, pool, &learned_allocatable::statics(&snapshot.pods), &machine.name))
+    let machines = by_node(snapshot.proxmox.machines.as_deref());
+    let statics = learned_allocatable::statics(&snapshot.pods);
+    Some(bare(snapshot, &machines, config, pool, &statics, &machine.name))
 }
 
 /// A fresh node of this name, with the DaemonSets' pods that it will run.
 pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
-    let node = Arc::new(bare(view.snapshot, view.config, pool, &view.statics, name));
+    let node = Arc::new(bare(view.snapshot, &view.machines, view.config, pool, &view.statics, name));
     let mut sim = SimNode::empty(node);
     sim.csi = view.drivers.of_fresh(pool, &view.snapshot.memory);
     if let Some(slices) = view.slices.of_fresh(pool, &view.snapshot.memory, name) {
@@ -35,7 +38,14 @@ pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
     sim
 }
 
-fn bare(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &Statics, name: &str) -> Node {
+fn bare(
+    snapshot: &Snapshot,
+    machines: &ByNode,
+    config: &Config,
+    pool: &Pool,
+    statics: &Statics,
+    name: &str,
+) -> Node {
     let mut labels = pool.labels.clone();
     for (key, value) in [
         ("kubernetes.io/hostname", name),
@@ -47,14 +57,14 @@ fn bare(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &Statics, na
     ] {
         labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
-    let allocatable = learned_allocatable::allocatable_for(snapshot, config, pool, statics);
+    let allocatable = learned_allocatable::allocatable_for(snapshot, machines, config, pool, statics);
     Node {
         name: name.to_owned(),
         labels,
         taints: pool.taints.clone(),
         capacity: allocatable.clone(),
         allocatable,
-        features: features::declared_by_fresh_nodes(snapshot, pool),
+        features: features::declared_by_fresh_nodes(snapshot, machines, pool),
         ..Node::default()
     }
 }

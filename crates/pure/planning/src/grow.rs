@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::class::Class;
-use super::facts::machine::by_node;
+use super::facts::machine::ByNode;
 use super::facts::node::{pool_of, ready};
 use super::limits::Shape;
 use super::machine_growths::Candidate;
@@ -121,8 +121,8 @@ impl<'a> Packer<'_, 'a> {
     /// The machines that may grow, in order of their nodes.
     fn candidates(&self) -> Vec<Candidate> {
         let view = &*self.view;
-        let machines = by_node(view.snapshot.proxmox.machines.as_deref());
-        let deaf = self.deaf(&machines);
+        let machines = &view.machines;
+        let deaf = self.deaf(machines);
         let candidate = |at: NodeIndex| {
             let node = &view.snapshot.nodes[at];
             let machine = *machines.get(node.name.as_str())?;
@@ -157,7 +157,7 @@ impl<'a> Packer<'_, 'a> {
 
     /// Pools and templates of guests that did not use plugged CPUs: other guests of the template will not use
     /// them either. A machine whose Node does not report its VM's CPUs for another reason does not count.
-    fn deaf<'m>(&self, machines: &BTreeMap<&str, &'m Machine>) -> BTreeSet<Kind<'m>> {
+    fn deaf<'m>(&self, machines: &ByNode<'m>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
         let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));
         machines.filter(|machine| machine.takes_no_cpus).map(|machine| kind(machine)).collect()

@@ -184,7 +184,7 @@ pub(super) fn hosts(
                 () => None,
             },
             backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
-            by_pool: ours.by_pool,
+            by_pool: ours.by_pool.into_iter().map(|(pool, count)| (pool.into(), count)).collect(),
             awaited_by: memory
                 .and_then(|memory| memory.power.as_ref())
                 .map(|power| power.reached_by.clone())
@@ -197,7 +197,7 @@ pub(super) fn hosts(
 
 /// What managed machines take of a host.
 #[derive(Default)]
-struct Ours {
+struct Ours<'a> {
     /// Memory of those that do not run yet: the host's report does not include it.
     coming: i64,
     coming_cores: u32,
@@ -206,15 +206,15 @@ struct Ours {
     /// Memory of all that run.
     running: i64,
     running_cores: u32,
-    by_pool: BTreeMap<PoolName, u32>,
+    by_pool: BTreeMap<&'a str, u32>,
 }
 
-impl Ours {
-    fn count(&mut self, machine: &Machine) {
+impl<'a> Ours<'a> {
+    fn count(&mut self, machine: &'a Machine) {
         if machine.phase.is_over() {
             return;
         }
-        *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
+        *self.by_pool.entry(&machine.pool).or_default() += 1;
         if let Some(before) = machine.growing.as_ref().filter(|_| machine.phase == Phase::Ready) {
             // What the machine is being given is not included in the host's report yet.
             self.coming = self.coming.saturating_add(machine.memory - before.memory);

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::facts::machine::by_node;
+use super::facts::machine::{ByNode, by_node};
 use super::facts::{
     node::{pool_of, ready},
     pod::is_mirror,
@@ -28,8 +28,9 @@ use settings::{Config, Pool};
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let mut changed = false;
     let statics = statics(&snapshot.pods);
+    let machines = by_node(snapshot.proxmox.machines.as_deref());
     for pool in &config.pools {
-        changed |= features::learn(memory, snapshot, pool);
+        changed |= features::learn(memory, snapshot, &machines, pool);
     }
     for pool in config.pools.iter().filter(|pool| pool.allocatable.is_none()) {
         let own = memory.pools.get(&pool.name);
@@ -40,7 +41,7 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
                 && pool.sizes.iter().any(|size| (size.cores, size.memory) == (one.cores, one.memory))
         };
         sizes.retain(offered);
-        for seen in live(snapshot, &pool.name, &statics).into_iter().filter(offered) {
+        for seen in live(snapshot, &machines, &pool.name, &statics).into_iter().filter(offered) {
             match sizes.iter_mut().find(|one| (one.cores, one.memory) == (seen.cores, seen.memory)) {
                 Some(known) => *known = seen,
                 None => sizes.push(seen),
@@ -91,11 +92,12 @@ fn beside(node: &Node, statics: &Statics) -> Resources {
 /// What a fresh node of this size of the pool offers.
 pub(super) fn allocatable_for(
     snapshot: &Snapshot,
+    machines: &ByNode,
     config: &Config,
     pool: &Pool,
     statics: &Statics,
 ) -> Resources {
-    let mut offered = without_devices(snapshot, config, pool, statics);
+    let mut offered = without_devices(snapshot, machines, config, pool, statics);
     // A node's device plugin starts late, and earlier values lack its resource.
     let resources = devices(pool);
     offered.other.retain(|name, _| !resources.contains_key(name.as_str()));
@@ -112,19 +114,25 @@ pub(super) fn devices(pool: &Pool) -> BTreeMap<&str, i64> {
     all
 }
 
-fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &Statics) -> Resources {
+fn without_devices(
+    snapshot: &Snapshot,
+    machines: &ByNode,
+    config: &Config,
+    pool: &Pool,
+    statics: &Statics,
+) -> Resources {
     if let Some(declared) = &pool.allocatable {
         return declared.clone();
     }
     let mut known =
         snapshot.memory.pools.get(&pool.name).map(|memory| memory.learnt_sizes.clone()).unwrap_or_default();
-    known.extend(live(snapshot, &pool.name, statics));
+    known.extend(live(snapshot, machines, &pool.name, statics));
     let kubelet = pool.kubelet.words();
     known.retain(|one| one.kubelet == kubelet);
     let same = known.iter().find(|one| (one.cores, one.memory) == (pool.cores, pool.memory));
     let mut offered = same
         .map(|one| one.allocatable.clone())
-        .or_else(|| of_unknown_size(snapshot, config, pool, statics))
+        .or_else(|| of_unknown_size(snapshot, machines, config, pool, statics))
         .or_else(|| carried_over(&known, pool))
         .unwrap_or_else(|| computed(pool));
     if let Some(most) = pool.max_pods {
@@ -134,10 +142,9 @@ fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &
 }
 
 /// What the newest ready node of each size of the pool's machines offers, independent of the order of nodes.
-fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
-    let machines = by_node(snapshot.proxmox.machines.as_deref());
+fn live(snapshot: &Snapshot, machines: &ByNode, pool: &str, statics: &Statics) -> Vec<Learnt> {
     let mut newest: BTreeMap<(u32, i64), &Arc<Node>> = BTreeMap::new();
-    for (node, machine) in ready_nodes(snapshot, pool, &machines) {
+    for (node, machine) in ready_nodes(snapshot, pool, machines) {
         // A node whose machine is growing offers neither its old nor its new size.
         let Some(machine) = machine.filter(|machine| machine.growing.is_none()) else { continue };
         let best = newest.entry((machine.cores, machine.memory)).or_insert(node);
@@ -160,7 +167,7 @@ fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
 fn ready_nodes<'s>(
     snapshot: &'s Snapshot,
     pool: &str,
-    machines: &BTreeMap<&str, &'s Machine>,
+    machines: &ByNode<'s>,
 ) -> Vec<(&'s Arc<Node>, Option<&'s Machine>)> {
     let of_pool =
         |node: &&Arc<Node>| pool_of(node) == Some(pool) && ready(node) && node.allocatable.cpu_milli > 0;
@@ -172,6 +179,7 @@ fn ready_nodes<'s>(
 /// size only.
 fn of_unknown_size(
     snapshot: &Snapshot,
+    machines: &ByNode,
     config: &Config,
     pool: &Pool,
     statics: &Statics,
@@ -185,8 +193,7 @@ fn of_unknown_size(
     let memory = memory.filter(|memory| memory.learnt_sizes.is_empty());
     let learnt = memory.and_then(|memory| memory.learnt_allocatable.clone());
     let seen = || {
-        let machines = by_node(snapshot.proxmox.machines.as_deref());
-        let nodes = ready_nodes(snapshot, &pool.name, &machines).into_iter();
+        let nodes = ready_nodes(snapshot, &pool.name, machines).into_iter();
         let mut unsized_ones = nodes.filter(|(_, machine)| machine.is_none() && pool.sizes.len() < 2);
         unsized_ones.next().map(|(node, _)| beside(node, statics))
     };
@@ -276,12 +283,14 @@ mod tests {
 
     fn snapshot(nodes: &[Arc<Node>], machines: Vec<Machine>) -> Snapshot {
         let mut snapshot = Snapshot { nodes: nodes.to_vec(), ..Snapshot::default() };
-        snapshot.proxmox.machines = Some(machines);
+        Arc::make_mut(&mut snapshot.proxmox).machines = Some(machines);
         snapshot
     }
 
     fn cpu_and_memory(snapshot: &Snapshot, config: &Config) -> (i64, i64) {
-        let offered = allocatable_for(snapshot, config, &config.pools[0], &statics(&snapshot.pods));
+        let machines = by_node(snapshot.proxmox.machines.as_deref());
+        let statics = statics(&snapshot.pods);
+        let offered = allocatable_for(snapshot, &machines, config, &config.pools[0], &statics);
         (offered.cpu_milli, offered.memory)
     }
 
@@ -301,7 +310,7 @@ mod tests {
         let kept = 4 * GIB - 4 * GIB / 50 - 3 * GIB;
         assert_eq!(cpu_and_memory(&seen, &large), (7900, 16 * GIB - 16 * GIB / 50 - kept));
         seen.nodes.push(node("b", 7500, 15, 1));
-        seen.proxmox.machines.as_mut().unwrap().push(machine("b", 8, 16));
+        Arc::make_mut(&mut seen.proxmox).machines.as_mut().unwrap().push(machine("b", 8, 16));
         assert!(learn(&mut memory, &seen, &large));
         assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 7500);
         // What was learned is remembered when the node is gone.
@@ -336,7 +345,9 @@ mod tests {
     fn a_pools_number_of_pods_wins_over_what_an_older_node_has() {
         let config = config("cores = 2\nmemory = \"4GiB\"\nmax_pods = 30");
         let seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
-        assert_eq!(allocatable_for(&seen, &config, &config.pools[0], &Statics::new()).pods, 30);
+        let machines = by_node(seen.proxmox.machines.as_deref());
+        let offered = allocatable_for(&seen, &machines, &config, &config.pools[0], &Statics::new());
+        assert_eq!(offered.pods, 30);
     }
 
     #[test]

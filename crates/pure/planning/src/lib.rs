@@ -111,6 +111,7 @@ use std::sync::Arc;
 use allowance::Allowance;
 use view::View;
 
+use model::machine::Machine;
 use model::pod::Pod;
 use model::snapshot::Memory;
 use model::unfinished::Unfinished;
@@ -309,8 +310,13 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
     sorted.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     sorted.daemon_sets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     sorted.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    if let Some(machines) = &mut sorted.proxmox.machines {
-        machines.sort_by(|a, b| (&a.name, a.vmid).cmp(&(&b.name, b.vmid)));
+    let by_name = |a: &Machine, b: &Machine| (&a.name, a.vmid).cmp(&(&b.name, b.vmid));
+    let machines = sorted.proxmox.machines.as_deref().unwrap_or_default();
+    // The inventory is copied only if that is necessary: machines have much to copy.
+    if !machines.is_sorted_by(|a, b| by_name(a, b).is_le())
+        && let Some(machines) = &mut Arc::make_mut(&mut sorted.proxmox).machines
+    {
+        machines.sort_by(by_name);
     }
     sorted
 }

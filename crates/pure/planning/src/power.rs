@@ -385,8 +385,9 @@ impl HostPowerRules<'_> {
     fn without(&self, host: &str, nodes: &BTreeSet<&str>) -> Snapshot {
         let mut snapshot = self.snapshot.clone();
         snapshot.nodes.retain(|node| !nodes.contains(node.name.as_str()));
-        snapshot.proxmox.machines.iter_mut().for_each(|all| all.retain(|machine| machine.host != host));
-        snapshot.proxmox.hosts.iter_mut().for_each(|all| all.retain(|one| one.name != host));
+        let proxmox = Arc::make_mut(&mut snapshot.proxmox);
+        proxmox.machines.iter_mut().for_each(|all| all.retain(|machine| machine.host != host));
+        proxmox.hosts.iter_mut().for_each(|all| all.retain(|one| one.name != host));
         snapshot
     }
 
@@ -440,7 +441,8 @@ fn open(snapshot: &mut Snapshot, name: &str) {
     let Some(memory) = snapshot.memory.hosts.get_mut(name).and_then(|memory| memory.power.take()) else {
         return;
     };
-    let Some(host) = snapshot.proxmox.hosts.iter_mut().flatten().find(|host| host.name == *name) else {
+    let mut hosts = Arc::make_mut(&mut snapshot.proxmox).hosts.iter_mut().flatten();
+    let Some(host) = hosts.find(|host| host.name == *name) else {
         return;
     };
     if host.online && memory.step == PowerStep::Emptying {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use super::capacity::{NoRoom, Place, Rooms};
 use super::class::Class;
 use super::classes::{self, Demands};
-use super::facts::machine::by_node;
 use super::facts::node::{is_young, pool_of, ready};
 use super::gangs::Gangs;
 use super::groups::Groups;
@@ -237,7 +236,6 @@ impl<'a> Packer<'_, 'a> {
     /// They offer what a fresh node of their pool does.
     fn add_upcoming(&mut self) {
         let (snapshot, config) = (self.view.snapshot, self.view.config);
-        let by_node = by_node(snapshot.proxmox.machines.as_deref());
         let machines = snapshot.proxmox.machines.iter().flatten();
         let served: BTreeSet<&str> = machines
             .filter(|machine| machine.phase >= Phase::Ready)
@@ -245,8 +243,8 @@ impl<'a> Packer<'_, 'a> {
             .collect();
         for at in 0..self.view.existing {
             let node = self.view.world.node(at).node.clone();
-            let Some(pool) =
-                pool_of(&node).and_then(|name| self.offer_of(name, by_node.get(&*node.name).copied()))
+            let Some(pool) = pool_of(&node)
+                .and_then(|name| self.offer_of(name, self.view.machines.get(&*node.name).copied()))
             else {
                 continue;
             };

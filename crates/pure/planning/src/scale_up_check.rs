@@ -3,6 +3,7 @@
 //! scaling up and kube-scheduler look for room in another order than the search for removable nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::node_state::Drainable;
 use super::packer::Packer;
@@ -12,7 +13,7 @@ use super::scale_up_decision::ScaleUpDecision;
 use super::spread_check;
 use super::view::View;
 use super::waiting::Waiting;
-use model::machine::Phase;
+use model::machine::{Machine, Phase};
 use model::plan::PodOutcome;
 use model::{PoolName, Snapshot};
 use scheduling::NodeIndex;
@@ -165,7 +166,7 @@ fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
 fn asks_more_without(view: &View, gone: &BTreeSet<NodeIndex>, now: &Demand) -> bool {
     let names = names(view, gone);
     let mut snapshot = world_without(view, &names);
-    if let Some(machines) = &mut snapshot.proxmox.machines {
+    if let Some(machines) = &mut Arc::make_mut(&mut snapshot.proxmox).machines {
         machines.retain(|one| !names.contains(one.node.as_ref().unwrap_or(&one.name).as_str()));
     }
     scale_up::asks_more(&mut view.beside(&snapshot, &names), now)
@@ -181,10 +182,10 @@ pub(super) fn names<'v>(view: &View<'v>, nodes: &BTreeSet<NodeIndex>) -> BTreeSe
 pub(super) fn world_without(view: &View, names: &BTreeSet<&str>) -> Snapshot {
     let mut snapshot: Snapshot = view.snapshot.clone();
     snapshot.nodes.retain(|node| !names.contains(node.name.as_str()));
-    for machine in snapshot.proxmox.machines.iter_mut().flatten() {
-        if names.contains(machine.node.as_ref().unwrap_or(&machine.name).as_str()) {
-            machine.phase = Phase::Draining;
-        }
+    let leaves = |machine: &Machine| names.contains(machine.node.as_ref().unwrap_or(&machine.name).as_str());
+    if snapshot.proxmox.machines.iter().flatten().any(leaves) {
+        let machines = Arc::make_mut(&mut snapshot.proxmox).machines.iter_mut().flatten();
+        machines.filter(|machine| leaves(machine)).for_each(|machine| machine.phase = Phase::Draining);
     }
     snapshot
 }

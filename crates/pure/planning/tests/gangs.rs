@@ -171,7 +171,7 @@ proptest! {
         let config = config(max);
         let first = plan(&snapshot, &config);
         let mut after = snapshot.clone();
-        after.proxmox.machines = Some(coming(&first));
+        Arc::make_mut(&mut after.proxmox).machines = Some(coming(&first));
         let second = plan(&after, &config);
         // A gang that just found no room may find it in another arrangement of the same machines.
         if first.pods.iter().all(|pod| pod.verdict != PodOutcome::AwaitsGang) {

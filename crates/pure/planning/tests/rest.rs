@@ -99,7 +99,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
             controllers: vec![replica_set()],
             ..Snapshot::default()
         };
-        snapshot.proxmox.machines = Some(machines);
+        Arc::make_mut(&mut snapshot.proxmox).machines = Some(machines);
         snapshot
     })
 }
@@ -122,7 +122,7 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     for one in plan.scale_up.iter().flat_map(|pool| &pool.machines) {
         let size = (one.cores, one.memory_bytes / GIB);
         after.nodes.push(node(*made, size));
-        after.proxmox.machines.as_mut().unwrap().push(machine(*made, size));
+        Arc::make_mut(&mut after.proxmox).machines.as_mut().unwrap().push(machine(*made, size));
         for pod in &one.pods {
             place.insert(pod.to_string(), format!("n{made:03}"));
         }
@@ -132,7 +132,11 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
         place.insert(one.pod.clone(), one.to.clone());
     }
     after.nodes.retain(|node| !gone.contains(&node.name.as_str()));
-    after.proxmox.machines.as_mut().unwrap().retain(|machine| !gone.contains(&machine.name.as_str()));
+    Arc::make_mut(&mut after.proxmox)
+        .machines
+        .as_mut()
+        .unwrap()
+        .retain(|machine| !gone.contains(&machine.name.as_str()));
     for pod in &mut after.pods {
         // Pods of a node that is being replaced stay there until the node is removed.
         let stays = pod.node.as_deref().is_some_and(|node| !gone.contains(&node));
@@ -277,7 +281,7 @@ proptest! {
     fn several_sizes_cost_no_more_than_the_best_of_them_alone(snapshot in world()) {
         let mut waiting = snapshot;
         waiting.nodes.clear();
-        waiting.proxmox.machines = Some(Vec::new());
+        Arc::make_mut(&mut waiting.proxmox).machines = Some(Vec::new());
         waiting.pods = waiting.pods.iter().map(|one| {
             let requests = &one.requests;
             let number = one.name[1..].parse().unwrap();

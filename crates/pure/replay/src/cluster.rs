@@ -451,15 +451,16 @@ impl Simulation {
         snapshot.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         let machines: Vec<Machine> = self.machines.values().map(|one| one.machine.clone()).collect();
         let recorded = self.around.proxmox.machines.iter().flatten().map(|machine| machine.vmid).collect();
-        if let Some(hosts) = &mut snapshot.proxmox.hosts {
+        let proxmox = Arc::make_mut(&mut snapshot.proxmox);
+        if let Some(hosts) = &mut proxmox.hosts {
             hosts.retain(|host| !self.what_if.without.contains(&host.name));
             for host in hosts {
                 *host = self.others.with(host, &recorded, &machines, &self.config);
                 host.online &= !self.is_off(&host.name, now);
             }
         }
-        snapshot.proxmox.machines = Some(machines);
-        snapshot.proxmox.power = self.power_facts(snapshot.proxmox.hosts.as_deref().unwrap_or_default());
+        proxmox.machines = Some(machines);
+        proxmox.power = self.power_facts(proxmox.hosts.as_deref().unwrap_or_default());
         let pods = std::mem::take(&mut snapshot.pods);
         for budget in &mut snapshot.budgets {
             let allowed = allowed(budget, &pods);

@@ -2,6 +2,7 @@
 //! out, as the daemon does it. No step fails.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,7 +18,7 @@ use model::{HostKey, PoolName, Snapshot};
 /// Shows hosts that the daemon of a recorded round had switched off as they are when on. Returns their names.
 pub(super) fn switch_on(round: &mut Snapshot) -> BTreeSet<HostKey> {
     let mut switched = BTreeSet::new();
-    for host in round.proxmox.hosts.iter_mut().flatten().filter(|host| !host.online) {
+    for host in Arc::make_mut(&mut round.proxmox).hosts.iter_mut().flatten().filter(|host| !host.online) {
         let power = round.memory.hosts.get(&host.name).and_then(|memory| memory.power.as_ref());
         let Some(power) = power.filter(|power| power.step > PowerStep::Emptying) else { continue };
         let Some(room) = &power.room else { continue };

@@ -123,7 +123,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                     requests,
                     pod_groups,
                     pod_templates,
-                    proxmox,
+                    proxmox: proxmox.into(),
                     memory,
                 }
             },

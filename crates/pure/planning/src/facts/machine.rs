@@ -9,8 +9,11 @@ pub(crate) fn is_kept(machine: &Machine) -> bool {
     machine.warm.is_some() && machine.phase < Phase::Draining
 }
 
+/// Machines by the names of their Nodes.
+pub(crate) type ByNode<'a> = BTreeMap<&'a str, &'a Machine>;
+
 /// The machines by the names of their Nodes. A machine whose Node is not known is found by its own name.
-pub(crate) fn by_node(machines: Option<&[Machine]>) -> BTreeMap<&str, &Machine> {
+pub(crate) fn by_node(machines: Option<&[Machine]>) -> ByNode<'_> {
     let machines = machines.into_iter().flatten();
     machines.map(|machine| (machine.node.as_ref().unwrap_or(&machine.name).as_str(), machine)).collect()
 }

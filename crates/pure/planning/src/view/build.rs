@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Stand, View};
 use crate::allowance::Allowance;
 use crate::daemons::{self, Daemons};
+use crate::facts::machine::by_node;
 use crate::facts::node::being_deleted;
 use crate::facts::pod::will_be_made_again;
 use crate::groups::Groups;
@@ -78,6 +79,7 @@ impl<'a> View<'a> {
             snapshot,
             named: Named::new(&snapshot.nodes),
             pods,
+            machines: by_node(snapshot.proxmox.machines.as_deref()),
             config,
             offers,
             allowance: allowance.clone(),

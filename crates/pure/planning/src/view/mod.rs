@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::allowance::Allowance;
 use super::daemons::Daemons;
+use super::facts::machine::ByNode;
 use super::groups::Groups;
 use super::learned_allocatable::Statics;
 use super::nodes_by_name::Named;
@@ -27,6 +28,8 @@ pub(super) struct View<'a> {
     pub named: Named<'a>,
     /// All pods, in the order in which they were passed.
     pub pods: &'a [Arc<Pod>],
+    /// The snapshot's machines by the names of their Nodes.
+    pub machines: ByNode<'a>,
     pub config: &'a Config,
     /// The pools, once for each size of their machines and each set of hosts with different labels.
     pub offers: &'a [Pool],

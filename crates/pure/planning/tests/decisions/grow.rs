@@ -324,7 +324,7 @@ fn carried_out(before: &Snapshot, plan: &Plan) -> Snapshot {
             amounts.cpu_milli += i64::from(grown.to.cores - grown.from.cores) * 1000;
             amounts.memory += grown.to.memory_bytes - grown.from.memory_bytes;
         }
-        let machines = after.proxmox.machines.as_mut().unwrap();
+        let machines = Arc::make_mut(&mut after.proxmox).machines.as_mut().unwrap();
         let machine = machines.iter_mut().find(|machine| machine.name == grown.machine).unwrap();
         (machine.cores, machine.memory) = (grown.to.cores, grown.to.memory_bytes);
     }

@@ -233,7 +233,7 @@ impl World {
             daemon_sets: self.sets.iter().map(|number| daemon_set(*number)).collect(),
             ..Snapshot::default()
         };
-        snapshot.proxmox.machines = Some(Vec::new());
+        Arc::make_mut(&mut snapshot.proxmox).machines = Some(Vec::new());
         snapshot
     }
 
@@ -260,7 +260,7 @@ impl World {
                 }
                 after.nodes.push(Arc::new(node));
             }
-            after.proxmox.machines.as_mut().unwrap().push(Machine {
+            Arc::make_mut(&mut after.proxmox).machines.as_mut().unwrap().push(Machine {
                 node: (phase >= Phase::Registered).then(|| name.clone()),
                 name,
                 pool: pool.clone(),

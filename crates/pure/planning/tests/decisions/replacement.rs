@@ -1,5 +1,7 @@
 //! Nodes that are replaced: their settings have changed, they are too old, or their host is in maintenance.
 
+use std::sync::Arc;
+
 use model::plan::{NodeOutcome, RemovalReason};
 use model::{Plan, Snapshot};
 use planning::plan;
@@ -211,7 +213,7 @@ fn a_node_whose_host_is_in_maintenance_is_replaced() {
         let mut snapshot = cluster.snapshot();
         let mut other = snapshot.proxmox.hosts.clone().unwrap().remove(0);
         other.name = "pve2".into();
-        let hosts = snapshot.proxmox.hosts.as_mut().unwrap();
+        let hosts = Arc::make_mut(&mut snapshot.proxmox).hosts.as_mut().unwrap();
         hosts[0].maintenance = true;
         hosts.push(other);
         snapshot

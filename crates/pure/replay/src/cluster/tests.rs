@@ -8,6 +8,7 @@ use model::machine::Host;
 use model::node::Condition;
 use model::pod::{Owner, PodPhase};
 use model::resources::Resources;
+use model::snapshot::Inventory;
 use settings::Needs;
 
 const POOL: &str = r#"
@@ -57,8 +58,9 @@ impl Seen {
             ..Snapshot::default()
         };
         let first = if self.hosts.is_empty() { vec![host("pve1", 256, 1)] } else { Vec::new() };
-        snapshot.proxmox.hosts = Some([first, self.hosts.clone()].concat());
-        snapshot.proxmox.machines = Some(self.machines.clone());
+        let hosts = Some([first, self.hosts.clone()].concat());
+        snapshot.proxmox =
+            Inventory { hosts, machines: Some(self.machines.clone()), ..Inventory::default() }.into();
         snapshot
     }
 }
