@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest as _, Sha256};
 
 use super::devices::PodClaim;
-use super::pod::{Pod, Scheduling};
+use super::pod::{Pod, Scheduling, Volume};
 use super::pod_spec::PodSpec;
 
 /// A hash that identifies the data it was computed from (the first 128 bits of their SHA-256).
@@ -47,6 +47,8 @@ pub struct Digest {
     pub mirror: bool,
     /// It has annotations that decisions read.
     pub annotated: bool,
+    /// It has volumes that decide where it can run.
+    pub has_volumes: bool,
 }
 
 /// The part of the digest that pods with the same spec share.
@@ -61,6 +63,7 @@ pub struct SpecDigest {
     daemon: bool,
     mirror: bool,
     annotated: bool,
+    has_volumes: bool,
 }
 
 /// What a pod requires of other pods. It is kept apart from the digest, which fits a cache line, because few
@@ -146,6 +149,7 @@ impl Digest {
             daemon: spec.daemon,
             mirror: spec.mirror,
             annotated: spec.annotated,
+            has_volumes: spec.has_volumes,
         }
     }
 
@@ -175,6 +179,7 @@ impl SpecDigest {
                 || marked.is_some_and(|value| value == "true"),
             mirror: spec.annotations.contains_key("kubernetes.io/config.mirror"),
             annotated: !spec.annotations.is_empty(),
+            has_volumes: spec.volumes.iter().any(Volume::decides_place),
         }
     }
 }

@@ -75,7 +75,10 @@ pub(super) fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
 
 /// Counts the pod if it is a static one.
 pub(super) fn count_static<'a>(all: &mut Statics<'a>, pod: &'a Pod) {
-    if let Some(node) = pod.node.as_deref().filter(|_| is_mirror(pod) && !pod.is_finished()) {
+    if is_mirror(pod)
+        && !pod.is_finished()
+        && let Some(node) = pod.node.as_deref()
+    {
         all.entry(node).or_default().add(&pod.requests);
     }
 }

@@ -31,7 +31,7 @@ const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// request was created, which is longer than a dead connection can go unnoticed, an unseen template counts as
 /// missing.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
-/// Maximum number of pods of all requests that are looked at.
+/// Maximum number of pods for which a round looks for room, over all requests.
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
 
@@ -55,19 +55,17 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
     let resolved = sorted.into_iter().map(|of| {
         let (bound, waiting) =
             consumers.get(&(of.namespace.as_str(), of.name.as_str())).copied().unwrap_or_default();
-        let mut settled = state(of, bound, snapshot.time);
+        let mut settled = state(of, bound, snapshot.time).or_else(|| too_many(of, left));
         let booked = matches!(settled, Some((RequestOutcome::Booked, _)));
         let mut pods = Vec::new();
         if settled.is_none() || booked {
-            match made(&templates, of, if booked { bound + waiting } else { 0 }, left) {
+            match made(&templates, of, if booked { bound + waiting } else { 0 }) {
                 Ok(made) => pods = made,
-                Err(Unmade::NoTemplate(why)) if is_new(of, snapshot.time) => {
+                Err(why) if is_new(of, snapshot.time) => {
                     settled =
                         Some((RequestOutcome::Unfinished, format!("{why} yet; a later round checks again")));
                 }
-                Err(Unmade::NoTemplate(why) | Unmade::TooMany(why)) => {
-                    settled = Some((RequestOutcome::Broken, why));
-                }
+                Err(why) => settled = Some((RequestOutcome::Broken, why)),
             }
         }
         left -= i64::try_from(pods.len()).unwrap_or(i64::MAX);
@@ -298,22 +296,25 @@ fn templates(snapshot: &Snapshot) -> Templates<'_> {
     all.map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect()
 }
 
-/// Why the pods of a request are not known.
-enum Unmade {
-    NoTemplate(String),
-    TooMany(String),
+/// The outcome of a request with too many pods to look for room now. `left`: how many pods older requests
+/// leave of [`MOST`].
+fn too_many(request: &ProvisioningRequest, left: i64) -> Option<(RequestOutcome, String)> {
+    let pods = request.pods();
+    if pods > MOST {
+        Some((RequestOutcome::Broken, format!("it is for {pods} pods; the limit is {MOST}")))
+    } else if pods > left {
+        let why = format!("with older requests, it is for more than {MOST} pods; a later round looks at it");
+        Some((RequestOutcome::Unfinished, why))
+    } else {
+        None
+    }
 }
 
 /// The pods of a request, without the first `taken`.
-fn made(
-    templates: &Templates,
-    request: &ProvisioningRequest,
-    taken: i64,
-    most: i64,
-) -> Result<Vec<Arc<Pod>>, Unmade> {
-    if request.pods() > most {
-        return Err(Unmade::TooMany(format!("it is for more pods than the limit of {MOST}")));
-    }
+///
+/// # Errors
+/// Which PodTemplate is missing.
+fn made(templates: &Templates, request: &ProvisioningRequest, taken: i64) -> Result<Vec<Arc<Pod>>, String> {
     let owner = Owner {
         api_version: "autoscaling.x-k8s.io/v1".to_owned(),
         kind: KIND.to_owned(),
@@ -324,7 +325,7 @@ fn made(
     for (name, count) in &request.sets {
         let Some(template) = templates.get(&(request.namespace.as_str(), name.as_str())) else {
             let why = format!("there is no PodTemplate `{name}` in namespace `{}`", request.namespace);
-            return Err(Unmade::NoTemplate(why));
+            return Err(why);
         };
         for _ in 0..(*count).max(0) {
             number += 1;

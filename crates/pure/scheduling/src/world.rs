@@ -22,7 +22,7 @@ use super::{
     volume_binding, volume_restrictions, volume_zone,
 };
 use model::node::Node;
-use model::pod::{Pod, PodPhase, Volume};
+use model::pod::{Pod, PodPhase};
 use model::resources::Resources;
 use model::{KubernetesVersion, Snapshot};
 
@@ -227,7 +227,7 @@ impl World {
             && pod.affinity.anti.is_empty()
             && pod.host_ports.is_empty()
             && pod.spread.iter().all(|one| !one.hard)
-            && !pod.volumes.iter().any(Volume::decides_place)
+            && !pod.digest().has_volumes
             && pod.resource_claims.is_empty()
             && !self.devices.as_ref().is_some_and(|devices| devices.concern(pod))
             && (!self.has_anti_affinity() || !self.crowd().repels(pod, self.around()))
@@ -365,14 +365,12 @@ impl World {
 
     fn count(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64) {
         self.free[node] = Free::of(&self.nodes[node]);
-        if !pod.affinity.anti.is_empty() {
-            self.anti += by;
-        }
-        if self.terms.lacks(pod) {
-            self.announce(pod);
-        }
         if pod.looks().is_some() {
             self.effort.add(effort::SOCIAL);
+            self.anti += if pod.affinity.anti.is_empty() { 0 } else { by };
+            if self.terms.lacks(pod) {
+                self.announce(pod);
+            }
         }
         if let Some(crowd) = self.crowd.get_mut() {
             let around = Around {
@@ -384,7 +382,7 @@ impl World {
             };
             crowd.add(pod, node, by, around);
         }
-        if pod.volumes.iter().any(Volume::decides_place) {
+        if pod.digest().has_volumes {
             self.nodes[node].held.count(&self.volumes.mounted(pod), by);
             self.promised.count(pod, &self.nodes[node], by, &self.volumes);
             for claim in volume_restrictions::exclusive_claims(pod, &self.volumes) {
@@ -405,7 +403,7 @@ impl World {
             social: !spread.is_empty() || !pod.affinity.pods.is_empty() || affinity.speaks(),
             spread,
             affinity,
-            volumes_matter: pod.volumes.iter().any(Volume::decides_place),
+            volumes_matter: pod.digest().has_volumes,
             volumes_refused: volume_restrictions::prepare(pod, self),
             claims_refused: node_volume_limits::prepare(pod, &self.volumes),
             mounted: self.volumes.mounted(pod),

@@ -172,8 +172,10 @@ impl<'a> View<'a> {
     }
 
     fn know_daemon(&mut self, pod: &'a Arc<Pod>) {
-        let set = pod.owner.as_ref().filter(|owner| pod.digest().daemon && owner.kind == "DaemonSet");
-        let Some(set) = set else { return };
+        if !pod.digest().daemon {
+            return;
+        }
+        let Some(set) = pod.owner.as_ref().filter(|owner| owner.kind == "DaemonSet") else { return };
         let age = |pod: &'a Arc<Pod>| (pod.created, &pod.digest().id);
         let newest = self.newest.entry(&set.uid).or_insert(pod);
         if age(pod) > age(newest) {

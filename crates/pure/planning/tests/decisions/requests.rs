@@ -151,6 +151,23 @@ fn promised_room_is_held_for_ten_minutes_less_what_its_pods_took() {
 }
 
 #[test]
+fn a_request_waits_if_older_ones_are_for_too_many_pods_and_keeps_what_it_has() {
+    let config = of_pool("", "");
+    let second = |count, status: &str| {
+        let plan = with(ATOMIC, 9_999, "").with(&request("s", ATOMIC, count, status)).plan(&config);
+        plan.requests.into_iter().find(|one| one.request == "d/s").unwrap()
+    };
+    assert_eq!(second(1, "").verdict, RequestOutcome::Provisioned);
+    let waits = second(2, "");
+    assert_eq!(waits.verdict, RequestOutcome::Unfinished, "{}", waits.message);
+    assert!(waits.message.contains("more than 10000 pods"), "{}", waits.message);
+    assert_eq!(second(2, &is("Provisioned", 55)).verdict, RequestOutcome::Booked);
+    let broken = second(10_001, "");
+    assert_eq!(broken.verdict, RequestOutcome::Broken);
+    assert_eq!(broken.message, "it is for 10001 pods; the limit is 10000");
+}
+
+#[test]
 fn what_cannot_be_met_says_why() {
     // A PodTemplate may be seen after the request.
     for class in [CHECK, ATOMIC] {
