@@ -382,7 +382,7 @@ impl Daemon {
         };
         let written = futures::stream::iter(changes).for_each_concurrent(ANNOTATIONS_AT_A_TIME, write);
         if tokio::time::timeout(ANNOTATING, written).await.is_err() {
-            tracing::debug!("writing nodes' timers takes long; the next round continues");
+            tracing::debug!("no time to write all nodes' timers; the next round continues");
         }
     }
 }

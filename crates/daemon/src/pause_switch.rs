@@ -90,7 +90,7 @@ impl Switch {
         turned.map_err(|error| {
             // Without the API, no instance acts for longer than a term.
             format!(
-                "{}; `systemctl stop pve-autoscaler` on each host stops it without Kubernetes",
+                "{}; to stop the daemon without Kubernetes, run `systemctl stop pve-autoscaler` on each host",
                 chain(&error)
             )
         })

@@ -95,7 +95,10 @@ impl Daemon {
         };
         let all = futures::stream::iter(changes).map(write).buffer_unordered(AT_A_TIME);
         let Ok(outcomes) = tokio::time::timeout(WRITING, all.collect::<Vec<_>>()).await else {
-            tracing::debug!(about = problem.about(), "writing statuses takes long; the next round continues");
+            tracing::debug!(
+                about = problem.about(),
+                "no time to write all statuses; the next round continues"
+            );
             return;
         };
         // The object has changed or is gone: the next round sees that.

@@ -139,7 +139,7 @@ impl Strangers {
         let all = asked.wait_for(|asked| seen.iter().all(|region| asked.contains(&region.prefix)));
         if tokio::time::timeout(FIRST, all).await.is_err() {
             tracing::warn!(
-                "reading the addresses of unmanaged VMs takes long: no machine is created until they are known"
+                "the addresses of some unmanaged VMs have not been read yet: no machine is created until they are known"
             );
         }
         asked

@@ -71,7 +71,7 @@ impl Cluster {
             let bytes = data.remove(key).map(|bytes| bytes.0).filter(|bytes| !bytes.is_empty());
             bytes.map(String::from_utf8).transpose().map_err(|_| Error::Unusable {
                 action: action.clone(),
-                reason: format!("its `{key}` is not text"),
+                reason: format!("its `{key}` is not UTF-8 text"),
             })
         };
         let (token, ca_pem) = (text("token")?, text("ca.crt")?);

@@ -212,7 +212,11 @@ pub const ALL: &[Inherited] = &[
     own("sockets", Rule::Set, "1: the size is in `cores`"),
     told("spice_enhancements", Rule::Left, FOR_ROOT),
     told("sshkeys", Rule::Set, "`ssh_keys` of the pool, if set"),
-    removed("startdate", Some("now"), "the clock would start on that date, when no certificate is valid"),
+    removed(
+        "startdate",
+        Some("now"),
+        "the clock would start on that date, and certificates would not be valid",
+    ),
     own("startup", Rule::Left, "the template decides the order in which a host starts its VMs"),
     told("tablet", Rule::Left, AS_HARDWARE),
     own(

@@ -59,7 +59,7 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
         let of = format!("storage `{storage}`, which takes the memory of suspended machines,");
         let Some(known) = pve.storages.get(&storage).filter(|one| one.holds_disks()) else {
             let message = format!("{of} is not visible to the token, or takes no VM disks");
-            let help = format!("name another as `{NAMED}` in `vm_options`");
+            let help = format!("set `{NAMED}` in `vm_options` to another storage");
             wrong.push(Line::wrong("", message).key("warm").help(help));
             continue;
         };

@@ -92,7 +92,7 @@ impl WrittenRedfish {
             );
         }
         if let Some(system) = this.system.as_ref().filter(|path| !path.get_ref().starts_with("/redfish/")) {
-            let title = "`system` is not the path of a system".to_owned();
+            let title = "`system` is not a Redfish path".to_owned();
             checker.wrong(
                 title,
                 system.span(),
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!((redfish.system.as_deref(), redfish.timeout), (None, Duration::from_secs(30)));
         for (from, to, expected) in [
             ("https:", "http:", "`endpoint` is not encrypted"),
-            ("ca =", "system = \"1\"\nca =", "`system` is not the path of a system"),
+            ("ca =", "system = \"1\"\nca =", "`system` is not a Redfish path"),
             ("password_file = \"/x\"\n", "", "neither `password_file` nor `password_credential` is given"),
             ("ca = \"system\"\n", "", "set its `fingerprint`"),
             (

@@ -132,7 +132,7 @@ pub(super) fn check_all(
         let mut pools = pools.iter().filter(here);
         let pool = pools.find(|pool| pool.vmids.iter().any(|range| meets(range, &template.vmids)));
         if let Some(pool) = pool {
-            let title = format!("template `{}` and pool `{}` both reserve VMIDs", template.name, pool.name);
+            let title = format!("template `{}` and pool `{}` share VMIDs", template.name, pool.name);
             checker.wrong(title, numbered.clone(), "overlaps", "give the template its own range");
         }
         seen.push((template, named, numbered));
@@ -316,7 +316,7 @@ mod tests {
             (with(&with("").replace("\"k8s\"", "\"other\"")), "templates `k8s` and `other` share VMIDs"),
             (
                 with("[[pool]]\nname = \"w\"\nmax = 1\ncores = 1\nmemory = \"1GiB\"\nvmids = \"9005\""),
-                "template `k8s` and pool `w` both reserve VMIDs",
+                "template `k8s` and pool `w` share VMIDs",
             ),
         ] {
             let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();

@@ -233,7 +233,7 @@ impl Asked<'_> {
                 [("prefix", self.prefix.map(Spanned::span)), ("gateway", self.gateway.map(Spanned::span))];
             for (what, at) in given.into_iter().filter_map(|(what, at)| Some((what, at?))) {
                 let title = format!("pool `{pool}`: a {what} without addresses in `{key}`");
-                checker.wrong(title, at, "has no effect", "remove it, or name ranges");
+                checker.wrong(title, at, "has no effect", "remove it, or list ranges");
             }
             return (Vec::new(), family);
         }

@@ -120,7 +120,7 @@ pub(crate) fn free(
             checker.wrong(title, value.span(), "with a token, a device needs a mapping", help);
         }
         if option.starts_with("serial") && text != "socket" {
-            let title = format!("{whose}: `{option}` is a device of the host");
+            let title = format!("{whose}: `{option}` uses a device of the host");
             checker.wrong(title, value.span(), "must be \"socket\"", "");
         }
         checked.insert(option.to_owned(), text);

@@ -61,7 +61,7 @@ pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker
         let piece = Piece { first, last, at };
         let list = if out { &mut left_out } else { &mut taken };
         if let Some(twice) = list.iter().find(|other| other.meets(&piece)) {
-            let title = format!("{}: `{text}` is written twice", kind.what);
+            let title = format!("{}: `{text}` overlaps another entry", kind.what);
             checker.clash(title, piece.at.clone(), "overlaps", twice.at.clone(), "remove one of the two");
         }
         list.push(piece);

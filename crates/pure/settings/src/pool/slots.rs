@@ -294,7 +294,7 @@ fn no_network(pool: &Written, checker: &mut Checker) {
                 title,
                 at,
                 "the DHCP server provides it",
-                "remove it, or name ranges in `addresses`",
+                "remove it, or list ranges in `addresses`",
             );
         }
     }

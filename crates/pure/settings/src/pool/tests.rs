@@ -86,7 +86,7 @@ fn vmids_are_checked() {
         ("vmids = \"105-100\"", &["`105-100` runs backwards", "swap the two ends"]),
         ("vmids = \"99-105\"", &["is outside the range that Proxmox VE allows", "from 100 to 999999999"]),
         ("vmids = \"999999990-1000000000\"", &["is outside the range that Proxmox VE allows"]),
-        ("vmids = [\"100-105\", 103]", &["`103` is written twice", "because of this"]),
+        ("vmids = [\"100-105\", 103]", &["`103` overlaps another entry", "because of this"]),
         ("vmids = [\"100-105\", \"!200\"]", &["this exclusion has no effect"]),
         (
             "vmids = \"100-101\"",
