@@ -19,7 +19,7 @@ pub mod templates;
 /// The first line of a configuration: the schema for editors, at the path where the package installs it.
 pub const SCHEMA_LINE: &str = "#:schema file:///usr/share/pve-autoscaler/config.schema.json";
 
-/// The daemon's own crates, as in the targets of its log.
+/// This program's own crates, as named in the targets of log events.
 pub const CRATES: [&str; 17] = [
     "bootstrap",
     "daemon",
@@ -40,7 +40,7 @@ pub const CRATES: [&str; 17] = [
     "snapshot",
 ];
 
-/// Whether a log event with this target is the daemon's own, not a library's.
+/// Whether a log event with this target comes from one of [`CRATES`], not from a library.
 pub fn is_own(target: &str) -> bool {
     CRATES.contains(&target.split("::").next().unwrap_or(target))
 }

@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             "the configuration has `mode = \"observe\"`: no worker can be adopted".to_owned(),
         ));
     }
-    // Only the cluster that the pool is on matters here.
+    // Only the Proxmox VE cluster that the pool uses matters here.
     let alone = config.alone(&pool.prefix);
     let here = alone.pools.iter().find(|one| one.name == pool.name).unwrap_or(pool);
     live::block_on(adopt(arguments, &alone, here))
@@ -154,8 +154,8 @@ fn say(arguments: &Arguments, outcome: &str, lines: &[String]) -> Result<(), Fai
     input::text(&text)
 }
 
-/// Tells the daemon on this host to read its records again, and returns whether it did. A leader on another
-/// host does so by itself.
+/// Tells the daemon on this host to read its records again, and returns whether it accepted. A leader on
+/// another host reads them again by itself.
 async fn tell(socket: &Path) -> bool {
     order(socket, Order::Reread).await.is_ok()
 }

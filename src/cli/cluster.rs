@@ -1,5 +1,5 @@
 //! Several Kubernetes clusters on one host, each with its own daemon. The first cluster has no name. Each
-//! further cluster has a name, to which a separate configuration, credentials, socket and unit belong.
+//! further cluster has a name, and its own configuration, credentials, socket and unit.
 
 use std::fmt;
 use std::fs;
@@ -20,7 +20,7 @@ const FILE: &str = "config.toml";
 const RUN: &str = "/run";
 const SOCKET: &str = "control.sock";
 const PROGRAM: &str = "pve-autoscaler";
-/// The longest name: it is part of the name of a user of Proxmox VE, which may have 64 characters.
+/// The longest name: it is part of a Proxmox VE user name, which can have at most 64 characters.
 const LONGEST: usize = 40;
 /// At most this many names are listed in an error.
 const LISTED: usize = 20;
@@ -77,7 +77,7 @@ pub(super) fn command(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} --cluster {name}"))
 }
 
-/// Whether the unit of a folder's cluster reads this folder.
+/// Whether the unit of this folder's cluster reads the folder.
 pub(super) fn is_the_units(of: &Path) -> bool {
     of == folder(Path::new(FOLDER), ClusterName::of_folder(of).as_ref())
 }

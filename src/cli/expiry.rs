@@ -1,4 +1,4 @@
-//! When credentials expire: for `check`, and every hour while the daemon runs, whether it leads or not.
+//! Finds credentials that expire soon, for `check` and, every hour, for the daemon, whether it leads or not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use observability::{Board, Problem};
 use runtime::clock::SharedClock;
 use settings::{Config, ProxmoxTrust};
 
-/// How often to look: files may be replaced while the daemon runs.
+/// How often to check: files may be replaced while the daemon runs.
 const EVERY: Duration = Duration::from_hours(1);
 /// A credential that expires within this time is a problem.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
@@ -55,7 +55,7 @@ fn credentials(config: &Config) -> Vec<Expiry> {
     all
 }
 
-/// When the last of the authorities expires by which the API's certificate is checked.
+/// When the last of the API's certificate authorities expires.
 fn authorities_end(trust: &ProxmoxTrust) -> Option<Timestamp> {
     match trust {
         ProxmoxTrust::CaFile(file) => certificates_end(&std::fs::read(file).ok()?),

@@ -110,7 +110,7 @@ fn verdict_of<'p>(plan: &'p Plan, node: &str) -> Option<&'p NodeVerdict> {
     plan.nodes.iter().find(|verdict| verdict.node == node)
 }
 
-/// The decision for the snapshot with this configuration.
+/// The plan for a snapshot and a configuration.
 struct Decided {
     plan: Plan,
     /// The index of each pod's verdict in the plan.

@@ -199,7 +199,7 @@ pub(super) fn unreadable(settings: &Proxmox) -> Vec<(String, SecretError)> {
     token.into_iter().chain(authority).collect()
 }
 
-/// What the API's certificate is checked with, by its key in the settings.
+/// What the API's certificate is checked against, named by its setting.
 fn certificates(trust: &ProxmoxTrust) -> String {
     match trust {
         ProxmoxTrust::CaCredential(_) => "the certificates in `ca_credential`".to_owned(),

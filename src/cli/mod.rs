@@ -123,8 +123,8 @@ impl Arguments {
         }
     }
 
-    /// Parses a command line. The name of a cluster changes the defaults of other options: then the command
-    /// line is parsed again with those defaults.
+    /// Parses a command line. If it names a cluster, other options get that cluster's defaults, and the
+    /// command line is parsed again.
     fn matched(
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<(Self, ArgMatches), clap::Error> {

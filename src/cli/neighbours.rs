@@ -30,7 +30,7 @@ pub(super) struct Neighbour {
     pub config: Config,
 }
 
-/// Something that the configurations of two clusters both contain.
+/// Something that two clusters' configurations both contain but must not share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clash {
     /// What the configurations share, with both files and keys.
@@ -41,8 +41,8 @@ pub(super) struct Clash {
     pub help: &'static str,
 }
 
-/// The other clusters of this host that have a usable configuration: a daemon does not start with a wrong
-/// one. The package's example has no pools and does not count.
+/// The other clusters of this host that have a usable configuration: a daemon does not start without one.
+/// The package's example has no pools and does not count.
 pub(super) fn read_beside(config: &Path) -> Vec<Neighbour> {
     let usable = |(name, file, config): (_, _, Result<Config, Report>)| {
         let config = config.ok().filter(|config| !config.pools.is_empty())?;
@@ -69,7 +69,7 @@ fn beside(config: &Path) -> Vec<(Option<ClusterName>, PathBuf, Result<Config, Re
         let config = files::load(&file, Needs::Plan);
         (name, file, config)
     });
-    // A cluster without a name is optional.
+    // The cluster without a name need not exist.
     others.filter(|(_, file, _)| file.try_exists().unwrap_or(true)).collect()
 }
 
@@ -137,7 +137,7 @@ fn meet(one: SocketAddr, other: SocketAddr) -> bool {
         && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
-/// VMIDs that a configuration reserves, each with its place.
+/// The VMID ranges that a configuration reserves, each with its place.
 type Numbers<'a> = Vec<(Place<'a>, &'a RangeInclusive<u32>)>;
 /// A key, and the pool that it is in.
 type Place<'a> = (&'static str, Option<&'a str>);
@@ -334,7 +334,7 @@ mod tests {
         )
     }
 
-    /// A host with these configurations: of the cluster without a name first, then of `shop`.
+    /// A host with two configurations: that of the cluster without a name, and that of `shop`.
     struct Host(tempfile::TempDir);
 
     impl Host {

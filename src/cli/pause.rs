@@ -1,4 +1,4 @@
-//! `pause` and `resume`: stops all new work, and resumes it.
+//! `pause` and `resume`: stop all new work, and resume it.
 
 use std::path::PathBuf;
 

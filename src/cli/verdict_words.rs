@@ -83,7 +83,7 @@ pub(super) fn of_host(verdict: HostOutcome) -> &'static str {
     }
 }
 
-/// The words for a code in a status. A code that only another version knows is shown as it is.
+/// The words for a code in a status. An unknown code, from another version, is shown unchanged.
 pub(super) fn of_code<T: Copy>(
     code: &str,
     all: &[T],

@@ -19,8 +19,8 @@ use super::terminal::{cut, size};
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// Shows frames until SIGINT, SIGTERM or SIGHUP, each of which counts as success. If the first frame fails,
-/// the command fails; a later failure is shown, and the frame is tried again.
+/// Shows frames until SIGINT, SIGTERM or SIGHUP, each of which ends it with success. If the first frame
+/// fails, the command fails; a later failure is shown, and the frame is tried again.
 pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failure>) -> Result<u8, Failure> {
     live::block_on(async {
         let failed = |error| Failure::System("listen for signals", error);
@@ -61,7 +61,7 @@ pub(super) fn line(value: &impl serde::Serialize) -> Result<String, Failure> {
     Ok(text + "\n")
 }
 
-/// Keeps the terminal on the alternate screen until it is dropped.
+/// Keeps the terminal on the alternate screen until this value is dropped.
 struct Screen;
 
 impl Screen {

@@ -36,7 +36,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table with this `header`, as it is written; an empty `header` is for the settings before all tables.
+    /// A table with this `header`, in its brackets; an empty `header` is for the settings before all tables.
     pub fn new(header: &str) -> Self {
         Self {
             header: header.to_owned(),
@@ -107,7 +107,7 @@ pub(super) struct Draft {
 struct Place {
     bytes: Range<usize>,
     table: usize,
-    /// `None`: its header.
+    /// `None` for the table's header.
     line: Option<usize>,
 }
 

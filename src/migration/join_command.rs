@@ -1,5 +1,5 @@
-//! The command with which kproximate's machines join: the parts of it that have a setting here. Secrets in it
-//! are not copied.
+//! Converts the parts of kproximate's join command that have a setting here. Secrets in the command are not
+//! copied.
 
 /// The settings in a join command.
 #[derive(Debug, Default)]
@@ -13,11 +13,11 @@ pub(super) struct JoinCommand {
     pub taints: Vec<String>,
     /// Preflight checks of kubeadm that may fail.
     pub ignored_checks: Vec<String>,
-    /// What is not converted, by name, and why.
+    /// Parts that are not converted: the name of each, and the reason.
     pub told: Vec<String>,
 }
 
-/// Options of agents that are set elsewhere here, or not needed.
+/// Agent options that the daemon sets another way, or does not need.
 const MEANT_OTHERWISE: [(&str, &str); 5] = [
     ("with-node-id", "machine names are already unique"),
     ("node-name", "a Node has its machine's name"),
@@ -25,7 +25,7 @@ const MEANT_OTHERWISE: [(&str, &str); 5] = [
     ("node-external-ip", "not set; a cloud controller can set it"),
     ("discovery-token-unsafe-skip-ca-verification", "the cluster's CA is always checked"),
 ];
-/// Options with secrets or the cluster's identity: the daemon gets both for each machine.
+/// Options with secrets or the cluster's identity, both of which the daemon supplies for each machine.
 const GIVEN_BY_THE_DAEMON: [&str; 7] = [
     "token",
     "t",

@@ -280,7 +280,7 @@ fn keys(table: &mut Table, tree: &mut Tree, secrets: &mut Tree) {
     }
 }
 
-/// Replaces kproximate's only variable, the host, with ours.
+/// Replaces kproximate's only variable, the host, with the one used here.
 fn variables(value: &str) -> String {
     match (value.find("{{"), value.find("}}")) {
         (Some(from), Some(to))

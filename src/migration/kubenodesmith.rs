@@ -105,7 +105,7 @@ fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
         let tree = &mut provider.tree;
         let path = ["proxmox", "endpoint"];
         if first.is_some() && tree.clone().text(&path) != first {
-            // A further cluster needs a `[[proxmox.also]]` table. What is not read here, the draft lists.
+            // A further cluster needs a `[[proxmox.also]]` table. The draft lists what is not read here.
             continue;
         }
         let endpoint = tree.text(&path);
@@ -265,7 +265,7 @@ fn of_provider(table: &mut Table, options: &mut Table, provider: &mut Provider) 
     provider.left = Some(tree);
 }
 
-/// The n-th of this many parts of a range.
+/// Part `number`, counted from 0, of a range that is divided into `parts`.
 fn part((first, last): (i64, i64), parts: i64, number: i64) -> Option<(i64, i64)> {
     let all = last.checked_sub(first)?.checked_add(1)?;
     let each = all.checked_div(parts.max(1))?;
@@ -297,7 +297,8 @@ fn devices(table: &mut Table, tree: &mut Tree) {
     }
 }
 
-/// Raw options: they become a setting if there is one, or `vm_options` if allowed; others are named.
+/// Raw options: each becomes a setting if there is one, or goes into `vm_options` if allowed; the rest are
+/// listed by name.
 fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: bool) {
     let place = tree.place(&["proxmox", "vmOptions"]);
     let mut dhcp = false;

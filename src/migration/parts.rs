@@ -1,4 +1,4 @@
-//! What several sources share: how both clusters are reached, and how single values are written here.
+//! What several sources share: how both clusters are reached, and how individual values are written.
 
 use toml::Value;
 
@@ -179,7 +179,7 @@ pub(super) fn size_of(text: &str) -> Option<String> {
     quantity::units(text).ok().filter(|bytes| *bytes >= 1 << 20).map(size)
 }
 
-/// A list of texts.
+/// A list of strings.
 pub(super) fn list<T: Into<String>>(items: impl IntoIterator<Item = T>) -> Value {
     Value::Array(items.into_iter().map(|item| Value::String(item.into())).collect())
 }

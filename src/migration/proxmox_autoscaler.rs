@@ -58,7 +58,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// The value of a setting; `None` also if it comes from the environment: then its value here is `false`.
+/// The value of a setting; `None` also if it comes from the environment, for which the parser gives `false`.
 fn given(tree: &mut Tree, key: &str) -> Option<String> {
     tree.text(&[key]).filter(|text| text != "false")
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The assigned names, each with its last value that is plain text, a number or a truth value; `false` if
-/// there are only other expressions.
+/// The assigned names, each with its last value that is a string, a number or a truth value, or with `false`
+/// if only other expressions are assigned.
 pub(super) fn assignments(text: &str) -> Map<String, Value> {
     let mut found = Map::new();
     for line in text.lines() {
@@ -23,7 +23,7 @@ pub(super) fn assignments(text: &str) -> Map<String, Value> {
     found
 }
 
-/// A quoted text or a number, with or without a comment after it.
+/// A quoted string, a number or a truth value, with or without a comment after it.
 fn literal(text: &str) -> Option<Value> {
     let quote = text.chars().next().filter(|c| "'\"".contains(*c));
     if let Some(quote) = quote {
@@ -80,7 +80,7 @@ impl Number {
 /// The deepest nesting of parentheses.
 const DEEPEST: u32 = 20;
 
-/// Products that are added and subtracted.
+/// Parses a sum or difference of products.
 fn sum(rest: &mut &str, depth: u32) -> Option<Number> {
     let mut value = product(rest, depth)?;
     loop {
@@ -100,7 +100,7 @@ fn sum(rest: &mut &str, depth: u32) -> Option<Number> {
     }
 }
 
-/// Numbers that are multiplied and divided.
+/// Parses a product or quotient of numbers.
 fn product(rest: &mut &str, depth: u32) -> Option<Number> {
     let mut value = factor(rest, depth)?;
     loop {

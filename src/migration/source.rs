@@ -1,5 +1,5 @@
-//! The settings of another autoscaler as a tree. Each setting is removed when it is converted: the rest is
-//! unknown.
+//! The settings of another autoscaler as a tree. Each setting is removed when it is converted: those left
+//! over are unknown.
 
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// `what` is the object, and empty if the settings stand alone.
+    /// `what` names the object that has the settings; it is empty if there is none.
     pub fn new(what: impl Into<String>, value: Value) -> Self {
         Self { what: what.into(), value, odd: Vec::new() }
     }
@@ -90,7 +90,7 @@ impl Tree {
         if self.what.is_empty() { path } else { format!("{}: {path}", self.what) }
     }
 
-    /// Takes the value at a path; `None` if there is none, or only null or an empty text, list or map.
+    /// Takes the value at a path; `None` if there is none, or if it is null or an empty string, list or map.
     pub fn take(&mut self, path: &[&str]) -> Option<Value> {
         let (last, parents) = path.split_last()?;
         let mut value = &mut self.value;
@@ -110,7 +110,7 @@ impl Tree {
             .cloned()
     }
 
-    /// Takes a text. A number or truth value is returned as a text.
+    /// Takes a string. A number or truth value is returned as a string.
     pub fn text(&mut self, path: &[&str]) -> Option<String> {
         match self.take(path)? {
             Value::String(text) => Some(text),
@@ -159,7 +159,7 @@ impl Tree {
         }
     }
 
-    /// Takes a list of texts; other values in it are reported as invalid.
+    /// Takes a list of strings; other values in it are reported as invalid.
     pub fn texts(&mut self, path: &[&str]) -> Vec<String> {
         let list = self.list(path);
         let texts: Vec<_> = list.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
@@ -182,7 +182,7 @@ impl Tree {
         map.iter().filter_map(|(key, value)| Some((key.clone(), scalar(value)?))).collect()
     }
 
-    /// Whether there was a value. It is dropped, e.g. because it is a secret.
+    /// Drops a value, e.g. a secret. Returns whether there was one.
     pub fn was(&mut self, path: &[&str]) -> bool {
         self.take(path).is_some()
     }

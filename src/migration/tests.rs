@@ -174,7 +174,7 @@ fn a_command_that_installs_k3s_is_taken_over_or_told_option_by_option() {
     assert!(!format!("{migrated:?}").contains("hidden"));
 }
 
-/// What becomes of a NodePool with this `disruption`.
+/// The configuration for a NodePool with this `disruption`.
 fn disruption(text: &str) -> String {
     let pool = "kind: NodePool\nmetadata: {name: p}\nspec:\n  template: {spec: {nodeClassRef: {name: c}}}\n  disruption: ";
     of(Origin::Karpenter, &format!("{pool}{text}\n")).text

@@ -1,4 +1,4 @@
-//! Reads the existing templates and carries out the steps, one at a time; each result is read back.
+//! Reads the existing templates, carries out the steps one at a time, and reads back each result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use settings::Template;
 
 /// The first interval for polling a task, or a VM that is being created.
 const LOOK: Duration = Duration::from_millis(300);
-/// How long a call without an answer may still take effect: Proxmox VE's proxy gives up after 30 s.
+/// How long an unanswered call can still take effect: Proxmox VE's proxy gives up after 30 s.
 const ON_ITS_WAY: Duration = Duration::from_secs(45);
 /// The limit for a step that usually takes seconds.
 const SHORT: Duration = Duration::from_mins(5);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// How many calls may have no effect before the step is given up.
+/// A step is abandoned after this many calls without effect.
 const TRIES: u32 = 3;
 
 /// Why a step was not completed.
@@ -91,7 +91,8 @@ pub fn places(template: &Template, seen: &ClusterResources) -> (Vec<Place>, Vec<
     (places, left_out)
 }
 
-/// The VMs that bear the template's mark, and unmanaged templates with its name. One call for each candidate.
+/// The VMs that bear the template's mark, and unmanaged templates with its name. Makes one call for each
+/// candidate.
 ///
 /// # Errors
 /// One of them could not be read.
@@ -228,8 +229,8 @@ impl Work<'_> {
         Err(Stop::NoVmid(*self.template.vmids.start(), *self.template.vmids.end()))
     }
 
-    /// Waits until a VM that is being created exists, unlocked and marked; `false`: the creation had no
-    /// effect.
+    /// Waits until a VM that is being created exists, is unlocked and bears the mark. Returns `false` if the
+    /// creation had no effect.
     async fn settled(
         &self,
         vmid: Vmid,
@@ -243,7 +244,7 @@ impl Work<'_> {
                 Ok(config) if config.lock().is_some() => {}
                 Ok(config) if bears(&config, vmid, mark) => return Ok(true),
                 Ok(_) => return Err(Stop::NotOurs(vmid)),
-                // With rights on a pool only, the VM is not visible before it is in the pool.
+                // A token with rights only on a resource pool cannot see the VM until the pool has it.
                 Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
                     if sent.elapsed() >= ON_ITS_WAY && !self.client.vmid_taken(vmid).await? {
                         return Ok(false);
@@ -351,7 +352,7 @@ impl Work<'_> {
 
     async fn ended(&self, what: &'static str, upid: &Upid, limit: Duration) -> Result<(), Stop> {
         match self.client.wait_task(upid, limit, LOOK).await? {
-            // The result of a task whose worker vanished is read back.
+            // If the worker vanished, reading the VM back shows the outcome.
             Exit::Ok | Exit::Warnings(_) | Exit::Unknown => Ok(()),
             Exit::Failed(text) => Err(Stop::Task { what, text }),
         }

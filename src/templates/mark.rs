@@ -10,18 +10,18 @@ use model::Vmid;
 
 const PREFIX: &str = "pve-autoscaler-template/v1";
 
-/// Which template a VM is a version of.
+/// Says which version of which template a VM is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TemplateMark {
     /// The Kubernetes cluster's id.
     pub cluster: String,
     /// The template's name in the configuration.
     pub template: String,
-    /// The version of its description ([`super::version`]).
+    /// The template's version ([`super::version`]).
     pub version: String,
     /// The number of the attempt at this version: above 1 if the version was replaced on purpose (`--force`).
     pub turn: u32,
-    /// The VM that it was given to; none if it was not given yet, or was written by an earlier release.
+    /// The VM that the mark was given to; none if it is not given yet, or if an earlier release wrote it.
     pub vmid: Option<Vmid>,
 }
 
@@ -31,7 +31,7 @@ impl TemplateMark {
         Self { vmid: Some(vmid), ..self.clone() }
     }
 
-    /// Whether it may be this VM's own mark: a mark without a VMID proves nothing about a renamed VM.
+    /// Whether this can be the VM's own mark. If it names no VMID, the VM's name decides.
     pub fn may_be_of(&self, vmid: Vmid, name: Option<&str>) -> bool {
         let named = || name.is_some_and(|name| name == self.template || name == self.aside());
         self.vmid.map_or_else(named, |own| own == vmid)
@@ -66,7 +66,7 @@ impl TemplateMark {
         })
     }
 
-    /// The VM's name while it is not the version that pools use.
+    /// The VM's name while pools do not use its version.
     pub fn aside(&self) -> String {
         format!("{}-{}-{}", self.template, self.version, self.turn)
     }

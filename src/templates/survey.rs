@@ -18,7 +18,7 @@ pub struct Found {
     pub host: String,
     /// Its configuration.
     pub config: VmConfig,
-    /// Its mark; `None`: it belongs to another owner and only has the name.
+    /// Its mark; `None` for an unmanaged VM that only has the template's name.
     pub mark: Option<TemplateMark>,
 }
 
@@ -61,7 +61,7 @@ pub fn version(template: &Template) -> String {
     ];
     let digest = Sha256::digest(parts.join("\n"));
     digest.iter().take(4).fold(String::new(), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -152,8 +152,8 @@ fn steps_at(template: &Template, cluster: &str, place: &Place, found: &[Found], 
     steps
 }
 
-/// Whether a VM may have inherited a mark without a VMID as a clone made by hand: another VM bears the same
-/// mark, or its name is not one of this template's names.
+/// Whether a VM may be a clone made by hand that inherited its mark: the mark has no VMID, and either another
+/// VM bears the same mark or the VM has none of the template's names.
 fn is_doubtful((one, mark): &(&Found, &TemplateMark), all: &[(&Found, &TemplateMark)]) -> bool {
     let same = |other: &TemplateMark| (&other.version, other.turn) == (&mark.version, mark.turn);
     let twin = || all.iter().any(|(other, own)| other.vmid != one.vmid && same(own));

@@ -10,8 +10,8 @@ use machines::Usable;
 use proxmox::{Drive, VmConfig};
 use settings::{CloneKind, CloudInit, Pool};
 
-/// The template's networks that the token has no right to use. `looked_at`: networks that another line
-/// covers.
+/// The template's networks that the token has no right to use. Another check covers the networks in
+/// `looked_at`.
 pub(super) async fn networks(
     pve: &Pve,
     usable: &Usable,
@@ -59,7 +59,7 @@ async fn unusable(
     vlans: impl Iterator<Item = Option<u16>>,
 ) -> Vec<Line> {
     const MOST: usize = 4;
-    // Networks of other zones are listed only for a token that may use them.
+    // A network of another SDN zone is listed only for a token with the right to use it.
     let listed = pve.bridges(&usable.host).await;
     if listed.is_ok_and(|all| all.iter().any(|one| one.name == bridge && one.vnet)) {
         return Vec::new();

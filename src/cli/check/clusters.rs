@@ -21,8 +21,8 @@ use model::{KubernetesVersion, Snapshot};
 use proxmox::{Client, Kind, agent_privilege};
 use settings::{Bootstrap, BootstrapMethod, Config, Power, Ssh};
 
-/// Privileges that machines need in Proxmox VE from creation to removal (measured on 9.2.11), and those
-/// needed to see hosts, storages and quorum. The privilege for the agent depends on the release.
+/// The Proxmox VE privileges for machines, from creation to removal (measured on 9.2.11), and for seeing
+/// hosts, storages and quorum. The privilege for the agent depends on the release.
 const PRIVILEGES: [&str; 13] = [
     "Datastore.AllocateSpace",
     "Datastore.Audit",
@@ -52,7 +52,7 @@ const ON_MACHINES: [&str; 8] = [
     "VM.PowerMgmt",
 ];
 
-/// How long a control plane node that creates tokens over SSH may take.
+/// How long a control plane node that creates tokens over SSH may take to answer.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
 /// Checks that the secrets for joining machines and for switching hosts can be read. The clusters' own
@@ -137,8 +137,8 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     Some(pve)
 }
 
-/// Finds two tables that name the same Proxmox VE cluster: each would treat the other's machines as
-/// unmanaged.
+/// Reports two tables that name the same Proxmox VE cluster: for each table, the other's machines would be
+/// unmanaged VMs.
 pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
     let name =
         |config: &Config| config.proxmox.as_ref().and_then(|one| one.region.clone()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Feature gates with which a kubelet does not start: gates that a release has removed, and gates that it has
+//! Feature gates that keep a kubelet from starting: gates that a release has removed, and gates that it has
 //! locked to the other value.
 
 use super::findings::Line;

@@ -126,7 +126,7 @@ impl Answer {
         self.lines.push(line);
     }
 
-    /// Adds the problems of one subject, or a good line if there are none.
+    /// Adds the problems of one subject, or `good` if there are none.
     pub(super) fn say_all(&mut self, wrong: Vec<Line>, good: Line, status: u8) {
         if wrong.is_empty() {
             self.say(good, SUCCESS);

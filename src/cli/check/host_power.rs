@@ -1,4 +1,4 @@
-//! Can the hosts whose `[[host]]` has a `power` be switched off and woken?
+//! Can the hosts with `power` in their `[[host]]` table be switched off and woken?
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;

@@ -56,8 +56,8 @@ pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     true
 }
 
-/// Reports how many more machines of this size the hosts can take, counted as a plan does; `key` is the
-/// setting with the size.
+/// Reports how many more machines of the pool's size the hosts can take, counted as a plan does; `key` is
+/// the setting with the size.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
     let allowed: BTreeSet<&str> = pve
@@ -215,8 +215,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
     Ok(wrong)
 }
 
-/// A bridge of the hosts has a separate path for each VLAN, which is covered by the bridge's rights only if
-/// they propagate. An SDN network has no such paths.
+/// A host bridge has a separate path for each VLAN; rights on the bridge apply there only if they propagate.
+/// An SDN network has no such paths.
 async fn tagged(pve: &Pve, what: &str, bridge: &str, tag: u16) -> Option<Line> {
     let path = format!("/sdn/zones/localnetwork/{bridge}");
     let local = pve.client.privileges_on(&path).await.is_ok_and(|has| has.contains("SDN.Use"));

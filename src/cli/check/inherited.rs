@@ -51,7 +51,7 @@ fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     wrong
 }
 
-/// Huge pages of the template into which a machine's memory cannot be divided: such a machine does not start.
+/// Huge pages of the template that do not divide a machine's memory evenly: such a machine does not start.
 fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
     let pages = vm.get("hugepages").filter(|_| pool.pinning.is_none())?;
     let mib: i64 = pages.parse().unwrap_or(2);
@@ -67,7 +67,7 @@ fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
     Some(Line::wrong("", message).key("memory").help(help))
 }
 
-/// Devices of the host, each of which exists only once.
+/// Host devices that the template uses. Each exists only once on a host.
 fn devices(usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let real = |(key, value): &(&str, &str)| match stem(key) {
         "serial" => *value != "socket",

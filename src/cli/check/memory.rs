@@ -9,12 +9,12 @@ use machines::Usable;
 use proxmox::{Drive, StorageConfig, VmConfig};
 use settings::{CloneKind, Pool};
 
-/// The option of a VM that names the storage.
+/// The VM option that names the storage for saved memory.
 const NAMED: &str = "vmstatestorage";
 /// The storage that is used if the VM has no disk.
 const FALLBACK: &str = "local";
 
-/// The storages on which the pool's machines may save their memory; none if they are not kept suspended.
+/// The storages on which the pool's machines can save their memory; none if the pool keeps no suspended ones.
 pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String> {
     if pool.warm.count == 0 || pool.warm.state.state_bytes(pool.memory) == 0 {
         return BTreeSet::new();

@@ -134,7 +134,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> 
     format!("{}\n", report.styled())
 }
 
-/// Values that `migrate` and `setup` have left to the administrator, as long as they are marked.
+/// Values that `migrate` or `setup` left for the administrator to fill in, and that are still marked.
 fn to_fill_in(path: &Path) -> Option<Line> {
     /// At most this many lines are named.
     const NAMED: usize = 20;

@@ -99,7 +99,8 @@ fn hindered(obstacle: Option<Obstacle>, trust: &ProxmoxTrust) -> String {
     }
 }
 
-/// Proxmox VE signs its certificates itself, unless an administrator has installed others.
+/// How to trust the host's certificate, which Proxmox VE's own CA has issued unless an administrator has
+/// installed another one.
 fn authority(trust: &ProxmoxTrust) -> String {
     const OWN: &str = "/etc/pve/pve-root-ca.pem";
     const UNIT: &str = "`ca_credential = \"pve-root-ca\"` (the unit loads it from /etc/pve-autoscaler/credentials/pve-root-ca)";

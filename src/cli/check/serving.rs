@@ -1,5 +1,5 @@
-//! If approval of serving certificates is on: does the daemon have the rights, and for which pools does it
-//! work?
+//! If approval of serving certificates is on: does the daemon have the rights, and for which pools does
+//! approval work?
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};

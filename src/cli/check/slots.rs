@@ -25,7 +25,7 @@ const READ: usize = 500;
 /// At most this many slots of one kind are named.
 const NAMED: usize = 5;
 
-/// Errors for a guest that has disappeared or is on a host that is off: nothing is known about it.
+/// Errors for a guest that has disappeared or whose host is off: nothing is known about the guest.
 const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable, Kind::OutcomeUnknown];
 
 /// The guest that has a VMID of the pool.

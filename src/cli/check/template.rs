@@ -263,7 +263,7 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     let machines = pve.machines_path();
     if let CloudInit::Seed(seed) = &pool.cloud_init {
         let path = format!("/storage/{}", seed.storage);
-        // For the upload, and for the removal, which takes a right on the storage itself.
+        // For uploading seeds, and for removing them, which needs a right on the storage itself.
         paths.push((path, vec!["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
         paths.push((machines.clone(), vec!["VM.Config.CDROM"]));
     }

@@ -14,14 +14,14 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Checks the value of `--log-level`. A level alone applies to this program: libraries then log only
-/// warnings, because their lower levels are about requests and may quote them.
+/// Checks the value of `--log-level`. A level alone applies only to this program's own crates: libraries then
+/// log warnings at most, because their lower levels may quote requests.
 pub(super) fn directives(text: &str) -> Result<String, String> {
     let text = text.trim();
     let level = text.to_ascii_lowercase();
     if LEVELS.contains(&level.as_str()) {
         let others = if ["off", "error"].contains(&level.as_str()) { level.as_str() } else { "warn" };
-        // kube_client logs each failed call, which the callers already do.
+        // kube_client logs each failed call, but its callers already do so.
         let own: String = CRATES.iter().flat_map(|name| [",", name, "=", &level]).collect();
         return Ok(format!("{others},kube_client=off{own}"));
     }

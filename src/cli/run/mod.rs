@@ -1,8 +1,8 @@
 //! `run`: the daemon.
 //!
 //! It ends immediately if the configuration, a secret or the control socket cannot be used, because waiting
-//! would not help. A cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one
-//! immediately; SIGHUP reloads the configuration.
+//! would not help. A cluster that does not answer never ends it. SIGTERM and SIGINT end it, and a second
+//! signal ends it immediately; SIGHUP reloads the configuration.
 
 mod journal;
 mod logging;
@@ -89,7 +89,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     ended
 }
 
-/// Separate threads and connections for the lease: it is renewed in time, however busy the daemon is.
+/// Separate threads and connections for the lease, so that it is renewed in time however busy the daemon is.
 fn renewal(lease: &Runtime, config: &Config, board: &Board) -> Result<Renewal, Failure> {
     let kubernetes = lease.block_on(live::kubernetes(config))?;
     let kubernetes = Box::new(kubernetes.with_observer(board.metrics().of_kubernetes()));
@@ -237,7 +237,7 @@ fn probe(config: &Config) -> Arc<dyn Probe> {
     }
 }
 
-/// The host's name, by which its instance is known.
+/// The host's name, which identifies this instance.
 fn host_name() -> String {
     let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if name.is_empty() { "pve-autoscaler".to_owned() } else { name }

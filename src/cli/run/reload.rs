@@ -118,8 +118,8 @@ fn refused(findings: &[String], report: &str) -> String {
     format!("the file was not applied, the old settings stay in force: {first}{more} (see the log)")
 }
 
-/// The new settings, with the old values of keys that need a restart, and the names of such keys that have
-/// changed.
+/// The new settings, except that keys that need a restart keep their old values. Also returns which of those
+/// keys have changed.
 fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     let mut differs = Vec::new();
     let mut keep = |key: &'static str, same: bool| {
@@ -185,8 +185,8 @@ fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Optio
     })
 }
 
-/// Records name regions, and clients are connected by region name: a change of names or order needs a
-/// restart.
+/// A region whose name has changed, in words. Records and clients refer to regions by name, so a change of
+/// names or order needs a restart.
 fn renamed(old: &Config, new: &Config) -> Option<String> {
     let mut both = old.clusters().zip(new.clusters());
     let (old, new) = both.find(|(old, new)| old.region != new.region)?;
@@ -198,8 +198,8 @@ fn renamed(old: &Config, new: &Config) -> Option<String> {
     ))
 }
 
-/// VMIDs and addresses of existing machines that the new settings give to others, in words. A machine whose
-/// VMID or address is no longer in a range keeps it.
+/// Conflicts of the new settings with existing machines, in words. It is no conflict if a machine's VMID or
+/// address is no longer in a range: the machine keeps it.
 fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
     let mut found = Vec::new();
     for pool in &new.pools {

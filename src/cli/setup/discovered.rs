@@ -40,7 +40,8 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// How a configuration names it: by name if a `[[template]]` creates it, as its VMID then changes.
+    /// How a configuration refers to it: by name if a `[[template]]` creates it, because each version has
+    /// its own VMID.
     pub fn in_configuration(&self) -> String {
         self.mark.as_ref().map_or_else(|| self.vmid.to_string(), |mark| super::draft::quoted(&mark.template))
     }

@@ -20,7 +20,7 @@ use kubernetes::{AccountToken, Cluster};
 const UNTOUCHED: [&str; 2] =
     [include_str!("../../../packaging/config.minimal.toml"), include_str!("../../../config.example.toml")];
 
-/// The rights that others need on the configuration, and on its folder.
+/// The permissions that other users need on the configuration, and on its folder.
 const READ: u32 = 0o004;
 const PASS: u32 = 0o001;
 
@@ -169,7 +169,7 @@ fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     mode & right == 0 && !by_group
 }
 
-/// Writes a new file and renames it into place, so no reader sees a part of it or sees it with other rights.
+/// Writes a new file and renames it into place, so no reader sees it incomplete or with other permissions.
 /// The mode is independent of the umask: the service's user has to read the configuration.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();

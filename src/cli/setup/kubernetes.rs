@@ -12,7 +12,7 @@ use settings::SecretSource;
 const MANIFEST: &str = include_str!("../../../packaging/rbac.yaml");
 const NAMESPACE: &str = "pve-autoscaler";
 const SECRET: &str = "pve-autoscaler-token";
-/// How long to wait until the cluster has put the token into its Secret.
+/// How long to wait for the cluster to put the token into its Secret.
 const TOKEN_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 

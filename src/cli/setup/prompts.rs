@@ -57,7 +57,7 @@ pub(super) struct Choice {
     pub dns: Option<IpAddr>,
     pub vmids: String,
     pub max: u32,
-    /// The privilege for agent calls has another name before Proxmox VE 9.
+    /// The privilege for agent calls, which has another name before Proxmox VE 9.
     pub agent_privilege: &'static str,
 }
 
@@ -145,7 +145,7 @@ fn template(given: &Answers, found: &Discovered) -> Result<Template, Failure> {
     })
 }
 
-/// Asks on the terminal; without a terminal, the flag is required.
+/// Prompts for a value on the terminal; without a terminal, the flag is required.
 fn ask(flag: &str, what: &str, proposal: Option<String>) -> Result<String, Failure> {
     if !std::io::stdin().is_terminal() {
         let hint = proposal.map(|text| format!(", e.g. `{flag} {text}`")).unwrap_or_default();

@@ -7,7 +7,7 @@ use super::super::draft::Table;
 use super::super::parts;
 use super::super::source::{Tree, text_at};
 
-/// Karpenter's reasons, each with those of `[[disruption]]`.
+/// Karpenter's reasons, each with the matching ones of `[[disruption]]`.
 const REASONS: [(&str, &[&str]); 4] = [
     ("Empty", &["empty"]),
     ("Underutilized", &["underutilized", "consolidation"]),

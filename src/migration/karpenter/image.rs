@@ -10,8 +10,8 @@ use super::super::source::{Tree, text_at};
 /// How many placeholder VMIDs each template gets.
 const VMIDS: usize = 20;
 
-/// The `[[template]]` for the pools of a region; `None` if the image has no URL. `number`: how many
-/// such tables precede it.
+/// The `[[template]]` for the pools of a region; `None` if the image has no URL. `number` such tables precede
+/// it.
 pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: usize) -> Option<Table> {
     let url = tree.text(&["sourceImage", "url"])?;
     let mut table = Table::new("[[template]]");
