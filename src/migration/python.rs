@@ -113,7 +113,7 @@ fn product(rest: &mut &str, depth: u32) -> Option<Number> {
             value = value.with(factor(rest, depth)?, i64::checked_mul, |a, b| a * b)?;
         } else if let Some(after) = rest.strip_prefix("//") {
             *rest = after;
-            value = value.with(factor(rest, depth)?, i64::checked_div_euclid, |a, b| (a / b).floor())?;
+            value = value.with(factor(rest, depth)?, floor_division, |a, b| (a / b).floor())?;
         } else if let Some(after) = rest.strip_prefix('/') {
             *rest = after;
             let part = value.part() / factor(rest, depth)?.part();
@@ -122,6 +122,13 @@ fn product(rest: &mut &str, depth: u32) -> Option<Number> {
             return Some(value);
         }
     }
+}
+
+/// Python rounds the quotient down, also with a negative divisor.
+fn floor_division(a: i64, b: i64) -> Option<i64> {
+    let quotient = a.checked_div(b)?;
+    let exact = a.checked_rem(b)? == 0;
+    if exact || (a < 0) == (b < 0) { Some(quotient) } else { quotient.checked_sub(1) }
 }
 
 fn factor(rest: &mut &str, depth: u32) -> Option<Number> {
@@ -162,6 +169,9 @@ mod tests {
             ("2 * (3 + 4) - 1", Some(Value::from(13))),
             ("90 / 4", Some(Value::from(22.5))),
             ("90 // 4", Some(Value::from(22))),
+            ("7 // -2", Some(Value::from(-4))),
+            ("-7 // 2", Some(Value::from(-4))),
+            ("-8 // -2", Some(Value::from(4))),
             ("1_000", Some(Value::from(1000))),
             ("-5", Some(Value::from(-5))),
             ("1e3", Some(Value::from(1000.0))),
