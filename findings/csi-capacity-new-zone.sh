@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A zone without a node never gets its first one for a pod with a local volume: two components wait for each other.
+# A zone without a node never gets its first node for a pod with a local volume: two components wait for each other.
 #
 # Expected: a CSI driver that tracks capacity (CSIDriver.spec.storageCapacity: true, as the Proxmox CSI
 # plugin's chart sets it) reports how much room each zone has, including a zone (a Proxmox host) without a node, so that
@@ -7,8 +7,8 @@
 # What happens: external-provisioner publishes CSIStorageCapacity objects only for the topology segments of existing
 # Nodes whose CSINode lists the driver. The driver is never even asked about another zone. kube-scheduler
 # reads a missing object as "not enough free storage". So a simulated first node of a zone is always refused, and a
-# real one is refused until the driver's pod has registered on it. When the last Node of a zone is removed, so is its
-# object.
+# real one is refused until the driver's pod has registered on it. When the last Node of a zone is removed, so is the
+# zone's object.
 # Versions: external-provisioner 6.4.0, kube-scheduler 1.37.2 (its VolumeBinding).
 # Source of the rule: external-provisioner's pkg/capacity/topology; volumebinding/binder.go of Kubernetes.
 # Why it matters: with local storage each Proxmox host is its own zone. An autoscaler that scales a pool from zero, or
@@ -17,7 +17,7 @@
 # alone.
 #
 # Needs Go. The provisioner's controller runs against client-go's fake API server, with a driver that has 1 TiB
-# everywhere. The objects that it leaves there are passed to the scheduler's binder.
+# everywhere. The objects that it creates there are passed to the scheduler's binder.
 set -euo pipefail
 
 work=$(mktemp -d)

@@ -11,7 +11,7 @@
 # Versions: kubelet 1.37.2 (its nodeshutdown package), systemd 257.13, unattended-upgrades 2.12 (Debian 13).
 # Source of the rule: logind.conf(5) and systemd's order of drop-ins; pkg/kubelet/nodeshutdown of Kubernetes.
 # Why it matters: templates on Proxmox VE are often made from cloud images that include unattended-upgrades. If the
-# host shuts such a node down, its pods end without the kubelet: in no order, without preStop hooks, still listed as
+# host shuts such a node down, its pods end without the kubelet: in no particular order, without preStop hooks, still listed as
 # endpoints. The Node shows no sign of this in advance.
 #
 # Needs root (namespaces, chroot), apt with Debian's keyring, Go. D-Bus, logind and the kubelet's manager are

@@ -7,13 +7,13 @@
 # - Host ports of sidecars (init containers with restartPolicy Always) count for the scheduler, but not for Karpenter.
 #   For Karpenter two such pods fit one node, so it creates no node, and the second stays pending.
 # - For Karpenter, `::` as a port's hostIP means every address. For the scheduler only 0.0.0.0 does; it compares
-#   addresses as strings, and puts both pods on one node. Karpenter would create a second one.
+#   addresses as strings, and puts both pods on one node. Karpenter would create a second node.
 # - When a device plugin restarts, its resource drops to 0 while a pod still holds a device. The node's free amount is
 #   then negative, and Karpenter puts no pods there at all, not even one that only requests CPU.
 # Versions: Karpenter 1.15.0, kube-scheduler 1.37.2.
 # Source of the rules: Karpenter's pkg/scheduling/hostportusage.go and pkg/utils/resources (Fits), which its check of
 # an existing node calls; Kubernetes' pkg/scheduler/util (GetHostPorts), nodeports and noderesources.
-# Why it matters: Karpenter providers for Proxmox VE share this core. Machines that are created without need, or not
+# Why it matters: Karpenter providers for Proxmox VE share this core. Machines that are created unnecessarily, or not
 # created although a pod is pending, are hard to explain from the providers' logs.
 #
 # Needs Go, which fetches the release that Karpenter requires (1.26.9).

@@ -11,7 +11,7 @@
 # Version: kubelet and kubeadm 1.37.2.
 # Source of the rule: pkg/util/flag (RegisterWithTaintsVar) and component-base's cli/flag (the maps) of Kubernetes.
 # Why it matters: templates on Proxmox VE are made once, by hand, and often carry a start-up taint of a network
-# plugin in /etc/default/kubelet. If they are cloned into a pool with its own taints, each node joins without those.
+# plugin in /etc/default/kubelet. If they are cloned into a pool with its own taints, each node joins without the pool's.
 # registerWithTaints in the KubeletConfiguration is overridden by the flag in the same way.
 #
 # Needs Go.

@@ -11,7 +11,7 @@
 # cloud-provider's volume helpers.
 # Why it matters: volumes created by hand for NFS or iSCSI are labelled with their site. As long as the nodes on Proxmox
 # VE have no topology labels, this works. A cloud controller manager adds region and zone (the host) later, on
-# a fresh node some seconds after it has joined: pods that fitted the node until then are refused from then on.
+# a fresh node some seconds after it has joined: it then refuses pods that fitted before.
 #
 # Needs Go. The scheduler's own filter is called with objects from client-go's fake API server.
 set -euo pipefail
