@@ -45,7 +45,7 @@ impl Cluster {
     /// [`Cluster::create_token`] creates it.
     ///
     /// # Errors
-    /// There were no random bytes.
+    /// No random bytes were available.
     pub fn draw_token(&self, ttl: Duration) -> Result<BootstrapToken, Error> {
         let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
         let expires = self.latest_now().saturating_add(ttl).unwrap_or(Timestamp::MAX);
@@ -62,20 +62,20 @@ impl Cluster {
     /// The token can be used once [`Cluster::wait_for_signature`] has found its signature.
     ///
     /// # Errors
-    /// The call failed: [`ErrorKind::AlreadyExists`] after an unknown outcome means that it was created,
-    /// otherwise that another token has the id.
+    /// The call failed. [`ErrorKind::AlreadyExists`] means that another token has the id, or that an earlier
+    /// call with an unknown outcome created this one.
     #[boxed]
     pub async fn create_token(&self, token: &BootstrapToken, description: &str) -> Result<(), Error> {
         self.ask_of_secrets("create a bootstrap token", create(token, description)).await
     }
 
-    /// Deletes a token by the id in one of our records. A token that is already gone is no error.
+    /// Deletes a token by the id in one of our records. Succeeds if the token is already gone.
     ///
     /// The daemon cannot read Secrets, so only the admission policy that is shipped with the rights prevents
     /// this from deleting anything but a bootstrap token with our label.
     ///
     /// # Errors
-    /// The id cannot be that of a token, or the call failed.
+    /// The id is malformed, or the call failed.
     #[boxed]
     pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
         let action = "delete a bootstrap token";

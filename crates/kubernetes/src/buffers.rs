@@ -142,7 +142,7 @@ impl Cluster {
     }
 }
 
-/// A status for a merge patch. A field without a value is null there, which removes it.
+/// A status as a merge patch: a field without a value is null, which removes it.
 fn body(status: &BufferStatus) -> Value {
     json!({
         "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),

@@ -1,4 +1,4 @@
-//! The client: how the cluster is reached, and the limit that every call has.
+//! The client: how it reaches the cluster, and the time limit of every call.
 
 use std::fmt;
 use std::future::Future;
@@ -43,7 +43,7 @@ pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sy
 /// reported.
 pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
 
-/// How a cluster is reached, besides the kubeconfig.
+/// How to reach a cluster, besides the kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The kubeconfig's context; `None`: the current one.
@@ -54,7 +54,7 @@ pub struct ConnectOptions {
     pub request_timeout: Duration,
 }
 
-/// A Kubernetes cluster, as this daemon reaches it. Cheap to clone.
+/// A client of a Kubernetes cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     pub(super) client: Client,
@@ -204,12 +204,12 @@ impl Cluster {
         &self.server
     }
 
-    /// By how much our clock differs from the API server's, according to its last answer.
+    /// The difference between our clock and the API server's, according to its last answer.
     pub fn clock_difference(&self) -> Option<ClockDifference> {
         ClockDifference::of(self.time.now()?, self.clock.now())
     }
 
-    /// The later time of both clocks, for deadlines that the API server must not consider past.
+    /// The later of the two clocks' times, for deadlines that the API server must not consider past.
     pub(super) fn latest_now(&self) -> Timestamp {
         let own = self.clock.now();
         self.time.now().map_or(own, |time| time.max(own))
@@ -225,7 +225,7 @@ impl Cluster {
         Ok(info.git_version)
     }
 
-    /// Checks the fence for a change to the cluster that does not go through the API server.
+    /// Checks the fence before a change to the cluster that bypasses the API server.
     ///
     /// # Errors
     /// [`super::ErrorKind::Fenced`]: this instance does not lead.

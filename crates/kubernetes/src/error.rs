@@ -13,7 +13,7 @@ pub enum Error {
     /// The kubeconfig cannot be used.
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] kube::config::KubeconfigError),
-    /// The kubeconfig lacks something, in one sentence.
+    /// What the kubeconfig lacks, in one sentence.
     #[error("{0}")]
     KubeconfigLacks(String),
     /// No client can be created from the settings, e.g. because a certificate is malformed.
@@ -36,7 +36,7 @@ pub enum Error {
         /// How long the caller waited.
         limit: Duration,
     },
-    /// Other clients kept changing the object while we tried to.
+    /// Other clients kept changing the object while we tried to change it.
     #[error("cannot {action}: another client changed it {attempts} times in the meantime")]
     Contended {
         /// What was tried, as an infinitive.
@@ -61,7 +61,7 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The operating system gave no random bytes.
+    /// The system returned no random bytes.
     #[error("no random bytes for a bootstrap token")]
     Entropy(#[source] super::EntropyError),
 }
@@ -131,15 +131,15 @@ impl Error {
         }
     }
 
-    /// Whether the API server has answered, and would give the same call the same answer: another call may
-    /// well succeed.
+    /// Whether the API server has answered, and would answer the same call in the same way. A different call
+    /// may succeed.
     pub fn is_refusal(&self) -> bool {
         use ErrorKind::{AlreadyExists, Conflict, Forbidden, Invalid, NotFound};
         matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
     }
 
-    /// Whether the API server has answered and accepts the client's credentials: a call to another namespace
-    /// may have a different answer.
+    /// Whether the API server has answered and accepts the client's credentials. A call to another namespace
+    /// may get a different answer.
     pub fn was_answered(&self) -> bool {
         self.status().is_some() && self.kind() != ErrorKind::Unauthorized
     }

@@ -82,7 +82,7 @@ impl Recorder {
         Self { cluster, instance: instance.into(), said: Arc::default() }
     }
 
-    /// Whether the event about a pod or node, by its uid, was sent so recently that it would not be sent now.
+    /// Whether this event about the pod or node with this uid was sent too recently to be sent again now.
     pub fn has_said(&self, uid: &str, reason: &'static str, code: &str) -> bool {
         let key = (uid.to_owned(), reason, code.to_owned());
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);

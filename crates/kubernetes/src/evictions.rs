@@ -27,8 +27,8 @@ pub enum Eviction {
     Refused {
         /// Why, in the API server's words.
         message: String,
-        /// How long to wait before the next try, if the API server says so. For a budget that merely has no
-        /// room, it does not.
+        /// How long to wait before the next try, if the API server says how long. If a budget merely allows
+        /// no eviction now, it does not.
         retry_after: Option<Duration>,
     },
     /// The pod cannot be evicted at all at present, e.g. because two budgets select it.
@@ -119,7 +119,7 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         ErrorKind::TooManyRequests => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: retry_after(status) })
         }
-        // The budget has a negative count, or its controller does not keep up.
+        // The budget's `disruptionsAllowed` is negative, or its controller does not keep up.
         ErrorKind::Forbidden if is_of_budget(status) => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: None })
         }

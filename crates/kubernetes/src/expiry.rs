@@ -1,4 +1,4 @@
-//! When the credentials of a kubeconfig expire, as far as they show it themselves.
+//! When a kubeconfig's credentials expire, if they contain the date.
 
 use std::path::Path;
 
@@ -18,8 +18,8 @@ pub struct Expiry {
     pub at: Timestamp,
 }
 
-/// The credentials of a context, or of the current one, that expire. Unreadable ones are left out: connecting
-/// reports them.
+/// The credentials of a context (by default, the current one) that expire. Unreadable credentials are left
+/// out: connecting reports them.
 pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry> {
     let Ok(kubeconfig) = Kubeconfig::from_yaml(kubeconfig.expose_secret()) else { return Vec::new() };
     let ends = [
@@ -65,14 +65,14 @@ fn user<'k>(kubeconfig: &'k Kubeconfig, name: Option<&str>) -> Option<&'k kube::
 
 fn client_certificate(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    // The client's own comes first; K3s appends the authority that signed it.
+    // The client's own certificate comes first; K3s appends the authority that signed it.
     let chain = given(user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
     ends(&chain).next()
 }
 
 fn token(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    // A `tokenFile` is read again by the client, and renewed by the program that writes it.
+    // The client reads a `tokenFile` again, and the program that writes the file renews the token.
     token_ends(user.token.as_ref()?.expose_secret())
 }
 

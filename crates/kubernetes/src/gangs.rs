@@ -1,5 +1,5 @@
-//! PodGroups: watched if the API server serves them, which needs its gate `GenericWorkload` and the version
-//! in `--runtime-config`.
+//! PodGroups: watched if the API server serves them, which needs the feature gate `GenericWorkload` and this
+//! API version in `--runtime-config`.
 
 use k8s_openapi::api::scheduling::v1beta1 as scheduling;
 

@@ -141,7 +141,7 @@ impl Lease {
         Ok(())
     }
 
-    /// When we will have seen the lease unchanged for its holder's duration.
+    /// When we will have seen the lease unchanged for its holder's duration, or for ours if that is longer.
     fn free_at(&mut self, found: &Object, now: Instant, duration: Duration) -> Instant {
         let version = found.metadata.resource_version.clone().unwrap_or_default();
         let seconds = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
@@ -196,7 +196,7 @@ impl Lease {
         }
     }
 
-    /// Whether exactly this run wrote the lease last, and as its own.
+    /// Whether this run holds the lease: its holder is this instance, and the annotation names this run.
     fn is_this_run(&self, found: &Object) -> bool {
         let run = found.metadata.annotations.as_ref().and_then(|all| all.get(RUN));
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)

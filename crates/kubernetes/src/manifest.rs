@@ -27,7 +27,7 @@ impl Cluster {
     /// Returns `kind/name` of each.
     ///
     /// # Errors
-    /// It is not a manifest, or a call failed: the objects before it were applied.
+    /// The text is not a manifest, or a call failed. In that case, the objects before it were applied.
     #[boxed]
     pub async fn apply_manifest(&self, manifest: &str) -> Result<Vec<String>, Error> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|source| {
@@ -60,7 +60,7 @@ impl Cluster {
     /// created it.
     ///
     /// # Errors
-    /// The call failed, or the Secret does not contain text.
+    /// The call failed, or the Secret is not UTF-8.
     #[boxed]
     pub async fn account_token(&self, secret: &str) -> Result<Option<AccountToken>, Error> {
         let action = format!("read the token in secret `{secret}`");

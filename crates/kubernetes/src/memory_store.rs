@@ -104,7 +104,7 @@ impl Cluster {
         self.write(action, data, version.map(|version| version.resource_version.clone())).await
     }
 
-    /// The pause, if everything is stopped. An unreadable value is treated as the pause's reason.
+    /// The pause, if the pause switch is on. An unreadable value is treated as the pause's reason.
     ///
     /// # Errors
     /// The call failed.
@@ -113,7 +113,7 @@ impl Cluster {
         Ok(self.orders().await?.0)
     }
 
-    /// The pause, if everything is stopped, and whether something is to be tried again.
+    /// The pause, if the pause switch is on, and whether something is to be tried again.
     ///
     /// # Errors
     /// The call failed.
@@ -165,7 +165,7 @@ impl Cluster {
         .await
     }
 
-    /// Takes the requests to try again: each is returned only once.
+    /// Removes the stored requests to try again, and returns them.
     ///
     /// # Errors
     /// The call failed, or other clients' writes kept conflicting.

@@ -122,7 +122,7 @@ impl Cluster {
         .await
     }
 
-    /// Deletes a Node, but only the one with this uid. A Node that is already gone is no error.
+    /// Deletes a Node, but only the one with this uid. Succeeds if it is already gone.
     ///
     /// The precondition is in the body: if there is a body, the API server ignores the query parameters.
     ///

@@ -23,14 +23,14 @@ use model::workload::Controller;
 
 /// A kind that is only watched while a buffer or a request refers to one of its objects.
 pub(super) const KIND: &str = "PodTemplate";
-/// The minimum time between two lists that changed references cause. It limits the cost of references that
-/// keep changing.
+/// Changed references cause at most one list in this time. This limits the cost of references that keep
+/// changing.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {
     /// Watches a kind of controller. For controllers that buffers refer to, the templates are kept, too. If
     /// the references change, all controllers are listed again, but a list in progress is finished, so that a
-    /// client that keeps changing references cannot prevent the kind from being seen.
+    /// client that keeps changing references cannot prevent the kind from being read.
     pub(super) fn controllers_of<K>(
         &self,
         kind: &'static str,

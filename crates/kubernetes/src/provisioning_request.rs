@@ -1,4 +1,5 @@
-//! `autoscaling.x-k8s.io/v1`, as far as it is read: the ProvisioningRequest, which k8s-openapi does not have.
+//! The ProvisioningRequest of `autoscaling.x-k8s.io/v1`, which k8s-openapi lacks: only the fields that are
+//! read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -170,7 +170,7 @@ impl Cluster {
                         record.resource_version = stored.resource_version;
                         Ok(())
                     }
-                    // It has not changed: another writer did not cause the conflict.
+                    // The record has not changed, so no other writer caused the conflict.
                     Some(stored)
                         if stored.uid == record.uid && stored.resource_version == record.resource_version =>
                     {
@@ -183,7 +183,7 @@ impl Cluster {
         }
     }
 
-    /// Drops a record, which frees its slot. A record that is already gone is no error.
+    /// Drops a record, which frees its slot. Succeeds if the record is already gone.
     ///
     /// # Errors
     /// [`RecordError::Changed`] if the stored record is newer or another machine's; otherwise the call

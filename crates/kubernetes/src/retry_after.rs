@@ -17,7 +17,7 @@ use runtime::fence::Fence;
 
 /// How many times a request is sent again.
 const REPEATS: u32 = 3;
-/// The longest wait at a time, whatever the API server says.
+/// The longest single wait, whatever the API server says.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Sends a request, and repeats it if the API server asks clients to wait. A write passes the fence each
@@ -78,7 +78,7 @@ mod tests {
 
     type Sent = Arc<Mutex<Vec<String>>>;
 
-    /// A cluster whose API server answers 429 this often, and then with its version.
+    /// A cluster whose API server answers 429 this many times, and then with its version.
     fn cluster(refusals: usize, kind: &'static str) -> (Cluster, Sent) {
         let sent = Sent::default();
         let seen = sent.clone();

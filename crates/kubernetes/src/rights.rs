@@ -261,10 +261,10 @@ const SERVING: &[Needed] = &[
 const CERTIFICATES: &str = "certificates.k8s.io";
 
 impl Cluster {
-    /// Every required right, with the API server's answer whether we have it. Rights to kinds that it does
+    /// Every required right, and whether we have it according to the API server. Rights to kinds that it does
     /// not serve are left out.
     ///
-    /// A single refusal proves nothing while the API server starts: for a moment it has not read its roles
+    /// A single refusal proves nothing while the API server starts: for a moment, it has not read its roles
     /// yet.
     ///
     /// # Errors

@@ -10,10 +10,10 @@ use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// The difference that may come from the time answers take, and from dates in whole seconds.
+/// The difference that slow answers, and dates in whole seconds, can cause.
 const TOLERATED: SignedDuration = SignedDuration::from_secs(30);
 
-/// By how much this host's clock and the API server's differ.
+/// The difference between this host's clock and the API server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockDifference {
     behind: SignedDuration,

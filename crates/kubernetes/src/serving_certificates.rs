@@ -2,8 +2,8 @@
 //! `kubernetes.io/kubelet-serving`, `serverTLSBootstrap` in the kubelet's configuration): watched separately,
 //! and approved.
 //!
-//! The API server provides the requester; the request itself is a PKCS#10 that the requester wrote. Both are
-//! plain data here and not checked. A decided request is no longer open.
+//! The API server says who the requester is; the PKCS#10 request was written by the requester. Both are plain
+//! data here and not checked. A decided request is no longer open.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Only its requests are listed and watched.
 const FIELDS: &str = "spec.signerName=kubernetes.io/kubelet-serving";
 const KIND: &str = "CertificateSigningRequest";
-/// Maximum size of a request that is kept, in bytes. A kubelet's has less than a kilobyte.
+/// Maximum size of a request that is kept, in bytes. A kubelet's is smaller than a kilobyte.
 const LONGEST: usize = 16 << 10;
 
 /// One request, as it is in the cluster.

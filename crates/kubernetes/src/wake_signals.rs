@@ -17,7 +17,7 @@ pub(super) enum Worth {
     Nothing,
     /// A round, once related changes have arrived.
     Round,
-    /// A round that only waits for more of the same changes: a pod is pending.
+    /// A pod has become pending: the round only waits for more such pods.
     Haste,
 }
 

@@ -15,8 +15,8 @@ use runtime::ordered_notify::{Changed, Changes};
 /// moment.
 const REFUSALS: u32 = 3;
 
-/// Kinds that API servers of older versions, or without a CustomResourceDefinition, do not serve, which is
-/// not worth a report.
+/// Kinds that an older API server, or one without a CustomResourceDefinition, does not serve. That is not
+/// reported.
 const NEWER: [&str; 7] = [
     "ResourceClaim",
     "DeviceClass",

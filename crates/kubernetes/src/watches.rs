@@ -115,8 +115,8 @@ impl Stores {
         }
     }
 
-    /// Whether each template that the request names is known. If the list is not current, a missing template
-    /// proves nothing: until it is, the request is left out.
+    /// Whether each template that the request names is known. While the list is outdated, a missing template
+    /// proves nothing, so the request is left out.
     fn have_templates_of(&self, request: &ProvisioningRequest) -> bool {
         let key = |name: &str| format!("{}/{name}", request.namespace);
         request.sets.iter().all(|(name, _)| self.pod_templates.get(&key(name)).is_some())
@@ -241,7 +241,7 @@ impl Watches {
         self.board.changed()
     }
 
-    /// A number that grows, before [`Self::changed`] does, with every pod that becomes pending.
+    /// A number that grows with every pod that becomes pending, before [`Self::changed`] does.
     pub fn demand(&self) -> Changed {
         self.board.demand()
     }
@@ -289,8 +289,8 @@ impl Starter<'_> {
         version
     }
 
-    /// Watches pods. What they take is counted as in the control plane's version: if the version changes, all
-    /// pods are listed again.
+    /// Watches pods. What they take from nodes is counted as the control plane's version counts it: if the
+    /// version changes, all pods are listed again.
     fn pods(&self, store: &Store<Pod>, mut version: watch::Receiver<Option<KubernetesVersion>>) {
         let api: Api<DeserializeGuard<core::Pod>> = Api::all(self.cluster.client.clone());
         let (store, board) = (store.clone(), self.board.clone());

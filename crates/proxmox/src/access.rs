@@ -1,5 +1,4 @@
-//! Roles, resource pools, users, tokens and grants: the calls with which the setup creates those that are
-//! missing.
+//! Roles, resource pools, users, tokens and grants: the setup uses these calls to create what is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -69,7 +69,7 @@ pub struct Client {
     shared: Arc<Shared>,
     fence: Fence,
     observer: Option<Observer>,
-    /// The place in a lane that this client holds, if any. Its calls then wait for no other.
+    /// The place in a lane that this client holds, if any. Its calls then do not wait.
     place: Option<Arc<OwnedSemaphorePermit>>,
 }
 

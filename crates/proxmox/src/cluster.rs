@@ -26,7 +26,7 @@ pub struct ClusterStatus {
 pub struct HaStatus {
     /// Hosts in maintenance, on which no new VM should be placed.
     pub maintenance: BTreeSet<String>,
-    /// The VMs that HA manages, and the state that it gives them, e.g. `started`.
+    /// The VMs that HA manages, with their HA states, e.g. `started`.
     pub vms: BTreeMap<Vmid, String>,
 }
 

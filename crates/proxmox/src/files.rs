@@ -86,7 +86,7 @@ impl Client {
     #[boxed]
     pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));
-        // Without a wait, the answer does not show whether it succeeded.
+        // Without a wait, the answer does not show whether the removal succeeded.
         let wait = [("delay", "20".to_owned())];
         self.call(Method::DELETE, Lane::Lifecycle(host), &path, &wait).await.map(|_| ())
     }

@@ -35,8 +35,8 @@ pub struct HostSurvey {
 
 impl Client {
     /// Determines what rules out switching these hosts off: rights, votes, HA, Ceph, and an address to wake
-    /// them. Each entry has a host's name, whether it answers ([`Client::host_answers`]), and whether Proxmox
-    /// VE is to wake it.
+    /// them. Each entry of `hosts` has a host's name, whether it answers ([`Client::host_answers`]), and
+    /// whether Proxmox VE is to wake it.
     #[boxed]
     pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
         let mut found =

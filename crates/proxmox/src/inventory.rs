@@ -1,7 +1,7 @@
 //! The inventory: hosts, guests and storages, from the cluster's own list.
 //!
-//! The list is one cheap call, but it lags: a VM's power and name are up to 11 s old and may go back and
-//! forth; VMs of a dead host keep their last state. VMID, host, tags, pool and lock are immediate.
+//! The list is one cheap call, but it lags: a VM's power and name are up to 11 s old and may flip back and
+//! forth; VMs of a dead host keep their last state. VMID, host, tags, pool and lock are always current.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub struct Guest {
     pub vmid: Vmid,
     /// The host it is on.
     pub host: String,
-    /// Its name, once the statistics have it.
+    /// Its name, once the statistics contain it.
     pub name: Option<String>,
     /// Whether it runs according to the statistics, and its host is up.
     pub running: bool,
@@ -141,8 +141,8 @@ impl ClusterResources {
         self.hosts.values().filter(|host| host.silent)
     }
 
-    /// Fills in what was known before about silent hosts and their guests. Which guests exist, on which host,
-    /// and with which tags, pools and locks is current even without `pvestatd`, and is kept.
+    /// Fills in what was known before about silent hosts and their guests. The guests' VMIDs, hosts, tags,
+    /// pools and locks are current even without `pvestatd`, and are kept.
     #[must_use]
     pub fn with_known(mut self, before: &Self) -> Self {
         let silent: BTreeSet<String> = self.silent().map(|host| host.name.clone()).collect();
@@ -168,15 +168,15 @@ impl ClusterResources {
         self
     }
 
-    /// The guests that are being migrated (lock `migrate`), running or not; Proxmox VE does not show to which
-    /// host.
+    /// The guests that are being migrated (lock `migrate`), running or not; Proxmox VE does not show the
+    /// target host.
     pub fn migrating(&self) -> BTreeSet<Vmid> {
         let moves = |guest: &&Guest| guest.lock.as_deref() == Some("migrate");
         self.guests.values().filter(moves).map(|guest| guest.vmid).collect()
     }
 
-    /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs. They may be
-    /// templates, VMs or containers. A VM created less than 11 s ago may have no name yet.
+    /// The guests whose VMID or name is `wanted`, in the order of their VMIDs. They may be templates,
+    /// VMs or containers. A VM created less than 11 s ago may have no name yet.
     pub fn find(&self, wanted: &str) -> Vec<&Guest> {
         let vmid = wanted.parse::<Vmid>().ok();
         let named = |guest: &Guest| guest.name.as_deref() == Some(wanted);

@@ -138,8 +138,8 @@ impl Client {
     /// Changes a configuration if it still has this digest. Returns a task if the change is not done within
     /// `wait` seconds (1 to 30).
     ///
-    /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form.
-    /// `nameserver` may have any separator; spaces are sent, because Proxmox VE accepts commas but then
+    /// `sshkeys` is given as keys, one per line. It is encoded here, for the value and then for the form.
+    /// `nameserver` may use any separator; spaces are sent, because Proxmox VE accepts commas but then
     /// writes all addresses as one.
     #[boxed]
     pub async fn set_config(
@@ -205,8 +205,8 @@ impl Client {
 
     /// Writes a running VM's memory to disk and ends its QEMU process; the next start resumes its guest. The
     /// VM is locked (`suspended`) until then: only starting and destroying it are allowed. The state is
-    /// stored on the VM's `vmstatestorage`, or otherwise where Proxmox VE finds room, and at first takes more
-    /// than twice the memory there.
+    /// stored on the VM's `vmstatestorage`, or otherwise where Proxmox VE finds room. At first, it takes more
+    /// than twice the memory's size there.
     #[boxed]
     pub async fn suspend_to_disk(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "suspend", &[("todisk", "1".to_owned())]).await
@@ -225,8 +225,8 @@ impl Client {
     }
 
     /// Destroys a stopped VM with its disks, and removes references to it. **Proxmox VE also accepts this
-    /// without quorum, and then removes the disks but keeps the VM**: check [`Client::quorate`] first, and
-    /// read the mark back before that.
+    /// without quorum, and then removes the disks but keeps the VM**: before this call, read the mark
+    /// back, then check [`Client::quorate`].
     #[boxed]
     pub async fn destroy(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         // `destroy-unreferenced-disks` stays off: it deletes by VMID on all storages.

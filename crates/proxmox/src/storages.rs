@@ -95,10 +95,10 @@ impl Client {
         Ok(rows.iter().map(status).collect())
     }
 
-    /// The disks on a storage that belong to a VMID, by their volume ids, seen from a host. Proxmox VE leaves
-    /// out disks that the token cannot see: images need `Datastore.Allocate` on the storage, or
-    /// `Datastore.Audit` on it and `VM.Config.Disk` on the VM. So a token with rights on a pool no longer
-    /// sees the leftover disks of a destroyed VM.
+    /// The volume ids of a VMID's disks on a storage, as a host sees them. Proxmox VE leaves out disks
+    /// that the token cannot see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit` on it
+    /// and `VM.Config.Disk` on the VM. So a token with rights on a pool no longer sees the leftover disks of
+    /// a destroyed VM.
     #[boxed]
     pub async fn disks_of(&self, host: &str, storage: &str, vmid: Vmid) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));

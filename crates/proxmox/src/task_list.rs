@@ -15,7 +15,7 @@ const ROWS: u32 = 500;
 /// Which tasks of a host to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
-    /// Only tasks about this VMID. A clone is about its **template**: see [`Client::clone_target`].
+    /// Only tasks about this VMID. A clone task is about its **template**: see [`Client::clone_target`].
     pub vmid: Option<Vmid>,
     /// Only tasks of this kind, e.g. `qmclone`.
     pub kind: Option<String>,

@@ -122,8 +122,8 @@ impl VmConfig {
         (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// The value of a network device with this model, if one is given, and with these parts set. Its other
-    /// parts and its MAC are kept: Proxmox VE gives a new MAC to a device that is written without one.
+    /// A network device's value with this model, if one is given, and with these parts set. Its other parts
+    /// and its MAC are kept: Proxmox VE gives a new MAC to a device that is written without one.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
         let present = self.parts(device);
         let model = model.or(present.get("model")).unwrap_or("virtio");

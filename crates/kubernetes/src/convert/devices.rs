@@ -123,8 +123,9 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
     requested.and_then(|amount| Amount::read(&amount.0).ok()).and_then(Amount::whole).unwrap_or(0)
 }
 
-/// Extended resources that several containers request. An init container that ends shares what later ones
-/// request, and only adds what it needs beyond that; of several such containers, the largest counts.
+/// The requests for each extended resource that several containers request. An init container that ends
+/// shares what later containers request, so it only adds what it needs beyond that. Of these init containers,
+/// only the one that adds the most counts.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");

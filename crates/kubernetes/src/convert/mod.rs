@@ -88,8 +88,8 @@ fn limited(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
 }
 
 /// A list of quantities by resource name, in the model's units. Negative amounts become zero: the API server
-/// refuses them (`ValidateResourceQuantityValue`), but a file may have one. Numbers that are too large are
-/// clamped, so that no difference between offered and used amounts can overflow.
+/// refuses them (`ValidateResourceQuantityValue`), but a file may contain them. Numbers that are too large
+/// are clamped, so that no difference between offered and used amounts can overflow.
 fn resources(field: &str, list: Option<&BTreeMap<String, Quantity>>) -> Result<Resources, ConvertError> {
     let mut sum = Resources::default();
     for (name, amount) in list.into_iter().flatten() {

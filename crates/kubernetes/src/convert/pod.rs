@@ -18,9 +18,9 @@ use model::pod_spec::{PodSpec, Specs};
 use model::storage::InTreeKind;
 
 /// A Pod with its digest computed: pods exist for a long time, and decisions need the digest in every round.
-/// It shares its spec with earlier equal pods.
+/// Pods with equal specs share one copy.
 ///
-/// What it takes from its node is counted as the scheduler of this version counts it.
+/// What it takes from its node is counted as kube-scheduler of this `version` counts it.
 pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
     let empty = core::PodSpec::default();
     let spec = object.spec.as_ref().unwrap_or(&empty);
@@ -30,8 +30,8 @@ pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) ->
     Ok(pod)
 }
 
-/// A pod as the controller of `object` would put it on a node: without the node, with the tolerations that
-/// the controller adds.
+/// A pod as the controller of `object` would create it: with the tolerations that the controller adds, but
+/// without a node.
 pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> {
     let template = &object.spec.template;
     let meta = ObjectMeta {
@@ -127,7 +127,8 @@ fn common_parts(
     version: KubernetesVersion,
 ) -> Result<PodSpec, ConvertError> {
     let running = status.filter(|_| spec.node_name.as_ref().is_some_and(|name| !name.is_empty()));
-    // Through a box, lists take no more memory than they need, which matters with tens of thousands of pods.
+    // Collecting lists into a box first drops their spare capacity, which matters with tens of thousands of
+    // pods.
     Ok(PodSpec {
         namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
         labels: labels(meta.labels.as_ref()),
@@ -228,8 +229,8 @@ fn refusal<'a>(mut conditions: impl Iterator<Item = &'a core::PodCondition>) -> 
     text(refused.and_then(|condition| condition.message.as_ref()))
 }
 
-/// A toleration with another operator (`Lt`, `Gt`) tolerates nothing and is left out: the feature gate is off
-/// by default.
+/// A toleration with another operator (`Lt`, `Gt`) tolerates nothing and is left out: the feature gate for
+/// these operators is off by default.
 fn toleration(toleration: &core::Toleration) -> Result<Toleration, ConvertError> {
     let word = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
     Ok(Toleration {
@@ -346,8 +347,8 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// A volume of a pod, unless no rule considers its kind (configMap, secret, projected, nfs …). An RBD volume
-/// becomes one entry for each monitor, because two RBD volumes conflict if they share one.
+/// A volume of a pod; empty if no rule considers its kind (configMap, secret, projected, nfs …). An RBD
+/// volume becomes one entry for each monitor, because volumes with the same image conflict if they share one.
 fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
     let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {
         kind: kind.to_owned(),

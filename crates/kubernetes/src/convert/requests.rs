@@ -1,6 +1,6 @@
 //! What a pod requests, as kube-scheduler computes it: `PodRequests` of `k8s.io/component-helpers/resource`,
-//! after the API server's defaulting. For pods with a node it is called with `UseStatusResources`, and its
-//! answer depends on the version.
+//! after the API server's defaulting. For pods with a node, it is called with `UseStatusResources`, and its
+//! result depends on the version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ type List = BTreeMap<String, Quantity>;
 pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     let containers = of_spec(spec)?;
     let mut sum = containers.clone();
-    // The version makes no difference if no status counts.
+    // Without a status, the version makes no difference.
     for (name, amount) in level_requests(spec, &containers, KubernetesVersion::NEWEST)? {
         set(&mut sum, &name, amount);
     }
@@ -181,7 +181,7 @@ fn level_requests(
 struct Reckoning<'a> {
     spec: &'a core::PodSpec,
     status: &'a core::PodStatus,
-    /// Whether the node cannot provide what the spec requests now, so that the spec does not count.
+    /// Whether the node cannot provide what the spec requests now. If so, the spec does not count.
     infeasible: bool,
     version: KubernetesVersion,
 }
@@ -263,7 +263,7 @@ impl Reckoning<'_> {
         if level.is_empty() {
             return Ok(());
         }
-        // Pod-level resize exists since 1.36.
+        // Pod-level resize was added in 1.36.
         let actual = self.status.resources.as_ref().filter(|_| self.version >= KubernetesVersion::V1_36);
         let Some(actual) = actual else {
             for (name, amount) in &level {

@@ -29,7 +29,8 @@ fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option
     }
 }
 
-/// The controller with its selector. The API server accepts no empty one; an object in a file may have none.
+/// The controller with its selector. The API server refuses an empty selector; an object in a file may lack
+/// one.
 fn selecting(controller: Controller, selector: &MetaSelector) -> Result<Controller, ConvertError> {
     let selector = Some(selector).filter(|selector| **selector != MetaSelector::default());
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
@@ -120,7 +121,7 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
     })
 }
 
-/// Whether the budget can be used: its controller has seen its current spec, and keeps up with the evictions
+/// Whether the budget can be used: its controller has observed its current spec and keeps up with evictions
 /// (`checkAndDecrement`).
 fn is_settled(object: &policy::PodDisruptionBudget) -> bool {
     const MOST_DISRUPTED: usize = 2000;

@@ -160,7 +160,7 @@ async fn there_is_no_request_whose_template_may_be_missing_from_an_old_list_alon
     synced(&watches).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&watches), names(&["r1"], &["t1"]));
-    // Without a request the templates are unknown, so earlier knowledge is useless for the next one.
+    // Without a request, templates are not watched: the next request cannot rely on what was known before.
     server.say(REQUESTS, "DELETED", request("r1", "t1")).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&watches), names(&[], &[]));

@@ -1,4 +1,4 @@
-//! The rights that are checked are those that are shipped.
+//! The rights that are checked are those that the shipped manifests grant.
 
 use std::collections::BTreeSet;
 

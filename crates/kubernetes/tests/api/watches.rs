@@ -184,7 +184,7 @@ async fn an_upgrade_of_the_control_plane_is_noticed_and_worth_a_round() {
     assert!(changed.has_changed());
     assert_eq!(watches.snapshot().kubernetes, KubernetesVersion::V1_37);
     assert_eq!(watches.snapshot().pods[0].requests.cpu_milli, 2000, "it is counted by the rules of 1.37");
-    // During an upgrade of several API servers one may be out of reach: what was known stays.
+    // During an upgrade of several API servers, one may be out of reach: the known version stays.
     server.refuse("/version", 503, "ServiceUnavailable");
     sleep(Duration::from_mins(2)).await;
     assert_eq!(watches.snapshot().kubernetes, KubernetesVersion::V1_37);

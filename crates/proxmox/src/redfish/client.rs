@@ -123,7 +123,7 @@ impl Client {
     /// A client over a transport.
     ///
     /// # Errors
-    /// User and password contain a character that is not allowed in a header.
+    /// No valid header can be built from the user name and the password.
     pub fn new(
         transport: Transport,
         settings: Settings,

@@ -1,5 +1,5 @@
 //! `[health]`: how many nodes of a pool may be unready before its removals and additions pause, and when the
-//! nodes of a host that is off are out of service.
+//! nodes of a host that is off are marked as out of service.
 
 use std::time::Duration;
 

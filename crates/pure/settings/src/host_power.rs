@@ -1,4 +1,4 @@
-//! `[power]`: when hosts whose `[[host]]` has a `power` are switched off, and how long that may take.
+//! `[power]`: when hosts whose `[[host]]` sets `power` are switched off, and how long that may take.
 //! `[host.redfish]`: the management controller that switches a host on.
 
 use std::time::Duration;

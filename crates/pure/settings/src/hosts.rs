@@ -23,7 +23,7 @@ pub struct HostSettings {
     pub cpu_reserve: u32,
     /// Memory in bytes that stays free; `None`: the pool's `memory_reserve`.
     pub memory_reserve: Option<i64>,
-    /// How the host is switched on again after it was shut down as not needed; `None`: it stays on.
+    /// How the host is switched on again after being shut down as unneeded; `None`: it stays on.
     pub power: Option<Power>,
 }
 

@@ -99,7 +99,7 @@ impl MachineFacts {
     pub fn new(cluster: &str, record: &Record, pool: &Pool) -> Self {
         let slot = &record.slot;
         let mut labels = pool.labels_for(&record.host, &record.name, slot.vmid);
-        // A kubelet does not start with labels that it may not set itself. These are set through the API.
+        // A kubelet refuses to start with labels that it may not set. The daemon sets them instead.
         labels.retain(|key, _| may_set_itself(key));
         labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());
         let taints = pool
@@ -234,7 +234,7 @@ mod tests {
             ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
             ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
             ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),
-            // A kubelet does not start with labels that it may not set itself. These are set through the API.
+            // A kubelet refuses to start with labels that it may not set. The daemon sets them instead.
             ("{{ machine.labels | list | join(' ') }}", "pve-autoscaler/pool size"),
             ("{{ \"a'b\" | sh }} {{ machine.labels['size'] | tojson }}", "'a'\\''b' \"small\""),
         ] {

@@ -40,8 +40,8 @@ pub struct ScaleDown {
     pub skip_nodes_with_custom_controller_pods: bool,
     /// Maximum number of nodes with pods to move that are drained at a time, over all pools.
     pub max_parallel_drains: usize,
-    /// Pods leave a node in groups, each group once the one before is gone. These are the lowest priorities
-    /// of the second group and of each further one, in ascending order.
+    /// Pods leave a node in groups, each once the previous one is gone. Each value is the lowest priority of
+    /// another group, in ascending order; pods below the first value form the first group.
     pub drain_priorities: Vec<i32>,
     /// Maximum number of removals in any hour, over all pools. It limits the damage that a mistake can do.
     /// `None`, no limit, is only for simulations and cannot be set in a file.

@@ -29,7 +29,7 @@ pub struct Ssh {
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// The user to log in as, who may run `kubeadm token`.
+    /// The user to log in as, who must be allowed to run `kubeadm token`.
     pub user: String,
     /// The private key.
     pub key: SecretSource,

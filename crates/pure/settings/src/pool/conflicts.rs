@@ -64,7 +64,7 @@ pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
     }
 }
 
-/// The first number that is in both lists, after its place in each.
+/// The first number that is in both lists, preceded by its place in each.
 fn shared(mine: &[Piece], theirs: &[Piece]) -> Option<(Range<usize>, Range<usize>, u128)> {
     mine.iter().find_map(|piece| {
         let other = theirs.iter().find(|other| other.meets(piece))?;

@@ -188,8 +188,8 @@ impl Written {
         pool.pci.iter().find(|one| one.mapping.get_ref() == named)
     }
 
-    /// The configured `count`. By default, it is the number of devices that the mapping gives a machine, or
-    /// one without a mapping.
+    /// The configured `count`. By default, it is the number of devices that the mapping gives a machine, or 1
+    /// if there is no mapping.
     fn count(&self, pool: &Pool) -> u32 {
         let given = || self.mapping(pool).map_or(1, pci::Written::count);
         self.count.as_ref().map_or_else(given, |count| *count.get_ref())

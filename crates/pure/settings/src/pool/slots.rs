@@ -173,7 +173,7 @@ pub(super) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address that a number stands for: the reverse of [`number`].
+/// The address that a number stands for: the inverse of [`number`].
 pub(super) fn back(number: u128) -> IpAddr {
     Ipv6Addr::from_bits(number).to_canonical()
 }

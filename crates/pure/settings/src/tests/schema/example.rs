@@ -141,7 +141,7 @@ pub(super) struct Facts {
     pub words: Vec<String>,
     pub least: Option<Number>,
     pub most: Option<Number>,
-    /// A valid number that is less than the minimum.
+    /// A single number below the minimum that is valid, too.
     pub apart: Option<Number>,
 }
 
@@ -314,7 +314,7 @@ impl Facts {
         }
     }
 
-    /// Learns the valid words from a label such as `must be "api" or "ssh"`.
+    /// Reads the valid words from a label such as `must be "api" or "ssh"`.
     fn words_of(&mut self, label: &str) {
         let words: Vec<&str> = label.split('"').skip(1).step_by(2).collect();
         let between: String = label.split('"').step_by(2).collect();
@@ -323,7 +323,7 @@ impl Facts {
         }
     }
 
-    /// Learns the bounds from a label such as `must be from 1 to 4094`, `must be at least 1`, or `must be
+    /// Reads the bounds from a label such as `must be from 1 to 4094`, `must be at least 1`, or `must be
     /// from 1280 to 65520, or 1 for the bridge's`. The largest maximum counts.
     fn numbers_of(&mut self, label: &str) {
         let words: Vec<&str> = label.split([' ', ',']).collect();
