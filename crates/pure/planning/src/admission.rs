@@ -81,7 +81,7 @@ pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<PoolName, u32>,
-    /// How many nodes of each pool have not been ready yet. A node that never becomes ready is removed again.
+    /// How many nodes of each pool have not been ready yet. A node that never becomes ready will be removed.
     joining: BTreeMap<PoolName, u32>,
     unhealthy: BTreeSet<PoolName>,
     /// By pool, why nothing can be done in its Proxmox VE cluster now.
@@ -100,8 +100,8 @@ impl<'a> Round<'a> {
             machines.filter(|machine| is(machine.phase)).map(|machine| machine.name.as_str()).collect()
         };
         let coming = names(|phase| phase < Phase::Ready);
-        // A machine that is given up may become a Node again before its VM is gone, without the daemon's
-        // taint.
+        // The VM of a machine that was given up may still register a Node, without the daemon's taint, before
+        // the VM is gone.
         let leaving = names(|phase| phase > Phase::Ready);
         let out_of_sight: BTreeMap<PoolName, String> = (view.snapshot.memory.pools.iter())
             .filter_map(|(pool, memory)| Some((pool.clone(), memory.out_of_sight.clone()?)))
@@ -113,8 +113,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             if is_leaving(node) {
-                // A drain in a cluster where nothing can be done now does not delay other drains. Nor do pods
-                // that a dead kubelet does not end.
+                // Drains do not wait for drains in a cluster where nothing can be done now, nor for pods that
+                // a dead kubelet cannot end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
                 let busy = view.bound[at].iter().any(|pod| drained(pod));
@@ -149,7 +149,7 @@ impl<'a> Round<'a> {
         self.size(pool).saturating_sub(self.joining.get(pool).copied().unwrap_or(0))
     }
 
-    /// Why the pool loses no node now. `None`: nothing about the pool prevents it.
+    /// Why the pool may lose no node now. `None`: nothing about the pool prevents it.
     pub(super) fn closed(&self, pool: &str) -> Option<Deferral> {
         if self.unhealthy.contains(pool) {
             let message = "too many nodes of the pool are not ready".to_owned();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use scheduling::Effort;
 
-/// Stops a decision that is no longer wanted, from another thread. Its result so far is of no use.
+/// Lets another thread stop a decision that is no longer wanted. What was decided so far is discarded.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -18,7 +18,7 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the decision is to stop.
+    /// Whether the decision should stop.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -29,7 +29,7 @@ impl Stop {
 pub struct Limits {
     /// Placing pending pods.
     pub growth: u64,
-    /// Explaining why pods fit nowhere, in addition.
+    /// In addition, explaining why pods fit nowhere.
     pub reasons: u64,
     /// Finding nodes that can be removed, including all simulations for that.
     pub shrinkage: u64,

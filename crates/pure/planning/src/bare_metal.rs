@@ -1,7 +1,7 @@
 //! Bare-metal machines: which of them may be switched on next.
 //!
-//! A machine is free if it has no record, is not known to be on, is not closed or out of service, and does
-//! not back off after a failure. If a snapshot does not list the free slots, a slot is free if no machine and
+//! A machine is free if it has no record, is not known to be on, is not closed or out of service, and is not
+//! backing off after a failure. If a snapshot does not list the free slots, a slot is free if no machine and
 //! no Node has its name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ struct Left {
     free: VecDeque<Slot>,
     /// Why others are not free, in words.
     shut: Vec<String>,
-    /// Why the first machine that backs off after a failure is not used.
+    /// Why the first machine that is backing off after a failure is not used.
     resting: Option<String>,
 }
 

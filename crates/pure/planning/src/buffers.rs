@@ -1,7 +1,7 @@
 //! CapacityBuffers: objects that ask for room to be kept free, in chunks that each look like a pod.
 //!
 //! * A buffer's size is computed as in Cluster Autoscaler's buffer controller: the larger of `replicas` and
-//!   `percentage`, but no more than fits `limits`, and as much as fits them if nothing else is set.
+//!   `percentage`, but no more chunks than `limits` allow; if neither is set, as many as `limits` allow.
 //! * A chunk is an imagined pod. It is placed after all pending pods, so that it takes no room from them, and
 //!   it is treated like them: it makes pools grow, and a node stays as long as its chunks fit nowhere else.
 //!   No object is created for it, so nothing needs to be preempted: a real pod is bound immediately where

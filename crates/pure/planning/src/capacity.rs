@@ -38,7 +38,7 @@ pub(super) enum NoRoom {
     BackingOff(String),
     /// The pool has just changed, and is left alone: the text says until when.
     Settling(String),
-    /// kube-scheduler refuses such pods where the planner found that they fit: the text says what is known.
+    /// kube-scheduler refuses such pods although the planner found that they fit: the text gives the details.
     Missed(String),
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Place {
     /// others.
     pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
-    /// The waiting machine that is asked to join instead of creating a new one.
+    /// The waiting machine that joins instead of a new one.
     pub woken: Option<Woken>,
 }
 
@@ -405,7 +405,7 @@ impl<'a> Rooms<'a> {
                 continue;
             }
             if !reached {
-                // Which templates reach a host that is off is not known.
+                // It is not known which templates reach a host that is off.
                 refusals.extend(host.switched(pool).map(|why| format!("{name} {why}")));
                 continue;
             }

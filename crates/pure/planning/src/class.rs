@@ -1,4 +1,4 @@
-//! A class: pods that are equal except for their names are handled together.
+//! A class: pods that are equal except for their names, and are handled together.
 
 use std::sync::Arc;
 
@@ -13,10 +13,9 @@ pub(super) struct Class<'a> {
     /// Their places in the list of pending pods, in its order.
     pub pods: Vec<usize>,
     pub priority: i32,
-    /// How many of `pods` are placed: the first ones.
+    /// How many of `pods` are placed, counted from the first.
     pub done: usize,
-    /// Which pools' nodes they accept, in the pools' order and independent of room: a row of
-    /// [`super::classes::Demands`].
+    /// The row of [`super::classes::Demands`] that says which pools' nodes they accept, regardless of room.
     pub demands: usize,
     /// What missed predictions hold back for these pods.
     pub hold: Option<Arc<Hold>>,

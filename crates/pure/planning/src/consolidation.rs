@@ -1,7 +1,7 @@
 //! Nodes that fewer or smaller machines could replace. Every step can be abandoned safely: the new machines
 //! come first, and the nodes are removed in a later round, like any node whose pods fit elsewhere.
 //!
-//! A replacement is always smaller: no more machines, cores and memory than before, and less of one of them.
+//! A replacement is always smaller: no more machines, cores or memory than before, and less of one of them.
 //! So a cluster whose pods stay the same settles.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ const FEWEST: usize = 4;
 /// Maximum number of nodes in a set.
 const LARGEST: usize = 16;
 
-/// The replacement of some of these nodes that saves most; `count` is how many nodes a pool has.
+/// The replacement of some of these nodes that saves the most; `count` returns how many nodes a pool has.
 pub(super) fn best(
     view: &View,
     growth: &ScaleUpDecision,

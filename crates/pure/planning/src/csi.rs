@@ -112,7 +112,7 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -
     changed
 }
 
-/// Adds the drivers that are still to come to the CSINodes of young nodes, in the planner's copy of the
+/// Adds to the CSINodes of young nodes the drivers that are still to come, in the planner's copy of the
 /// snapshot. Until they register, kube-scheduler may refuse a node that was created for the very pods that
 /// are pending.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {

@@ -30,8 +30,8 @@ struct Daemon<'a> {
     set: &'a DaemonSet,
     /// Its pod on any node. Its claims are assumed to be satisfied.
     pod: Arc<Pod>,
-    /// The pod without volumes whose claims do not exist yet. It is used for checks: such claims may still be
-    /// created.
+    /// The pod, without volumes whose claims do not exist yet. It is used for checks, because such claims may
+    /// still be created.
     probe: Prepared,
     /// A pod that takes the same room. It is used if only affinity to other pods, or a spread constraint,
     /// keeps the pod from running yet.
@@ -125,7 +125,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// The pods with anti-affinity that come with these nodes, each once.
+/// The pods with anti-affinity on these nodes, each once.
 pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
     let all = prototypes.iter().flat_map(|node| &node.pods).filter(|pod| !pod.affinity.anti.is_empty());
     let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();
@@ -176,8 +176,8 @@ pub(super) fn expect(view: &mut View) {
     view.daemons.without_room = without_room;
 }
 
-/// Places DaemonSets' pending pods on the nodes that they were created for, if those take them; returns the
-/// pods without room.
+/// Places DaemonSets' pending pods on the nodes that they were created for, if those nodes take them; returns
+/// the pods without room.
 fn expect_waiting<'a>(
     view: &mut View<'a>,
     there: &mut BTreeSet<(NodeIndex, &'a str)>,

@@ -10,7 +10,7 @@ use settings::{Pci, Pool};
 /// What is left of a host's PCI devices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRoom {
-    /// The devices of each mapping, without those that VMs have by address.
+    /// The devices of each mapping, without those that are passed to VMs by address.
     mappings: BTreeMap<String, BTreeSet<String>>,
     broken: BTreeMap<String, String>,
     /// How many devices of each mapping VMs have or will have.
@@ -19,7 +19,7 @@ pub(super) struct DeviceRoom {
 
 impl DeviceRoom {
     /// The devices of managed machines count from the creation of the record until the machine has stopped,
-    /// also while it waits to be started. Those of unmanaged VMs, and further ones of managed machines, count
+    /// even while it waits to be started. Those of unmanaged VMs, and further ones of managed machines, count
     /// as Proxmox VE shows them.
     pub(super) fn new(host: &Host, machines: &[Machine], pools: &[Pool]) -> Self {
         let mut room = Self {
@@ -106,8 +106,8 @@ impl DeviceRoom {
     }
 
     /// How many of a mapping's devices are certainly free. A device may be in several mappings, and Proxmox
-    /// VE does not show which device of a mapping a VM has. So devices in use from other mappings count for
-    /// this one too, as far as the mappings share devices.
+    /// VE does not show which device of a mapping a VM has. So devices in use through other mappings count
+    /// against this one too, as far as the mappings share devices.
     fn free(&self, one: &Pci) -> i64 {
         let Some(own) = self.mappings.get(&one.mapping) else { return 0 };
         let shared = |other: &str| -> u32 {
@@ -255,8 +255,8 @@ mod tests {
             (Phase::Stopping, &now, vec![], 1),
             (Phase::Deleting, &now, vec![], 2),
             (Phase::Deleting, &now, vec![(Vmid(101), "gpu")], 1),
-            // The machine was created before its pool passed devices. It runs without a device, or with one
-            // from `vm_options`.
+            // The machine was created before its pool passed devices through. It runs without a device, or
+            // with one from `vm_options`.
             (Phase::Ready, "", vec![], 2),
             (Phase::Ready, "", vec![(Vmid(101), "gpu")], 1),
             (Phase::Configuring, "", vec![], 1),

@@ -10,7 +10,7 @@ use model::quantity;
 use model::snapshot::Snapshot;
 use settings::Pool;
 
-/// The VM's option that names the storage for its memory.
+/// The VM option that names the storage for saved memory.
 const STATE_STORAGE: &str = "vmstatestorage";
 
 /// What is left of a host's storages.
@@ -165,8 +165,7 @@ impl DiskRoom {
         }
     }
 
-    /// Counts the machines whose disks, or whose memory on disk, may not be included in the storages' usage
-    /// yet.
+    /// Counts machines if the reported storage usage might not include their disks or saved memory yet.
     pub(super) fn count_coming(&mut self, host: &str, machines: &[Machine], pools: &[Pool]) {
         let coming = |machine: &&Machine| machine.phase <= Phase::Booting || machine.just_stored;
         for machine in machines.iter().filter(coming) {

@@ -2,11 +2,11 @@
 //! created.
 //!
 //! * A machine that is being created is reserved for the pods that it was created for, as long as they are
-//!   pending. So what one plan has created for each pod is there for it in the next plan, whatever else has
-//!   become pending meanwhile.
+//!   pending. So what a plan creates for a pod is still there for it in the next plan, whatever else becomes
+//!   pending meanwhile.
 //! * As on new machines, pods that few pools' nodes take come before those that any node takes, and those
 //!   whose placement depends on other pods before those that need only room. So a pod that fits anywhere does
-//!   not take the only room of another.
+//!   not take another pod's only room.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,8 +45,9 @@ impl<'a> Packer<'_, 'a> {
             let before = left(classes);
             for equal in classes.chunk_by_mut(|a, b| a.priority == b.priority) {
                 self.take_seats(equal, &seats);
-                // A pod that could not take its machine may only be waiting for others of its class, because
-                // it is spread. So its class is filled first, before other pods can take its place.
+                // If a pod could not take its machine, others of its class may have to be placed first,
+                // because they are spread. So its class is filled first, before other pods can take its
+                // place.
                 let kept_out =
                     |class: &Class| class.pods[class.done..].iter().any(|pod| seats.contains_key(pod));
                 for number in (0..equal.len()).filter(|&number| kept_out(&equal[number])).collect::<Vec<_>>()

@@ -8,7 +8,7 @@ use super::waiting_stock::Stock;
 use model::Resources;
 use settings::Expander;
 
-/// A pool that could take a pod on a fresh node, and how good that is: smaller is better.
+/// A pool whose fresh node could take a pod, and its rank: smaller is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ranked {
     rank: (i64, i64),
@@ -103,8 +103,8 @@ impl Packer<'_, '_> {
         ranked
     }
 
-    /// The best pool that `takes` and has room for another machine; among equals, the one with the fewest
-    /// machines.
+    /// The best pool that `takes` accepts and that has room for another machine; among equals, the one with
+    /// the fewest machines.
     pub(super) fn pick(
         &self,
         rooms: &Rooms,

@@ -2,8 +2,8 @@
 //! is ready.
 //!
 //! For a while, such a node is treated as if it offered them, so that no second machine is created for the
-//! pods that are pending for it (Cluster Autoscaler treats a node with a GPU as not ready for that time).
-//! This ends once the node is older than `max_node_provision_time`.
+//! pods that wait for it (Cluster Autoscaler treats a node with a GPU as not ready for that time). This ends
+//! once the node is older than `max_node_provision_time`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::learned_allocatable;
 use model::Snapshot;
 use settings::Config;
 
-/// Adds what young nodes are still to offer, in the planner's copy of the snapshot.
+/// Adds the devices that young nodes do not offer yet, in the planner's copy of the snapshot.
 pub(super) fn expect_devices(snapshot: &mut Snapshot, config: &Config) {
     let with_devices = config.pools.iter().filter(|pool| !pool.pci.is_empty());
     let pools: BTreeMap<&str, BTreeMap<&str, i64>> =

@@ -1,5 +1,5 @@
-//! Nodes whose machine is being removed and whose taint is not visible yet, because the API server shows
-//! earlier decisions late.
+//! Nodes whose machine is being removed but whose taint is not visible yet, because what the API server shows
+//! lags behind the daemon's decisions.
 //!
 //! The taint is added to the planner's copy of the snapshot. Otherwise, each rule about leaving nodes would
 //! have to check their machines too, or a round that follows soon after another would count the node as one
@@ -21,8 +21,8 @@ pub fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
     leave.map(|machine| machine.node.as_deref().unwrap_or(&machine.name)).collect()
 }
 
-/// Taints the nodes of machines that are being removed, and removes the temporary taint from those of
-/// machines that grow.
+/// Taints the nodes of machines that are being removed, and removes the taint of growing machines from their
+/// nodes.
 pub(super) fn expect_taints(snapshot: &mut Snapshot) {
     let names: BTreeSet<String> = leaving(snapshot).into_iter().map(ToOwned::to_owned).collect();
     let grow = snapshot.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_some());

@@ -1,7 +1,7 @@
 //! Which devices a fresh node has.
 //!
 //! Their driver publishes them in ResourceSlices once it runs on the node, so only existing nodes show them.
-//! For each driver, the pool's newest node that has published all of its slices counts. What nodes had is
+//! For each driver, the pool's newest node with all of the driver's slices counts. What nodes had is
 //! remembered for when the pool has none. What the pool declares (`[[pool.device]]`) counts for drivers for
 //! which neither is known, as long as no node is old enough to have the devices.
 
@@ -18,8 +18,8 @@ use settings::{Config, Pool};
 
 /// If a node has more devices than this, they are not remembered: the memory must fit into a ConfigMap.
 const MOST_REMEMBERED: usize = 64;
-/// Maximum number of bytes for the devices of all pools, served in the order of the configuration. A
-/// ConfigMap holds at most 1 MiB.
+/// Maximum number of bytes for the devices of all pools; pools that come first in the configuration are
+/// remembered first. A ConfigMap holds at most 1 MiB.
 const MOST_BYTES: usize = 384 << 10;
 
 /// Slices of a node, by driver.
@@ -131,7 +131,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices>
 /// Nodes that do not show what new ones will have: their pool declares devices, and their machines got other
 /// host devices than new ones get.
 struct Others<'a> {
-    /// The devices of the host that new machines get, by pool, for pools that declare devices.
+    /// By pool that declares devices, the host devices that its new machines get.
     given: BTreeMap<&'a str, String>,
     machines: ByNode<'a>,
 }
@@ -151,7 +151,7 @@ impl<'a> Others<'a> {
     }
 }
 
-/// The slices that drivers have published completely for a node, without the taints of single devices.
+/// A node's complete sets of slices, without taints that only some devices have.
 fn complete(slices: &[&ResourceSlice]) -> ByDriver {
     let mut pools: BTreeMap<(&str, &str), Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in slices {
@@ -240,7 +240,7 @@ fn bytes(slices: &[ResourceSlice]) -> usize {
     serde_json::to_string(slices).map_or(usize::MAX, |text| text.len())
 }
 
-/// Adds the slices that are still to come to young nodes, in the planner's copy of the snapshot. Until they
+/// Adds to young nodes the slices that are still to come, in the planner's copy of the snapshot. Until they
 /// are published, kube-scheduler refuses a node that was created for the very pods that are pending.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let of_pool = |node: &&Arc<Node>| is_young(node, snapshot, config) && pool_of(node).is_some();

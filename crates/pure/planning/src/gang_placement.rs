@@ -23,8 +23,7 @@ use model::prediction::kind;
 /// Maximum number of times that all pods are placed before every gang is tried by itself.
 const RUNS: usize = 3;
 
-/// The minimum of a gang, how many of its pods have a node, and how many of its other pods there are of each
-/// kind.
+/// The minimum of a gang, how many of its pods have a node, and the number of its other pods of each kind.
 type Alike = (usize, usize, Vec<(String, usize)>);
 
 impl<'a> Packer<'_, 'a> {
@@ -133,9 +132,9 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// If a gang finds no room, later gangs with an equal value find none either, because room only shrinks
-    /// from one to the next. `None`: the result may differ for each gang, because its pods depend on other
-    /// pods or are spread, or their volumes decide their place.
+    /// If a gang finds no room, later gangs with the same [`Alike`] find none either, because room only
+    /// shrinks from one gang to the next. `None`: the result may differ for each gang, because its pods
+    /// depend on other pods or are spread, or their volumes decide their place.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
@@ -147,7 +146,7 @@ impl<'a> Packer<'_, 'a> {
         (!social).then(|| (*minimum, *bound, kinds()))
     }
 
-    /// Why less than the minimum of a gang was placed: its first pod without a place is taken as an example.
+    /// Why less than the minimum of a gang was placed; its first unplaced pod serves as the example.
     fn why_broken(&self, number: usize) -> Waits {
         let gang = &self.gangs.all[number];
         let first = gang.members.iter().find(|&&pod| self.spots[pod] == PodPlace::None);

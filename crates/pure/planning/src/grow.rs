@@ -38,7 +38,7 @@ impl<'a> Packer<'_, 'a> {
         }
         let mut candidates = self.candidates();
         let settings: Vec<&Pool> = self.view.config.pools.iter().collect();
-        // While pods are tried, each node offers its maximum: how much of it the machine gets is computed
+        // While pods are tried, each node offers its maximum: how much of it the machine needs is computed
         // afterwards.
         let mut daemons = Vec::new();
         for one in &candidates {
@@ -82,7 +82,7 @@ impl<'a> Packer<'_, 'a> {
         self.view.world.extend(node, cpu_milli * times, memory * times);
     }
 
-    /// Gives the room that growing machines do not offer yet to pods that fit nowhere else.
+    /// Gives pods that fit nowhere else the room that growing machines do not offer yet.
     fn expect_growth(&mut self, classes: &mut [Class<'a>]) {
         let snapshot = self.view.snapshot;
         let machines = snapshot.proxmox.machines.iter().flatten();
@@ -101,7 +101,7 @@ impl<'a> Packer<'_, 'a> {
             if before.failed.is_some() {
                 continue;
             }
-            // A growth that takes longer than a new machine may take is not waited for.
+            // Pods do not wait for a growth that takes longer than a new machine may take.
             let age = snapshot.time.duration_since(before.since).unsigned_abs();
             if age > self.view.config.scale_up.max_node_provision_time {
                 continue;

@@ -1,5 +1,5 @@
-//! Whether a pool is healthy enough to lose nodes. The two limits are Cluster Autoscaler's, but they apply to
-//! each pool: unready nodes of other pools do not prevent removals, and timers continue.
+//! Whether a pool is healthy enough to lose nodes. The two limits are those of Cluster Autoscaler, but they
+//! apply to each pool: unready nodes of other pools do not prevent removals, and timers continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -59,7 +59,7 @@ impl HostRoom {
     }
 
     /// Why the host has too few threads for machines of the pool. `None`: it has enough. QEMU is started with
-    /// all vCPUs that a machine may grow to, and Proxmox VE refuses more than its host has threads.
+    /// all vCPUs that a machine may grow to, and Proxmox VE refuses more vCPUs than the host has threads.
     fn too_small(&self, pool: &Pool) -> Option<String> {
         let most = pool.grow.as_ref().filter(|grow| grow.grows_cores)?.max_cores;
         let words = || format!("has {} threads, but a machine may grow to {most} cores", self.all_threads);

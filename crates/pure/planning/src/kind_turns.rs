@@ -1,6 +1,6 @@
 //! Whose turn it is if one round cannot look at all pending pods: those with the highest priority, and of
 //! these the oldest of each namespace in turn, so that no namespace delays the others. The next round
-//! continues where this one stopped. A kind that is too much for one round comes after all others.
+//! continues where this one stopped. A kind of pods that is too much for one round comes after all others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,8 @@ use model::plan::PodOutcome;
 use model::pod::Pod;
 use model::unfinished::PodTurns;
 
-/// Up to this many places are remembered; other namespaces begin with their oldest pod.
+/// Maximum number of remembered turns, by priority and namespace. Without one, a namespace begins with its
+/// oldest pod.
 const PLACES: usize = 500;
 /// Up to this many kinds that are too much for a round are remembered.
 const HEAVY: usize = 100;
@@ -56,8 +57,8 @@ impl<'a> KindTurns<'a> {
         };
         let kinds = kinds(pods, priorities);
         let mut last = last.clone();
-        // Forgetting kinds makes room for others. A kind whose first pod is gone is found again by another of
-        // its pods.
+        // Forgetting kinds makes room for others. If the first pod of a heavy kind is gone, the kind is added
+        // again under another of its pods.
         last.heavy.retain(|heavy| kinds.iter().any(|kind| kind.first == heavy));
         let mut looked_at = order(kinds, &last);
         let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));

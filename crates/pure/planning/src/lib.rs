@@ -205,7 +205,7 @@ fn decide(
     view.allowance = allowance.of_shrinkage();
     let shrinkage = scale_down::decide(&mut view, &growth, depth);
     for verdict in &mut growth.verdicts {
-        // The node that a pending pod would fit is removed in this round: another one takes the pod.
+        // This round removes the node that a pending pod would fit on: another node takes the pod.
         if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
             verdict.node = Some(Arc::from(node.as_str()));
         }
@@ -257,7 +257,7 @@ pub fn evictions(
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// The first pod of a node that must not be evicted, with the rule. `None`: no permanent rule prevents the
+/// The node's first pod that must not be evicted, with the rule. `None`: no permanent rule prevents the
 /// drain.
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
@@ -266,7 +266,7 @@ pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Str
     Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, blocker.reason.words()))
 }
 
-/// The snapshot as decisions see it: sorted, and with what is known to come to its nodes.
+/// The snapshot as decisions see it: sorted, and with what its nodes are expected to get.
 fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
     let mut sorted = sorted(snapshot);
     expected_taints::expect_taints(&mut sorted);
@@ -312,7 +312,7 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
     sorted.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     let by_name = |a: &Machine, b: &Machine| (&a.name, a.vmid).cmp(&(&b.name, b.vmid));
     let machines = sorted.proxmox.machines.as_deref().unwrap_or_default();
-    // The inventory is copied only if that is necessary: machines have much to copy.
+    // The inventory is copied only if necessary, because it is large.
     if !machines.is_sorted_by(|a, b| by_name(a, b).is_le())
         && let Some(machines) = &mut Arc::make_mut(&mut sorted.proxmox).machines
     {

@@ -82,8 +82,8 @@ pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shap
     }
 }
 
-/// Which limit one more machine of this size would exceed, in words; `own` is what the pool has, `all` the
-/// cluster.
+/// Which limit one more machine of this size would exceed, in words; `own` is what the pool has, `all` what
+/// the cluster has.
 pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Option<String> {
     let shape = Shape::from(pool);
     if own.machines >= pool.max {
@@ -114,7 +114,7 @@ pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Opt
 }
 
 /// Whether one machine of the pool may grow from one shape to the other; `own` is what the pool has, `all`
-/// the cluster.
+/// what the cluster has.
 pub(super) fn allow_growth(
     pool: &Pool,
     settings: &ScaleUp,

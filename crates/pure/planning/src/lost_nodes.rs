@@ -1,5 +1,5 @@
-//! Lost nodes: those that would be removed for not being ready if their pool were not at its minimum.
-//! Machines that should have become nodes by now but cannot be given up count as well.
+//! Lost nodes: those not ready for long enough to be removed, even if their pool's minimum keeps them.
+//! Machines that should have become nodes by now but cannot be given up count as lost too.
 //!
 //! A pool does not go below its minimum, so the machine that replaces a lost node is created first.
 

@@ -1,5 +1,5 @@
 //! Checks whether the pods of removed nodes run elsewhere, as every removal expects. As long as they do not,
-//! no further node of the pool is removed: the same mistake would be made again.
+//! no further node of the pool is removed: the same mistake could be repeated.
 
 use std::collections::BTreeSet;
 
@@ -62,8 +62,8 @@ impl Follower<'_> {
             || age < signed(settings.prediction_timeout)
     }
 
-    /// A pod of the node's kinds that is newer than the removal and does not run, in words. `None` also if
-    /// there are more pods of these kinds than before: those that were added since were not on the node.
+    /// In words: a pod of a kind that ran on the node, if it is newer than the removal and does not run.
+    /// `None` also if there are more pods of these kinds than before: the added ones were not on the node.
     fn left_behind(&self, one: &Moved) -> Option<String> {
         let came = |pod: &&Pod| pod.created >= Some(one.at) && pod.phase == PodPhase::Pending;
         if !self.snapshot.pods.iter().any(|pod| came(&pod.as_ref())) {

@@ -141,13 +141,13 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
 /// Like [`drain`], but only if the budgets allow it.
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
-    // A node that exceeds a budget by itself stays: others may count on its room.
+    // A node that exceeds a budget by itself stays: pods of other nodes may get its room.
     budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: Blocking::NotEnoughPdb, pod })?;
     Ok(drain)
 }
 
 /// When the node became unneeded. Time in which no instance was watching does not count: after a gap of more
-/// than three scan intervals, this time moves forward by the gap.
+/// than three scan intervals, the result moves forward by the gap.
 pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let now = view.snapshot.time;
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());

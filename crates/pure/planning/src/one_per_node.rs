@@ -1,8 +1,8 @@
 //! Pods that each need a separate node: how many nodes they need, and what is left for others to share.
 //!
-//! Which classes repel each other on a host follows from the terms of their anti-affinity. Classes with the
-//! same terms, selected by the same terms, repel the same classes: the needs of these are summed once for all
-//! of them.
+//! Which classes repel each other on a host follows from the terms of their anti-affinity. Classes that have
+//! the same terms, and are selected by the same terms, repel the same classes: the needs of those are summed
+//! only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use scheduling::World;
 
 /// What pods that repel each other need, kept up to date while they are placed.
 pub(super) struct Loners {
-    /// By class, its group. Classes that repel the same classes are in the same group.
+    /// The group of each class. Classes that repel the same classes are in the same group.
     group: Vec<usize>,
     groups: Vec<Group>,
     /// By class, the groups whose sums include it.

@@ -43,7 +43,7 @@ pub(super) struct Packer<'v, 'a> {
     pub holds: BTreeMap<usize, Arc<Hold>>,
     /// The names of machines that are being created, by their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
-    /// Machines that grow where they are.
+    /// Machines that grow in place.
     pub growths: Growths,
     /// Whether some pending pods were not looked at.
     pub cut: bool,

@@ -9,7 +9,7 @@ use model::pod::Pod;
 use scheduling::{NodeIndex, Prepared, SimNode};
 
 impl Packer<'_, '_> {
-    /// Adds a node that is being created to the world: its pods stay on it, and those of DaemonSets are
+    /// Adds to the world a node that is being created: its pods stay on it, and those of DaemonSets are
     /// added. What static pods take of it is not offered.
     pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
         let mut soon = SimNode::empty(Arc::new(node));

@@ -1,5 +1,5 @@
-//! The prospects of a pod: what each pool would do with it, considered alone, and what happens if its node is
-//! removed.
+//! The prospects of a pod: what each pool would do with it if no other pod were pending, and what happens if
+//! its node is removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use settings::{Config, Pool};
 pub struct Prospects {
     /// The answer of each pool, in the order of the configuration. Other pending pods are ignored.
     pub pools: Vec<PoolAnswer>,
-    /// What the removal of its node means for it, if it has one.
+    /// What the removal of the pod's node means for the pod, if it has a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<Removal>,
 }
@@ -43,7 +43,7 @@ pub struct PoolAnswer {
     /// `NoHostCapacity`, `BackingOff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// Either reason in words, with numbers.
+    /// The filter's refusal or the reason, in words and with numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -246,7 +246,7 @@ impl HostPowerRules<'_> {
         machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
     }
 
-    /// How many managed machines are still on the host, or may be according to data that is a little older.
+    /// How many managed machines are on the host. Those that slightly older data shows there count too.
     fn left(&self, host: &str) -> usize {
         let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())

@@ -204,7 +204,8 @@ impl<'a> Follower<'a> {
         if !is_refused(pod) {
             return false;
         }
-        // While its volume is created, kube-scheduler holds a pod for which it has already found a node.
+        // While a pod's volume is created, kube-scheduler holds the pod, although it has already found a
+        // node.
         let at_once = !pod.volumes.iter().any(model::pod::Volume::decides_place);
         let again = one.refused_again.is_some_and(|at| self.now.duration_since(at) >= SETTLED);
         let timeout = signed(self.config.scale_up.prediction_timeout);
@@ -252,7 +253,7 @@ impl<'a> Follower<'a> {
                 return false;
             }
             let is_ready = self.nodes.get(node).is_some_and(|node| ready(node) && !being_deleted(node));
-            // A pod whose gang is incomplete does not wait because of the machine.
+            // A pod whose gang is incomplete is not pending because of the machine.
             let is_refused = |pod: &str| self.waiting.get(pod).is_some_and(|pod| !self.is_split(pod));
             let waits = machine.pods.iter().any(|pod| is_refused(pod) || short.contains(pod.as_str()));
             let placed = || self.plan.pods.iter().chain(&self.plan.chunks);

@@ -181,7 +181,7 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Keeps only as many pods of a class that is held back as machines may be created for.
+/// Limits each class that is held back to the number of pods for which machines may be created.
 pub(super) fn keep_to_bound(classes: &mut [Class]) {
     for class in classes {
         if let Some((most, _)) = class.hold.as_ref().and_then(|hold| hold.most.as_ref()) {
@@ -190,8 +190,8 @@ pub(super) fn keep_to_bound(classes: &mut [Class]) {
     }
 }
 
-/// Leaves out all pods that have no place on what exists, if gangs get no machines for their class. It is
-/// used for pods that are only useful together.
+/// Drops a class's unplaced pods if gangs get no machines for it. This is for pods that are only useful
+/// together.
 pub(super) fn keep_gang_to_bound(classes: &mut [Class]) {
     for class in classes {
         if class.hold.as_ref().is_some_and(|hold| hold.ends_gangs) {

@@ -79,8 +79,8 @@ const MANY: usize = 200;
 
 /// The set of candidates whose joint removal frees the most. Due candidates come before others, unready ones
 /// before ready ones, empty ones before those with pods, and those whose pods cost less to move before
-/// others. A pool gives no more due nodes than it can spare (`spare`, by pool). Those beyond that, and those
-/// whose time has not come, are looked at last: until then they take the pods of others.
+/// others. A pool gives up no more due nodes than it can spare (`spare`, by pool). Those beyond that, and
+/// those whose time has not come, are looked at last: until then they take the pods of others.
 pub(super) fn choose(
     world: &World,
     candidates: &[Candidate],
@@ -178,14 +178,14 @@ type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 #[derive(Default)]
 struct Hints {
     kinds: BTreeMap<Kind, usize>,
-    /// By class, the number of its kind. `None`: more than a kind distinguishes its pods.
+    /// By class, the number of its kind. `None`: its pods have properties that a kind does not cover.
     by_class: BTreeMap<Fingerprint, Option<usize>>,
     /// By kind, how many of the first destinations have no room for it.
     full: Vec<usize>,
 }
 
 impl Hints {
-    /// The number of the pod's kind, if nothing else distinguishes it.
+    /// The number of the pod's kind. `None`: the pod has properties that a kind does not cover.
     fn kind(&mut self, pod: &Pod) -> Option<usize> {
         *self.by_class.entry(pod.digest().class).or_insert_with(|| {
             let next = self.kinds.len();
@@ -246,7 +246,7 @@ fn replace(
     Some(moves)
 }
 
-/// The kind of the pod. `None`: more than a kind distinguishes it.
+/// The kind of the pod. `None`: the pod has properties that a kind does not cover.
 fn kind(pod: &Pod) -> Option<Kind> {
     let requests = &pod.requests;
     let plain = pod.affinity.node.is_none()
@@ -275,7 +275,7 @@ fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod
     world.open(node);
 }
 
-/// A pod that moved to a node which was removed later moved on with it: only its last place counts.
+/// If a node that pods moved to is removed later, they move on: only a pod's last place counts.
 fn settle(found: &mut Together) {
     // A pod is the same object in all of its moves.
     let mut last: BTreeMap<*const Pod, NodeIndex> = BTreeMap::new();

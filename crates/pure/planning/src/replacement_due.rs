@@ -122,7 +122,7 @@ impl KeptReplacements {
     }
 
     /// Removes the marks again; returns whether more nodes stay, so that the decision must be repeated.
-    /// `homeless` are nodes with a pod that finds no place, and that pod.
+    /// `homeless`: by node, a pod that finds no place.
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,
@@ -173,7 +173,8 @@ struct Marked {
     pool: PoolName,
 }
 
-/// The marked nodes that their pools need for their minimum, whatever is created or being created.
+/// The marked nodes that their pools need for their minimum, even with the machines that are or will be
+/// created.
 fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [Marked]) -> Vec<&'a Marked> {
     let mut all = Vec::new();
     for pool in config.pools.iter().filter(|pool| marked.iter().any(|one| one.pool == pool.name)) {
@@ -192,7 +193,7 @@ fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [M
 }
 
 /// Whether anything is created or grows for a reason other than pending pods. False while a host is being
-/// switched off or on: one that is woken might have room for all.
+/// switched off or on: a host that is woken might have room for all.
 fn makes_for_them(plan: &Plan) -> bool {
     let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
     let made = machines.map(|machine| machine.pods.as_slice());
@@ -238,14 +239,14 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
         .collect();
     let allowed = Allowed::new(snapshot, config);
     let mut found = Vec::new();
-    // What a pool's machines are made of takes dozens of words, so it is put together once per pool.
+    // The description of what a pool's machines are made of is long, so it is built once per pool.
     let mut made_of: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
     for (at, node) in snapshot.nodes.iter().enumerate() {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
         let Some(pool) = pool.filter(|_| !being_deleted(node)) else { continue };
         let machine = machines.get(node.name.as_str()).copied();
         if !ready(node) {
-            // The creation of a machine handles a node that has never been ready.
+            // Nodes that have never been ready are handled as part of their machine's creation.
             let served = machine.is_none_or(|machine| machine.phase == Phase::Ready);
             found.extend(silent(snapshot, config, node).filter(|_| served).map(|due| (at, due)));
             continue;
@@ -258,7 +259,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
             expired(snapshot.time, pool, node),
         ];
         let mut all: Vec<Due> = all.into_iter().flatten().collect();
-        // A reason that may not be acted on does not hide one that may.
+        // A reason that must wait does not hide one that need not.
         let may = |one: &Due| one.held.is_none() && allowed.refuses(one.reason, &pool.name).is_none();
         if !all.is_empty() {
             let first = all.iter().position(may).unwrap_or(0);

@@ -318,7 +318,7 @@ fn leave_out_full(drainable: &mut BTreeMap<NodeIndex, Drainable>, verdicts: &mut
     }
 }
 
-/// Finds the nodes whose pods fit elsewhere, all together.
+/// Finds nodes whose pods still fit elsewhere once all of these nodes are gone.
 fn simulate(
     view: &View,
     drainable: &Drainables,

@@ -100,7 +100,7 @@ fn place<'v, 'a>(view: &'v mut View<'a>, is_enough: bool) -> Placed<'v, 'a> {
     packer.cut |= packer.view.allowance.is_spent();
     let spent = packer.cut;
     packer.spent = spent;
-    // It is not known what the real pods that were not looked at need: it may be all that is left.
+    // The real pods that were not looked at may need all that is left.
     packer.partial = spent || turns.some_wait();
     packer.view.allowance = packer.view.allowance.and_thought();
     packer.provide(requested);

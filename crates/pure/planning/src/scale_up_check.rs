@@ -149,7 +149,8 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
     verdicts
 }
 
-/// The largest number up to `all` for which `holds` is true, found by bisection. For 0 it is taken as true.
+/// The largest number up to `all` for which `holds` is true, found by bisection. It is assumed to be true for
+/// 0.
 fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     if holds(all) {
         return all;

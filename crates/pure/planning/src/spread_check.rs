@@ -24,7 +24,7 @@ const ORDERS: usize = 15;
 const EFFORT: usize = 1_000_000;
 
 /// Whether the pods, taken off these nodes, find room on other nodes in each of the tried orders. Machines
-/// that are being created do not count, just as while a node is drained.
+/// that are being created do not count, just as during a drain.
 pub(super) fn all_find_room(
     view: &View,
     growth: &ScaleUpDecision,
@@ -69,8 +69,8 @@ fn key(order: usize, pod: &Pod) -> i64 {
     }
 }
 
-/// Whether each pod finds room where kube-scheduler's scores are best, in this order. The pods do not stay
-/// there.
+/// Whether each pod finds room where kube-scheduler's scores are best, in this order. Afterwards, the pods
+/// are removed again.
 fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
     let mut placed = Vec::with_capacity(pods.len());
     for pod in pods {

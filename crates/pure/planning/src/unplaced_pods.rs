@@ -1,5 +1,5 @@
-//! Whether the pods of a node that is being drained still have a place to go. What the plan promised them may
-//! be taken by now.
+//! Whether the pods of a node that is being drained still have a place to go. The room that the plan promised
+//! them may be taken by now.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use model::pod::Pod;
 use scheduling::{Effort, NodeIndex, World};
 use settings::Config;
 
-/// Maximum number of pending pods that are placed first: others will not find room on existing nodes.
+/// Maximum number of pending pods that are placed first. Others are assumed to find no room on existing
+/// nodes.
 const WAITING: usize = 100;
 
-/// The name of the first pod of a node that is being removed that would fit no other ready node at present.
+/// For a node that is being removed: the name of its first pod that would fit no other ready node at present.
 /// `None`: all fit, the node is not in the snapshot, or a pod on it must stay.
 ///
 /// Pending pods come first, because kube-scheduler already has them in its queue. Machines that are being

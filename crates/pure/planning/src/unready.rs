@@ -1,6 +1,6 @@
-//! When nodes stopped being ready. A Node reports this by another machine's clock: that of
-//! kube-controller-manager, or of its own guest. What counts is the time that has passed by the local clock,
-//! without the time in which no instance was watching.
+//! When nodes stopped being ready. A Node reports this by another clock: kube-controller-manager's or its own
+//! guest's. What counts is the time that has passed by the local clock, without the time in which no instance
+//! was watching.
 
 use jiff::Timestamp;
 
@@ -43,7 +43,7 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
     changed || count != memory.nodes.len()
 }
 
-/// Called at the end of a round: time before the round in which no instance was watching does not count for
+/// Called at the end of a round. If no instance was watching before the round, that time does not count for
 /// any node.
 pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     let last = memory.last_round;
@@ -52,7 +52,7 @@ pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     }
 }
 
-/// When a node stopped being ready: as the Node reports, but not before an instance first saw it.
+/// When a node stopped being ready: as the Node reports, but no earlier than an instance first saw it.
 pub(super) fn since(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Timestamp> {
     let said = node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition?;
     let seen = snapshot.memory.nodes.get(&node.name).and_then(|node| node.unready_since);

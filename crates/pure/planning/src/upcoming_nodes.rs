@@ -13,8 +13,8 @@ pub(super) fn is_coming(machine: &Machine, view: &View) -> bool {
     is_without_node(machine, view) && !is_overdue(machine, view)
 }
 
-/// Whether the machine should have become a node by now. It may be impossible to check it and give it up: its
-/// host is off, or its cluster cannot be reached.
+/// Whether the machine should have become a node by now. It cannot always be checked and given up: its host
+/// may be off, or its cluster unreachable.
 pub(super) fn is_missing(machine: &Machine, view: &View) -> bool {
     is_without_node(machine, view) && is_overdue(machine, view)
 }

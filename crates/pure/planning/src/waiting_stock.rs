@@ -15,7 +15,7 @@ pub(super) struct Item<'p> {
     pub row: usize,
 }
 
-/// Items in their order, in a tree: each branch holds the smallest needs among the items below it.
+/// An ordered tree of items: each branch holds the smallest needs among the items below it.
 #[derive(Clone, Debug)]
 pub(super) struct Stock<'p> {
     items: Vec<Item<'p>>,
@@ -25,7 +25,7 @@ pub(super) struct Stock<'p> {
     first: usize,
 }
 
-/// What must be free at least for one of the items of a branch, and the rows of these items.
+/// The least that must be free for one of a branch's items, and the rows of these items.
 #[derive(Clone, Copy, Debug)]
 struct Least {
     cpu_milli: i64,

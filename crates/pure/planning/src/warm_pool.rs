@@ -89,7 +89,7 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
     if config.replace.maintenance && here.maintenance {
         return Some(format!("its host {host} is in maintenance"));
     }
-    // Only a machine that has not started: a running one has its devices.
+    // This applies only to a machine that has not started: a running one has its devices.
     let starts = machine.warm == Some(WarmState::Stopped) && !pool.pci.is_empty();
     let machines = || snapshot.proxmox.machines.as_deref().unwrap_or_default();
     (starts && DeviceRoom::new(here, machines(), &config.pools).overdrawn(pool))
@@ -115,7 +115,7 @@ pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
     let mut stuck = in_the_way(view, &kept, &rooms, &plan.pods);
     stuck.retain(|one| unkept.iter().all(|other| other.pool != one.pool));
     unkept.append(&mut stuck);
-    // Replacements were chosen without counting down this room.
+    // Replacements are not subtracted from `rooms`, so no machine is created ahead of demand along with them.
     let busy = machines(&plan.scale_up).any(|machine| machine.woken.is_none());
     let (keep, refused) = if busy { Default::default() } else { to_keep(view, &kept, &mut rooms) };
     (plan.keep, plan.keep_refused, plan.unkept) = (keep, refused, unkept);

@@ -291,7 +291,7 @@ proptest! {
             let plan = plan(&waiting, &config(sizes, 0, ""));
             let all = plan.pods.iter().all(|pod| pod.verdict == PodOutcome::NewNode);
             let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
-            // In parts of the largest size, as the planner weighs them.
+            // Counted in parts of the largest size, as the planner weighs them.
             let parts = machines.map(|one| i64::from(one.cores) * 4 + one.memory_bytes / GIB).sum::<i64>();
             all.then_some(parts)
         };

@@ -1,4 +1,4 @@
-//! A pod with `safe-to-evict: "on-completion"` is waited for.
+//! The drain waits for a pod with `safe-to-evict: "on-completion"` to end.
 
 use super::{Outcome, Question, SAFE_TO_EVICT};
 

@@ -1,4 +1,4 @@
-//! A pod that should have ended some time ago is no longer waited for.
+//! The drain no longer waits for a pod that should have ended some time ago.
 
 use super::{Outcome, Question};
 use crate::facts::pod::overdue;

@@ -1,4 +1,4 @@
-//! Facts about single objects. Every rule uses them, and they depend on no rule.
+//! Facts about single objects. Rules use them, but they depend on no rule.
 
 pub mod host;
 pub mod machine;

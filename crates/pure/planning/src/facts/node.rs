@@ -41,7 +41,8 @@ pub fn being_deleted(node: &Node) -> bool {
 }
 
 /// Whether the node is being removed: the removal has begun, or is simulated in this round. A node that an
-/// operator wants removed stays in service with its pods until its removal begins, and does not delay others.
+/// operator wants removed stays in service with its pods until its removal begins, and does not delay other
+/// removals.
 pub(crate) fn is_leaving(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];

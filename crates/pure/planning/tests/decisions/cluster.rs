@@ -89,7 +89,7 @@ impl Cluster {
     }
 }
 
-/// Pools `w` and `other`, with `w`'s limits and anything else on top.
+/// Pool `w` with these limits, pool `other`, and `more` settings.
 pub fn pools(min: u32, max: u32, more: &str) -> Config {
     with_others(min, max, 9, more)
 }

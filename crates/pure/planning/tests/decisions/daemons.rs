@@ -38,7 +38,7 @@ fn set(name: &str, spec: &str) -> String {
     )
 }
 
-/// This pod spec. By default, it has one container that requests 1 CPU.
+/// This pod spec, with one container that requests 1 CPU unless it has containers.
 fn with_containers(spec: &str) -> String {
     if spec.contains("containers:") {
         return spec.to_owned();
@@ -150,7 +150,7 @@ fn what_is_in_the_way_is_named() {
     let why = &plan.pods[0].reasons[0];
     assert_eq!(why.reason, "PodAffinity");
     assert!(why.message.ends_with(": each new node has a pod of DaemonSet d/agent"), "{}", why.message);
-    // The pod would not fit without the DaemonSet's pod either, so that is not named.
+    // The pod would not fit without the DaemonSet's pod either, so the DaemonSet is not named.
     let plan = Cluster::new().with(&set("agent", "")).with(&web("d", &cpu("9", ""))).plan(&pool(""));
     assert_eq!(plan.pods[0].reasons[0].message, "wants 9 CPU, 3 free");
 }

@@ -95,9 +95,9 @@ fn a_lost_node_goes_though_its_pods_fit_only_by_luck() {
     assert_eq!(removed(&cluster.pod("e", "1", "w2").plan(&config)), ["w2"]);
 }
 
-/// Two nodes of 4 CPUs; on a third, unmanaged one, this many thousandths are left. The pods of both fill one
-/// completely if `web-0` is placed on the third, where kube-scheduler does not put it, because that has the
-/// least room.
+/// Two nodes of 4 CPUs, and a third, unmanaged one with this many thousandths of a core left. The pods of the
+/// first two fill one of them completely if `web-0` is placed on the third. kube-scheduler does not put it
+/// there, because that node has the least room.
 fn to_the_last(left: u32) -> Cluster {
     let third = "apiVersion: v1\nkind: Node\nmetadata: {name: third}\n\
                  status: {allocatable: {cpu: 2, memory: 16Gi, pods: 10}, conditions: [{type: Ready, status: \"True\"}]}";

@@ -46,13 +46,13 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     let mut snapshot = waiting(Cluster::new().with(&group("g", 4)), "g", 4).snapshot();
     missed(&mut snapshot, -60);
     assert_eq!(machines(&plan(&snapshot, &config)), 4);
-    // The existing node counts.
+    // A node that is newer than the missed prediction takes one of the pods.
     let mut idle = waiting(Cluster::new().with(&group("g", 4)).idle("w0", "w"), "g", 4);
     idle = idle.replace("name: w0\n", "name: w0\n  creationTimestamp: 2026-01-01T11:00:00Z\n");
     let mut idle = idle.snapshot();
     missed(&mut idle, -60);
     assert_eq!(machines(&plan(&idle, &config)), 3);
-    // The back-off runs.
+    // The back-off is not over yet.
     let mut soon = waiting(Cluster::new().with(&group("g", 4)), "g", 4).snapshot();
     missed(&mut soon, 5);
     let decided = plan(&soon, &config);
@@ -127,7 +127,7 @@ fn the_scheduler_is_behind_with_pods_of_a_gang_that_it_could_look_at() {
 fn a_round_that_leaves_gangs_to_a_later_one_places_no_pod_on_their_machines() {
     let mut config = of_pool("", "");
     config.pools[0].max = 60;
-    // One pod of the first gang fits nowhere. Looking at the others takes long: each needs a separate host.
+    // One pod of the first gang fits nowhere. Checking the others is slow: each needs a separate host.
     let alone = |number: u32| {
         let affinity = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
              [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: g}}}]}}, ";

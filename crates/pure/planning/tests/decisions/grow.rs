@@ -219,7 +219,7 @@ fn a_machine_that_grows_is_room_to_come_and_it_is_not_taken_back() {
     assert_eq!(pod_verdict(&plan, "d/p0"), PodOutcome::GrownNode);
     // A pod that fits the present size does not wait for the growth.
     assert_eq!(pod_verdict(&cluster(&["1"]).plan(&growing("")), "d/p0"), PodOutcome::ExistingNode);
-    // A growth that takes too long is not waited for.
+    // Pods do not wait for a growth that takes too long.
     let late = under_way().replace("2026-01-01T12:00:00Z", "2026-01-01T11:00:00Z");
     let late = used(Cluster::new(), "a", "3", "").with(&inventory(&late)).pod("p", "3", "");
     assert_eq!(told(&late.plan(&growing(""))), (vec![], 1));

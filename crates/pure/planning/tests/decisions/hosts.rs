@@ -175,7 +175,7 @@ fn a_host_waits_until_it_is_seen_that_the_last_machine_is_gone() {
     // An idle host with such a VM is not switched off immediately either.
     assert_eq!(said(&with("c: {answers: true, going: [9102]}", LONG)), [("c", HostOutcome::Emptied)]);
     assert_eq!(said(&with("c: {answers: true}", memory)), [("c", HostOutcome::SwitchOff)]);
-    // Another VM has got the VMID since.
+    // The VMID now belongs to another VM.
     assert_eq!(said(&with("c: {answers: true, others: [9102]}", memory)), [("c", HostOutcome::Needed)]);
 }
 
@@ -310,7 +310,7 @@ fn a_host_is_woken_for_a_pool_that_backs_off_only_if_a_template_of_the_pool_is_o
         (OURS, true, HostOutcome::Wake),
         // A template of another host would have to be cloned.
         (across, true, HostOutcome::Off),
-        // Whatever the cause of the back-off is, no host ends it.
+        // If the back-off has another cause, no host ends it.
         (OURS, false, HostOutcome::Off),
         (across, false, HostOutcome::Off),
     ] {

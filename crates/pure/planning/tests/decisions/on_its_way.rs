@@ -1,4 +1,4 @@
-//! What one plan has created for pods is there for them in the next plan, while its machines are being
+//! What one plan creates for pods is still there for them in the next plan, while its machines are being
 //! created and once they are ready.
 
 use std::collections::BTreeSet;

@@ -76,7 +76,7 @@ fn a_host_without_the_mapping_or_with_other_hardware_takes_none() {
 
 #[test]
 fn what_was_learnt_before_does_not_hide_the_device() {
-    // A ready node whose plugin offers nothing: this is believed only of an old node.
+    // If a ready node's plugin offers nothing, this is believed only if the node is old.
     let old = "apiVersion: v1\nkind: Node\nmetadata: {name: w-1, labels: {pve-autoscaler/pool: w}, creationTimestamp: CREATED}\n\
          status:\n  allocatable: {cpu: 8, memory: 15Gi, pods: 110}\n  conditions: [{type: Ready, status: \"True\"}]";
     let machine = "{name: w-1, pool: w, vmid: 101, host: a, cores: 8, memory: 16Gi, phase: Ready, node: w-1}";

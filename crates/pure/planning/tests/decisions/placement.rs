@@ -137,8 +137,7 @@ fn pods_that_spread_over_zones_get_a_machine_in_each() {
     }
 }
 
-/// The zone starts to count for kube-scheduler through the machine of another pod, which leaves no room
-/// there.
+/// Another pod's machine makes the zone count for kube-scheduler, and leaves no room there.
 #[test]
 fn pods_that_spread_know_of_zones_that_the_same_plan_opens() {
     let hosts = [host("a", 64, ""), host("b", 48, "")].join(", ");

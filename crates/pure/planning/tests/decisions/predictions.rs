@@ -37,7 +37,7 @@ impl Rounds {
         decided
     }
 
-    /// Rounds every minute, from this one up to the other; the plan of the last.
+    /// Rounds in these minutes; returns the plan of the last.
     fn minutes(&mut self, minutes: std::ops::RangeInclusive<i64>, cluster: &Cluster) -> Plan {
         minutes.map(|minute| self.at(minute * 60, cluster)).last().unwrap()
     }
@@ -47,7 +47,7 @@ impl Rounds {
     }
 }
 
-/// A pod that has been pending since before the start, and what kube-scheduler reports about it.
+/// A pod that was pending before the first round, and what kube-scheduler reports about it.
 fn waiting(cluster: Cluster, name: &str, cpu: &str, words: &str) -> Cluster {
     let condition = "type: PodScheduled, status: \"False\", reason: Unschedulable, lastTransitionTime: 2026-01-01T11:00:00Z";
     let status = if words.is_empty() {

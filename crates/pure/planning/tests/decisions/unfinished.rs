@@ -43,7 +43,7 @@ impl Rounds {
         self
     }
 
-    /// In which of the next rounds this pod gets a machine, if within this many. The first is 0.
+    /// The round in which this pod gets a machine, counted from 0, if it is one of the next `most`.
     fn until(&mut self, pod: &str, most: usize) -> Option<usize> {
         (0..most).find(|_| {
             self.round();
