@@ -18,8 +18,8 @@ esac
 /// The exit status if some of the CPUs did not appear. The unit was restarted nevertheless.
 pub const TOO_FEW_CPUS: i64 = 74;
 
-/// Waits for `$1` CPUs, then restarts the unit `$2`, even if some of the CPUs do not appear: the kubelet has
-/// to see plugged memory nevertheless.
+/// Waits for `$1` CPUs, then restarts the unit `$2`, even if some of the CPUs do not appear, because the
+/// kubelet still has to see plugged memory.
 const TAKE: &str = r#"tries=0
 until [ "$tries" = 15 ]; do
     sleep 1

@@ -1,7 +1,7 @@
 //! The configuration that a K3s agent reads, from a file that only root can read.
 //!
-//! It goes into `/etc/rancher/k3s/config.yaml.d/`, after the template's own `config.yaml`; lists are added to
-//! those of that file (a key with `+`). The token is never in the arguments or the environment of a process.
+//! It goes into `/etc/rancher/k3s/config.yaml.d/`, after the template's own `config.yaml`; its lists extend
+//! those in that file (keys with `+`). The token is never in the arguments or the environment of a process.
 
 use std::collections::BTreeMap;
 

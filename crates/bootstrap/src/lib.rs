@@ -5,7 +5,7 @@
 //!
 //! This crate only produces text: the script, its standard input, and the meaning of its exit status.
 //! `machines` runs the script and sets its limits. If tokens are not created through the Kubernetes API, a
-//! control plane node creates them over SSH; only `ssh` and `ssh_keys` name russh's types.
+//! control plane node creates them over SSH; only `ssh` and `ssh_keys` use russh's types.
 
 mod growth;
 pub mod iso;

@@ -61,8 +61,8 @@ printf '%s\n' "$5" >"$dir/patches/kubeletconfiguration+merge.json"
 /// The folder of patches, as named in a join configuration.
 pub(super) const PATCHES: &str = "/run/pve-autoscaler/patches";
 
-/// Ends the script if the operator's script has succeeded before. The file that shows this survives a reboot,
-/// so the operator's script does not run twice.
+/// Ends the script if the operator's script has already succeeded. The file that shows this survives a
+/// reboot, so the operator's script does not run twice.
 const COMMAND_DONE: &str = r#"if [ -e "/var/lib/pve-autoscaler/joined-$1" ]; then echo "joined before"; exit 0; fi
 "#;
 const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1; then

@@ -23,8 +23,8 @@ use super::ssh_keys::{KINDS, described, host_key, private_key};
 use files::ReadSecret;
 use settings::Ssh;
 
-/// Connections at a time: sshd randomly drops new connections if ten or more have not logged in yet
-/// (`MaxStartups 10:30:100`).
+/// How many connections are open at a time: sshd randomly drops new ones if ten or more have not logged in
+/// yet (`MaxStartups 10:30:100`).
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
 /// The most bytes that a command may print on each of its two outputs.
 const MOST_OUTPUT: usize = 64 * 1024;
@@ -184,7 +184,7 @@ impl TokenHost {
         let Ssh { host, port, user, .. } = &self.settings;
         let unreachable = |source| SshError::Unreachable { address: address.clone(), source };
         let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-        // The host presents its key of the first of these kinds that it has.
+        // The host presents a key of the first of these kinds for which it has one.
         let mut kinds = vec![expected.algorithm()];
         kinds.extend(KINDS.into_iter().filter(|kind| *kind != expected.algorithm()));
         let config = client::Config {

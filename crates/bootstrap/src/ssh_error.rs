@@ -134,7 +134,7 @@ pub enum CommandEnd {
     /// The SSH server did not start it.
     #[error("was not allowed by the SSH server")]
     Denied,
-    /// The connection ended before it did.
+    /// The connection ended before the command did.
     #[error("ended without a status")]
     Unknown,
 }

@@ -24,7 +24,7 @@ const IGNORED: &str = "AnnotationIgnored";
 /// The reason of the event for a pod that kube-scheduler refused on a node that the planner had chosen for
 /// it.
 const MISSED: &str = "PredictionMissed";
-/// How many warnings are remembered at most.
+/// The maximum number of warnings that are remembered.
 const REMEMBERED: usize = 1024;
 
 /// Recent warnings, so that none is repeated too soon.
@@ -61,7 +61,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds an event if there is room for it and it was not sent recently.
+    /// Adds an event, unless the batch is full or the event was sent recently.
     fn take(&mut self, recorder: &Recorder, about: About, saying: &Words, note: impl FnOnce() -> String) {
         let Words { reason, action, code } = saying;
         let list = if NOT_DONE.contains(reason) { &mut self.rest } else { &mut self.done };
@@ -109,7 +109,7 @@ impl Daemon {
         let pods: BTreeMap<String, &Arc<Pod>> =
             snapshot.pods.iter().filter(|pod| pod.node.is_none()).map(|pod| (pod.id(), pod)).collect();
         let told = plan.pods.iter().filter(|verdict| {
-            // For a machine that is already growing, this was reported when it began.
+            // For a machine that is already growing, this was reported when the growth began.
             let begins =
                 || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
             verdict.verdict != PodOutcome::GrownNode || begins()

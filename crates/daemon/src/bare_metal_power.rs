@@ -99,8 +99,8 @@ impl BareMetalPower {
         self.known().get(name)?.as_ref().ok().copied()
     }
 
-    /// The machines of the pool that have no record and must not be switched on now, with the reason in words
-    /// that follow the name.
+    /// The pool's machines that have no record and must not be switched on now, each with the reason, worded
+    /// to follow the machine's name.
     fn out_of_service(
         &self,
         pool: &Pool,
@@ -135,7 +135,7 @@ impl BareMetalPower {
 
 /// Why a machine must not be switched on.
 enum Why {
-    /// It has not been queried since its last task ended, or since the start.
+    /// It has not been queried since its last task ended, or since the daemon started.
     Unknown,
     /// A reason that an operator should know.
     Said(String),
@@ -151,7 +151,7 @@ async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, P
 }
 
 impl Daemon {
-    /// Notes which of our machines were seen to be off, and which of those are Nodes again.
+    /// Records which of our machines another client has switched off, and which of those are back in service.
     pub(super) fn hold_against_power(&mut self, now: Timestamp) {
         // A machine that is being switched on is off at first.
         let quiet = |view: &MachineView| {
@@ -170,8 +170,8 @@ impl Daemon {
         }
     }
 
-    /// Adds to the snapshot which machines must not be switched on, and reports what an operator should
-    /// know.
+    /// Lists in the snapshot the machines that must not be switched on, and reports the reasons that an
+    /// operator should know.
     pub(super) fn out_of_service(&self, config: &Config, snapshot: &mut Snapshot, views: &[MachineView]) {
         let ours: BTreeSet<&str> = views.iter().map(|view| view.record.name.as_str()).collect();
         let mut said = Vec::new();

@@ -48,7 +48,7 @@ fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
 /// The status to write. `None` if the buffer is not for this daemon, or if this round did not finish it.
 fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
     if verdict.nowhere_because == Some(PodOutcome::Unfinished) {
-        // A later round looks at the rest of the buffer.
+        // A later round handles the rest of the buffer.
         return None;
     }
     let ready = verdict.reason.is_none();
@@ -88,7 +88,7 @@ pub(super) fn set(
 ) {
     let status = if is { "True" } else { "False" };
     let before = conditions.iter().find(|one| one.kind == kind && one.status == status);
-    // The API keeps whole seconds.
+    // The API only stores whole seconds.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let new = StatusCondition {
         kind: kind.to_owned(),

@@ -22,10 +22,10 @@ use settings::{Config, Mode, Pool};
 /// How old the contents of Proxmox VE's lists may be: they are updated every ten seconds (`pvestatd`).
 pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 
-/// How long after it comes online a host may still start the VMs with `onboot`.
+/// How long after coming online a host may still start its VMs with `onboot`.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 
-/// The looks at clusters that are recent enough to act on, by the clusters' prefixes.
+/// The last look at each cluster, if it is recent enough to act on, by the cluster's prefix.
 pub(super) type Looks = BTreeMap<String, Observation>;
 
 /// A machine for the planner. A machine that is being created on an offline host is not awaited: its slot
@@ -46,8 +46,8 @@ fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, sever
     machine
 }
 
-/// Whether the storage figures in a look may not include yet what a machine last wrote: Proxmox VE updates
-/// them every ten seconds (`pvestatd`). A machine's disks have their size once it is configured; a suspended
+/// Whether the storage figures in a look may not yet include what a machine last wrote: Proxmox VE updates
+/// them every ten seconds (`pvestatd`). A machine's disks reach their size when it is configured; a suspended
 /// machine has written its memory.
 fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     let entered = &view.record.entered;
@@ -67,8 +67,8 @@ fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     (shown != record.host && look.at.duration_since(*cloned) >= LISTS_LAG).then_some(shown)
 }
 
-/// The hosts of one cluster, named by their keys ([`HostKey`]). A machine that has started after the look is
-/// not in its host's own figures: it is counted by its record.
+/// The hosts of one cluster, named by their keys ([`HostKey`]). A host's own figures do not include a machine
+/// that started after the look: the machine's record is used instead.
 fn hosts(
     config: &Config,
     prefix: &str,
@@ -96,8 +96,8 @@ fn hosts(
         let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
         host.pci.held.extend(devices(config, record).filter(|_| !known));
     }
-    // Other daemons' machines that have not started yet count by what they were given, not by what they use
-    // so far.
+    // Other daemons' machines that have not started yet count with the size they were given, not with what
+    // they use so far.
     for (name, promise) in promised {
         let Some(host) = hosts.iter_mut().find(|host| *host.name == **name) else { continue };
         host.cores_assigned = host.cores_assigned.saturating_add(promise.cores);
@@ -110,7 +110,7 @@ fn hosts(
     hosts
 }
 
-/// The devices that a machine's VM was created with, if its pool still gives the same ones.
+/// The devices that a machine's VM was created with, if its pool still assigns the same ones.
 fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = Held> + 'a {
     let own =
         |pool: &&Pool| pool.name == record.pool && record.made_of.get("pci") == pool.made_of().get("pci");
@@ -135,10 +135,10 @@ fn is_on(view: &MachineView, look: &Observation) -> bool {
     started && !view.record.is_physical()
 }
 
-/// Whether a machine that is being removed may run although the inventory does not show it. A machine that is
-/// missing from the inventory may run unseen: a token without rights sees nothing, and the daemon that
-/// started the machine may have been killed before recording it. A warm machine may be given up because it
-/// was found running. A configured machine starts with its host.
+/// Whether a machine that is being removed may be running although the inventory does not show it. A machine
+/// that is missing from the inventory may be running unseen: a token without rights sees nothing, and the
+/// daemon that started the machine may have been killed before recording it. A warm machine may be given up
+/// because it was found running. A configured machine starts with its host.
 fn may_run(view: &MachineView, look: &Observation) -> bool {
     let MachineView { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -152,8 +152,8 @@ fn may_run(view: &MachineView, look: &Observation) -> bool {
         || (has_been(Phase::Configuring) && comes_up)
 }
 
-/// Timers that the Nodes do not show, because the mode writes nothing or they could not be written yet: node
-/// → when it became unneeded, `None` if it is needed.
+/// Timers that the Nodes do not show, because the daemon only observes or could not write them yet: node →
+/// when it became unneeded, `None` if it is needed.
 pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
 
 /// When a node became unneeded, according to its annotation.
@@ -179,7 +179,7 @@ impl Daemon {
         let looks: Looks = self.regions.iter().filter_map(fresh).collect();
         let several = self.regions.several();
         let proxmox = Inventory {
-            // Hosts that have not been seen for too long are left out, and get no machines.
+            // Hosts that were last seen too long ago are left out, and get no machines.
             hosts: Some(
                 looks
                     .iter()
@@ -228,7 +228,7 @@ impl Daemon {
         all
     }
 
-    /// Removes the pool label in the snapshot from Nodes that are not our machines': another client has set
+    /// In the snapshot, removes the pool label from Nodes that are not our machines': another client has set
     /// it. Adds the timers that our Nodes do not show.
     fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::MachineView]) {
         let uuids: BTreeSet<&str> =
@@ -265,7 +265,7 @@ impl Daemon {
     }
 
     /// Marks the Nodes whose VMs an administrator has protected: their removal could not succeed. Silent
-    /// nodes are left out: their pods may no longer run, and need another place.
+    /// nodes are left out: their pods may no longer be running, and need another place.
     fn mark_protected(&self, snapshot: &mut Snapshot, views: &[MachineView]) {
         let protected = views.iter().filter(|view| self.registry.is_protected(&view.record.id));
         let uuids: BTreeSet<&str> = protected.filter_map(|view| view.record.smbios_uuid.as_deref()).collect();

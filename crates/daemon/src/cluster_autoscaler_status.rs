@@ -129,7 +129,7 @@ pub(super) struct ClusterAutoscalerStatus {
 }
 
 impl ClusterAutoscalerStatus {
-    /// Starts the task that writes.
+    /// Starts the task that writes the status.
     pub fn start(kubernetes: &Cluster, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let (to_store, receiver) = watch::channel(None);
         let (keeper, cancel) = (keep(kubernetes.clone(), receiver), cancel.clone());
@@ -143,7 +143,7 @@ impl ClusterAutoscalerStatus {
         Self { last: None, written: Timestamp::MIN, since: BTreeMap::new(), to_store }
     }
 
-    /// Hands the status after a decision to the task that writes it, if it is time to write it.
+    /// After a decision, hands the status to the task that writes it, if a write is due.
     pub fn decided(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView]) {
         let now = snapshot.time;
         let mut whole = whole(config, snapshot, plan, views);
@@ -293,7 +293,7 @@ fn candidates(number: usize) -> &'static str {
     if number > 0 { "CandidatesPresent" } else { "NoCandidates" }
 }
 
-/// The time as Cluster Autoscaler writes it.
+/// The time in Cluster Autoscaler's format.
 fn time_text(now: Timestamp) -> String {
     let zoned = now.to_zoned(jiff::tz::TimeZone::UTC);
     zoned.strftime("%Y-%m-%d %H:%M:%S.%f %z UTC").to_string()

@@ -21,7 +21,7 @@ const BEAT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs that they are pinned to.
 const READ_BACK: Duration = Duration::from_mins(1);
-/// If the helper could not answer this many times in a row, its last answer is no longer reported.
+/// After this many failed requests in a row, the helper's last answer is no longer reported.
 const FORGOTTEN: u32 = 3;
 
 /// Asks the helper periodically; never ends.
@@ -46,8 +46,8 @@ pub(super) async fn serve(deps: &Deps) {
                         failures += 1;
                     }
                 }
-                // The reported machines may have been replaced in the meantime, or run on their own CPUs
-                // again.
+                // In the meantime, the reported machines may have been replaced, or may be back on their
+                // own CPUs.
                 if failures >= FORGOTTEN {
                     deps.board.clear(&Problem::PinningAstray);
                 }

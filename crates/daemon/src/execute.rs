@@ -22,15 +22,15 @@ use settings::{Config, Mode, Size};
 const ANNOTATIONS_AT_A_TIME: usize = 8;
 /// How long a round waits for the annotations.
 const ANNOTATING: Duration = Duration::from_secs(3);
-/// How many pods a record names at most: more than a kubelet usually takes, because the planner reserves
-/// their places on the machine.
+/// The maximum number of pods that a record names. It is higher than a kubelet's usual limit, because the
+/// planner reserves places on the machine for these pods.
 const PODS_NAMED: usize = 250;
 
 /// A node that is removed in this round.
 pub(super) struct PendingRemoval {
     view: MachineView,
     reason: String,
-    /// The plan's reason; `None`: an operator asked for it.
+    /// The plan's reason; `None` if an operator ordered the removal.
     decided: Option<RemovalReason>,
 }
 
@@ -222,14 +222,14 @@ impl Daemon {
         self.retiring(config, &view, reason, now);
     }
 
-    /// A warm machine, by its name.
+    /// The warm machine with this name, if no task is working on it.
     fn kept_warm(&self, name: Option<&str>) -> Option<MachineView> {
         let waits =
             |view: &MachineView| !view.busy && view.phase == Phase::Warm && view.record.warm.is_some();
         self.registry.all().into_iter().find(|view| Some(view.record.name.as_str()) == name && waits(view))
     }
 
-    /// A removal of the plan, unless the machine is busy or a limit is reached. `going`: the other removals
+    /// A removal from the plan, unless the machine is busy or a limit is reached. `going`: the other removals
     /// of this round.
     fn may_go(
         &mut self,
@@ -292,7 +292,7 @@ impl Daemon {
     }
 
     /// Whether the maximum number of machines of a record's cluster are already being removed, including
-    /// those of this round. Machines of an unavailable cluster hold up neither another cluster's nor
+    /// those of this round. Machines of an unavailable cluster do not hold up other clusters' machines or
     /// bare-metal machines. Removals that were just decided count, although their tasks have not begun yet.
     pub(super) fn retires_enough(
         &self,
@@ -338,8 +338,8 @@ impl Daemon {
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
-    /// Whether the maximum share of a pool is already being removed, including this round. A machine that was
-    /// given up before it was a node does not count.
+    /// Whether the maximum share of a pool is already being removed, including the removals of this round. A
+    /// machine that was given up before it was a node does not count.
     fn share_is_going(&self, config: &Config, pool: &str, going: &[PendingRemoval]) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
@@ -350,7 +350,7 @@ impl Daemon {
         leaving + also >= config.scale_down.most_at_once(nodes)
     }
 
-    /// Writes to each Node when it became unneeded: there the time survives a restart. Until the Node shows
+    /// Writes to each Node when it became unneeded, so that the time survives a restart. Until the Node shows
     /// this time, `unshown` keeps it: the time on the Node may be older.
     async fn annotate(
         &mut self,

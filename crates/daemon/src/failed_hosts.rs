@@ -2,11 +2,11 @@
 //! unmount volumes, and Kubernetes does neither without them: pods of StatefulSets stay on nodes that are
 //! off.
 //!
-//! If `[health]` says so, the Nodes of these machines are taken out of service once their host was off for
-//! long enough (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are deleted and
-//! their volumes released. During that time a quorate cluster has to report in every answer that the host is
-//! not a member: a host that only lacks statistics (`unknown`) is not off. At the end the cluster is queried
-//! again, and the kubelet must still be silent. Once the Node is ready again, the taint is removed.
+//! If `[health]` says so, the Nodes of these machines are taken out of service once their host has been off
+//! for long enough (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are deleted
+//! and their volumes released. During that time a quorate cluster has to report in every answer that the
+//! host is not a member: a host that only lacks statistics (`unknown`) is not off. At the end the cluster is
+//! queried again, and the kubelet must still be silent. Once the Node is ready again, the taint is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) struct FailedHosts {
 }
 
 impl FailedHosts {
-    /// Looks periodically; never ends.
+    /// Checks the hosts periodically; never returns.
     pub async fn watch(mut self) {
         loop {
             let config = self.config.borrow().clone();
@@ -55,7 +55,7 @@ impl FailedHosts {
                 self.bring_back().await;
                 self.look(&config).await;
             } else {
-                // A host's time off starts over after a gap in the checks.
+                // After a gap in the checks, a host has to be off for the full time again.
                 self.off.clear();
             }
             tokio::time::sleep(config.scan_interval).await;
@@ -195,7 +195,7 @@ async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
     Ok(off.map(|(host, _)| host).collect())
 }
 
-/// Whether a Node of a host that is off is to be taken out of service.
+/// Whether the Node of a machine on a host that is off is to be taken out of service.
 fn is_due(node: &Node) -> bool {
     machines::is_silent(node) && !machines::is_out(node)
 }

@@ -3,8 +3,8 @@
 //! * Each request to a host is stored before it is sent, so that the next leader knows that a host going off
 //!   was switched off by us. While this cannot be stored, no request is sent.
 //! * Just before a host is shut down, the host itself is queried for what runs on it: VMs, containers, tasks.
-//!   The cluster's lists lag; its own answer does not.
-//! * The answer to a request proves little: the plan looks at what the host does. A host that takes too long
+//!   The cluster's lists lag; the host's own answer does not.
+//! * The answer to a request proves little: the plan goes by what the host does. A host that takes too long
 //!   is left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// The queries to a host and its cluster before a shutdown must not take longer in total, or the first
 /// answers would be outdated.
 const SURE: Duration = Duration::from_secs(5);
-/// How many times the queries are tried at most if they take longer than that.
+/// The maximum number of attempts if the queries take longer than that.
 const TRIES: u32 = 3;
 
 /// Pending requests to hosts, and the results of finished ones.

@@ -1,5 +1,5 @@
 //! What rules out switching hosts off. This takes separate queries to Proxmox VE, which are only sent if a
-//! `[[host]]` has a `power`.
+//! `[[host]]` has `power`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -115,7 +115,8 @@ fn of_own_name(at_home: Option<bool>) -> Option<String> {
     }
 }
 
-/// Whether a guest that is not ours keeps its host on: it may run, or an administrator is working on it.
+/// Whether a guest that is not ours keeps its host on: it may be running, or an administrator may be working
+/// on it.
 fn stands_against(guest: &Guest) -> bool {
     !guest.template && (!guest.stopped || guest.lock.is_some())
 }

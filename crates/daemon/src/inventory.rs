@@ -44,7 +44,7 @@ pub(super) struct Observation {
 }
 
 impl Observation {
-    /// The hosts in the planner's form. `counts_stopped`: whether stopped VMs count as well.
+    /// The hosts in the planner's form. `counts_stopped`: whether stopped VMs count too.
     pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
         let mut hosts = self.seen.hosts(counts_stopped);
         self.devices.give(&mut hosts);
@@ -62,8 +62,7 @@ struct Known {
 pub(super) struct Start {
     /// The prefix that distinguishes this cluster's host names from those of other clusters.
     pub prefix: String,
-    /// Whether there are other clusters: if so, only a cluster that cannot be read is left alone, not the
-    /// others.
+    /// Whether there are other clusters: if one cluster cannot be read, the daemon continues with the others.
     pub several: bool,
     pub proxmox: Client,
     pub config: watch::Receiver<Arc<Config>>,

@@ -18,7 +18,8 @@ use runtime::error_chain::chain;
 use runtime::fence::Fence;
 use settings::{Config, Leader};
 
-/// How long releasing the lease may take when the daemon stops: if that fails, others wait until it expires.
+/// How long releasing the lease may take when the daemon stops. If that fails, other instances wait until the
+/// lease expires.
 const RELEASE: Duration = Duration::from_secs(3);
 
 /// The time during which this instance leads.
@@ -40,7 +41,7 @@ pub(super) enum Standing {
         /// The leader.
         leader: String,
     },
-    /// It leads.
+    /// This instance leads.
     Leading(Term),
 }
 

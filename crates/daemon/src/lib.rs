@@ -442,8 +442,8 @@ impl Daemon {
         }
         self.memory.load(&self.kubernetes).await;
         self.board.recall(self.memory.decisions());
-        // Before anything that a pause would hold up: while it is unknown whether the daemon is paused,
-        // nothing is started.
+        // The switch is read before anything that a pause would hold up: until it is known whether the daemon
+        // is paused, nothing is started.
         let mut pause = reconcile::TRIES.0;
         while !self.read_switch().await {
             self.board.problem(&Problem::Kubernetes, "cannot read yet whether the daemon is paused");
@@ -533,7 +533,7 @@ impl Daemon {
         plan
     }
 
-    /// Leaves to the next rounds what this one could not look at, and reports that as a problem.
+    /// Defers to the next rounds what this round could not consider, and reports this as a problem.
     fn go_on_with(&mut self, plan: &Plan) {
         self.memory.left_over(plan.unfinished.clone());
         if plan.unfinished.is_empty() {
@@ -578,7 +578,7 @@ impl Daemon {
             self.memory.stays(node.as_ref().unwrap_or(&record.name), &record.pool, why, &config, now);
         }
         if matches!(told.ending, Ending::Removed | Ending::Discarded) {
-            // Another client may use a bare-metal machine by now.
+            // Another client may be using a bare-metal machine by now.
             let what = if told.record.is_physical() {
                 "the machine is no longer in use"
             } else {

@@ -1,9 +1,9 @@
-//! Runs work that takes long and needs no other system, without delaying other tasks.
+//! Runs lengthy work that needs no other system, without delaying other tasks.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Runs work that takes long and needs no other system. On a multi-threaded runtime, all other tasks continue
-/// in the meantime. On a single-threaded one, as in tests with virtual time, the work takes no time.
+/// Runs lengthy work that needs no other system. On a multi-threaded runtime, all other tasks continue in the
+/// meantime. On a single-threaded one, as in tests with virtual time, the work takes no virtual time.
 pub(super) fn at_length<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),

@@ -37,7 +37,8 @@ impl Switch {
         self.annotate(name, RETIRE, Some(&words)).await
     }
 
-    /// Keeps a node. A drain that has begun is given up; once its VM is being stopped, the order is refused.
+    /// Keeps a node. A drain that has begun is given up; once the node's VM is being stopped, the order is
+    /// refused.
     pub(super) async fn pin(&self, name: &str, reason: &str) -> Result<(), String> {
         let node = self.node(name).await?;
         self.not_stopped(&node).await?;
@@ -170,12 +171,12 @@ impl Daemon {
     }
 }
 
-/// The part of a reason that is kept, if one was given.
+/// The part of a reason that is kept; `None` if the reason is empty.
 fn in_short(reason: &str) -> Option<String> {
     Some(reason.trim().chars().take(LONGEST).collect()).filter(|words: &String| !words.is_empty())
 }
 
-/// Whether the Node is the record's machine.
+/// Whether the Node belongs to the record's machine.
 fn is_its(record: &Record, node: &Node) -> bool {
     if record.is_physical() {
         return record.name == node.name;
@@ -203,7 +204,7 @@ fn kept_by(
     Some(format!("{pod} does not fit on another node yet"))
 }
 
-/// Ready nodes of a pool that are not being removed. A decision from a moment ago may not show as a taint
+/// Ready nodes of a pool that are not being removed. A removal decided a moment ago may not show as a taint
 /// yet.
 fn others_ready(snapshot: &Snapshot, pool: &str) -> usize {
     let of_pool = |node: &&std::sync::Arc<Node>| node.labels.get(POOL_LABEL).is_some_and(|one| one == pool);

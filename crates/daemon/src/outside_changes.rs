@@ -66,7 +66,7 @@ impl Touched {
         Self { regions, registry, config, clock, board, known: BTreeMap::new(), tasks: BTreeMap::new() }
     }
 
-    /// Looks periodically; never ends.
+    /// Checks the VMs periodically; never returns.
     pub async fn watch(mut self) {
         // Clears problems that an earlier term has shown: their machines may be gone by now.
         self.board.clear_machines();
@@ -203,8 +203,8 @@ impl Touched {
         known.due = due;
     }
 
-    /// Shows what is wrong with a machine's VM now; new findings are reported with who caused them, if that
-    /// is visible.
+    /// Shows what is wrong with a machine's VM now; new findings are reported with the user who caused them,
+    /// if known.
     async fn note(&mut self, region: &Region, own: &str, view: &MachineView, wrong: Vec<String>) {
         let record = &view.record;
         let due = Instant::now() + AGAIN;
@@ -259,7 +259,7 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
 }
 
 /// The problem text if a VM is in another resource pool, or in none. If the list shows no VM in `pool`, the
-/// token may lack the right to see pools: then there is no problem.
+/// token may lack the right to see pools: then no problem is reported.
 fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observation) -> Option<String> {
     let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
     let guest = guest.filter(|guest| !is_in(guest))?;

@@ -1,8 +1,8 @@
 //! The switch that stops everything: nothing new is started while it is on.
 //!
 //! It is kept in Kubernetes, so that it survives restarts and hand-overs and can be turned at any instance.
-//! The leader reads it every `scan_interval`, when it was turned at its own instance, and before anything is
-//! started.
+//! The leader reads it every `scan_interval`, when it is turned at the leader's own instance, and before
+//! anything is started.
 //!
 //! Machines that are being created are completed; only those whose clone has not begun wait. Drains are given
 //! up, and their nodes return to service. The shutdown or destruction of a VM is completed. Timers of
@@ -108,7 +108,7 @@ pub(super) struct PauseState {
     pause: watch::Sender<Option<Arc<Pause>>>,
     read: Option<Instant>,
     pokes: watch::Receiver<u64>,
-    /// Machines whose back-off an operator wanted to end, which was not possible yet: when it would end by
+    /// Machines whose back-off is still to be ended at an operator's request, and when it would end by
     /// itself.
     growths: BTreeMap<MachineId, Timestamp>,
 }
@@ -144,12 +144,12 @@ impl Daemon {
         self.end_put_off_backoffs().await;
     }
 
-    /// Whether something new may be started now, by the switch's present position.
+    /// Reads the switch; returns whether something new may be started now.
     pub(super) async fn may_begin(&mut self) -> bool {
         self.read_switch().await && self.switch.paused().is_none()
     }
 
-    /// Reads the switch; false if it cannot be read: then the former position stays.
+    /// Reads the switch. Returns false if it cannot be read: then its last known position applies.
     pub(super) async fn read_switch(&mut self) -> bool {
         self.switch.pokes.mark_unchanged();
         let (pause, retry) = match self.kubernetes.orders().await {
@@ -239,7 +239,7 @@ impl Daemon {
     }
 
     /// Ends the back-off of one machine, and returns it in words. `None` if that has to wait, because a task
-    /// works on the machine or the record could not be written.
+    /// is working on the machine or the record could not be written.
     async fn end_growth_backoff(&self, view: &MachineView) -> Option<String> {
         let mut stored = view.stored();
         let record = &mut stored.record;
@@ -258,7 +258,7 @@ impl Daemon {
     }
 }
 
-/// The back-off of a machine that does not grow for now, or no longer takes up CPUs or memory at all.
+/// The back-off of a machine that does not grow for now, or that no longer accepts more CPUs or memory.
 fn left_alone(record: &Record, now: Timestamp) -> Option<&Backoff> {
     let refuses = record.takes_no_cpus || record.takes_no_memory;
     record.grow_backoff.as_ref().filter(|backoff| refuses || backoff.runs(now))

@@ -145,8 +145,8 @@ impl Remembered {
         }
     }
 
-    /// Remembers what the round could not look at, so that the next round continues with it. This alone is no
-    /// reason to store the memory.
+    /// Remembers what the round could not consider, so that the next round continues with it. This alone is
+    /// no reason to store the memory.
     pub fn left_over(&mut self, unfinished: Unfinished) {
         self.memory.unfinished = unfinished;
     }
@@ -157,7 +157,7 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Counts removals that are about to begin towards the hourly limit, and stores that immediately. Returns
+    /// Counts removals towards the hourly limit before they begin, and stores that immediately. Returns
     /// false if it could not be stored in time: then the removals do not count and must not begin.
     pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
         let before = self.memory.removals.len();
@@ -231,8 +231,8 @@ impl Remembered {
         ended
     }
 
-    /// Stores everything immediately. Returns false if that did not succeed in time: then it is unknown
-    /// whether it is stored.
+    /// Stores the memory immediately. Returns false if that did not succeed in time: then it is unknown
+    /// whether the memory is stored.
     pub async fn store_now(&mut self, now: Timestamp) -> bool {
         self.store(now);
         let tries = async {
@@ -247,7 +247,7 @@ impl Remembered {
         self.memory.removals.len()
     }
 
-    /// Processes a report of a machine's task; `others_failed`: whether other machines of its pool recently
+    /// Processes a report from a machine's task; `others_failed`: whether other machines of its pool recently
     /// failed to grow.
     pub fn heard(&mut self, told: &MachineReport, others_failed: bool, config: &Config, now: Timestamp) {
         let pool = told.record.pool.clone();

@@ -39,7 +39,7 @@ impl Daemon {
 }
 
 /// Sets a metric for each pool: the number of kinds of pods for which it gets no machine, plus the removals
-/// whose pods do not run.
+/// whose pods are not running.
 pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValues) {
     for pool in &config.pools {
         let held = in_words(&snapshot.memory.predictions, &pool.name, snapshot.time).len();

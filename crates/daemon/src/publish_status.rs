@@ -18,7 +18,7 @@ use observability::{
 };
 use settings::{Config, Mode};
 
-/// How many pending pods the board shows at most.
+/// The maximum number of pending pods that the board shows.
 const PODS_SHOWN: usize = 500;
 
 impl Daemon {
@@ -235,8 +235,8 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
     config.pools.iter().map(one).collect()
 }
 
-/// CPU in millicores and memory in bytes that the pods of each node of a pool request. It is only looked up
-/// by name, in every round for every pod, so it is not an ordered map.
+/// The CPU in millicores and memory in bytes that the pods of each pool's nodes request, by node. Entries are
+/// only looked up by name, in every round for every pod, so the map is not an ordered one.
 pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
     let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));
     let mut sums: HashMap<&str, (i64, i64)> = ours.map(|node| (node.name.as_str(), (0, 0))).collect();

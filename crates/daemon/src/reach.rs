@@ -66,7 +66,7 @@ impl Daemon {
         }
     }
 
-    /// Reports as a problem that a right is missing without which no machine of a pool can be created.
+    /// Reports a missing right as a problem if no machine of a pool can be created without it.
     fn say_refusals(&self, config: &Config) {
         let of = |pool: &Pool| {
             let words = self.regions.get(&pool.prefix)?.templates.refusal(&pool.name)?;
@@ -85,7 +85,7 @@ impl Daemon {
 fn without_template(pool: &Pool, found: Option<&PoolTemplates>, looks: &Looks) -> String {
     let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
     let silent = silent.map(|host| silence(&host.name));
-    // Neither is necessarily the reason that a template is not found.
+    // A problem or a silent host need not be the reason that no template is found.
     let problem = found.and_then(|found| found.problems.first().cloned());
     let problems: Vec<String> = problem.into_iter().chain(silent).collect();
     if problems.is_empty() { "its template has not been found yet".to_owned() } else { problems.join("; ") }

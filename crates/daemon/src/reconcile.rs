@@ -85,7 +85,7 @@ impl State {
         self.stuck.get(id).is_some_and(|(when, pause)| waits(*when, *pause, now))
     }
 
-    /// Has all records read again in the next round.
+    /// Causes the next round to read all records again.
     pub fn read_again(&mut self) {
         self.read = None;
     }
@@ -316,7 +316,7 @@ impl Daemon {
         self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
     }
 
-    /// Changes the record of a machine that no task works on.
+    /// Changes a machine's record while no task is working on the machine.
     pub(super) fn note_on(&mut self, view: &MachineView, change: impl FnOnce(&mut Record)) {
         let (kubernetes, registry, mut stored, mut view) =
             (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());
@@ -335,14 +335,14 @@ impl Daemon {
     }
 }
 
-/// Whether a pause of this length with this end still runs. If its end is further ahead than its length, the
-/// clock was set back since it began: then it counts as over.
+/// Whether a pause with this end and length is still running. If its end is further ahead than its length,
+/// the clock was set back since it began: then it counts as over.
 fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
     let left = until.duration_since(now);
     left.is_positive() && left <= pause
 }
 
-/// Whether labels of a machine's Node should follow its VM's place, and do not match it.
+/// Whether the labels of a machine's Node should follow the VM's place but do not match it.
 fn follows(config: &Config, record: &Record, node: &Node) -> bool {
     let pool = config.pools.iter().find(|pool| pool.name == record.pool);
     let pool = pool.filter(|pool| pool.zone_labels == ZoneLabels::Follow);

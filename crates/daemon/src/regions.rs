@@ -139,7 +139,7 @@ impl Regions {
         self.get(config.prefix(record.region.as_deref()))
     }
 
-    /// The cluster of a host, by its name among those of all clusters.
+    /// The cluster of the host with this key.
     pub fn of_host(&self, key: &HostKey) -> Option<&Region> {
         self.get(key.region())
     }

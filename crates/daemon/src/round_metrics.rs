@@ -23,8 +23,8 @@ use settings::Config;
 pub(super) struct Waiting(BTreeMap<String, (String, Timestamp)>);
 
 impl Waiting {
-    /// Notes which pods are unschedulable now, and measures how long those have waited that got a node since
-    /// the last call.
+    /// Notes which pods are unschedulable now, and measures the waits of pods that got a node since the last
+    /// call.
     pub fn look(&mut self, snapshot: &Snapshot, metrics: &Metrics) {
         let before = std::mem::take(&mut self.0);
         for pod in snapshot.pods.iter().filter(|pod| pod.node.is_none()) {
@@ -63,7 +63,7 @@ fn unschedulable_since(pod: &Pod) -> Option<Timestamp> {
 }
 
 impl Daemon {
-    /// Sets the metrics of a round that could decide.
+    /// Sets the metrics of a round that reached a decision.
     pub(super) fn measure(&self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let mut seen = GaugeValues::default();
         seen.put(names::LAST_SUCCESS, &[], seconds(snapshot.time));

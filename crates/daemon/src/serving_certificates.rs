@@ -1,8 +1,8 @@
 //! The approval of serving certificates, concurrently with the rounds. If it is enabled, each request of a
 //! machine's kubelet is checked against the machine's record. Other requests are neither approved nor denied.
 //!
-//! A request that fails the check stays open: kubelets ask again after 15 minutes, and the cluster removes
-//! undecided requests after a day.
+//! A request that fails the check stays open: kubelets send a new one after 15 minutes, and the cluster
+//! removes undecided requests after a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Approver {
             && config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
     }
 
-    /// Looks at open requests whenever something has changed, until the approval is disabled.
+    /// Looks at open requests whenever something has changed, until approval is disabled.
     async fn follow(&mut self, requests: &ServingRequests) {
         let (mut asked, mut moved) = (requests.changed(), self.registry.changed());
         while self.is_on() {
@@ -124,13 +124,13 @@ impl Approver {
     }
 
     /// Whether a request was refused, or its approval failed and is not to be retried yet: such requests stay
-    /// open for long, and must not delay others.
+    /// open for a long time, and must not delay others.
     fn has_been_looked_at(&self, uid: &str, now: Instant) -> bool {
         self.refused.contains(uid) || self.failed.get(uid).is_some_and(|(again, _)| *again > now)
     }
 
-    /// The machine whose kubelet asks, with its Node. `None` without proof: the Node is not visible yet (it
-    /// will be soon), or has another machine's `systemUUID`.
+    /// The machine whose kubelet sent the request, and its Node. `None` without proof: the Node is not
+    /// visible yet (it will be soon), or has another machine's `systemUUID`.
     fn machine<'v>(
         &self,
         request: &ServingRequest,

@@ -12,7 +12,7 @@ use settings::{Config, Pool, ZoneLabels};
 
 /// The name of this problem in the status.
 pub(super) const ABOUT: &str = "zones";
-/// How many Nodes are named at most.
+/// The maximum number of Nodes that are named.
 const NAMED: usize = 20;
 
 /// A Node whose labels name a different place.

@@ -28,8 +28,8 @@ impl StandbyState {
     }
 }
 
-/// The looks at Proxmox VE. Only an instance that leads, or may lead at any moment, needs them. They end when
-/// this is dropped.
+/// The looks at Proxmox VE. Only an instance that leads, or may lead soon, needs them. They end when this is
+/// dropped.
 pub(super) struct RegionViews {
     pub regions: Regions,
     _open: DropGuard,
@@ -71,8 +71,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Judges orders about nodes by the watches, whichever instance leads. If the watches are outdated, there is
-/// no judgement (`None`).
+/// Judges orders about nodes from what the watches show, whichever instance leads. If the watches are
+/// outdated, there is no judgement (`None`).
 fn judge(deps: &Deps, watches: &Watches) -> Judge {
     let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
     Arc::new(move |node| {

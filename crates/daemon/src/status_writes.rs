@@ -18,12 +18,12 @@ use runtime::error_chain::chain;
 const AT_A_TIME: usize = 8;
 /// How long a round waits for the writes.
 const WRITING: Duration = Duration::from_secs(3);
-/// If only messages have changed, a status is written no sooner than this after the last time.
+/// If only messages have changed, a status is written no sooner than this after the last write.
 const WORDS: Duration = Duration::from_mins(1);
 /// The pause after the first refusal of a status, and the longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));
 
-/// When the status of each object was last written, by its uid.
+/// When each object's status was last written, by the object's uid.
 #[derive(Debug, Default)]
 pub(super) struct Written(Mutex<BTreeMap<String, Last>>);
 

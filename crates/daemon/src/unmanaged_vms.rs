@@ -34,7 +34,7 @@ use settings::{Config, Orphans};
 const FIRST: Duration = Duration::from_secs(2);
 /// How many VMs of a cluster are read again in one look.
 const AT_A_TIME: usize = 5;
-/// A VM is read again after this time; sooner if that failed.
+/// A VM is read again after this time; sooner if the last attempt failed.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
 /// A VM that is being created is read again after this time.
@@ -42,7 +42,7 @@ const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
 /// A mark without a record is reported after this time: by then, all records have been read again, including
 /// those that other instances wrote.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
-/// How many reports `status` shows at most.
+/// The maximum number of reports that `status` shows.
 const NAMED: usize = 20;
 
 /// What was read from a VM.
@@ -150,8 +150,8 @@ impl Strangers {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Reads those VMs of one cluster whose turn it is. Returns true if there was not enough time for all VMs
-    /// that were never read. VMs on a host that does not answer have to wait, and do not delay others.
+    /// Reads those VMs of one cluster whose turn it is. Returns true if there was not enough time to read all
+    /// new VMs. VMs on a host that does not answer have to wait, and do not delay others.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
         let Some(look) = region.fresh(config, now) else { return false };
         let views = registry.all();
@@ -328,8 +328,8 @@ fn marked(
     )
 }
 
-/// The report about a machine of another Kubernetes cluster on the same Proxmox VE cluster, which `it` names.
-/// `None` unless both clusters have the same id, or the VMID belongs to one of our pools.
+/// The report about a machine of another Kubernetes cluster on the same Proxmox VE cluster. `it` names the
+/// machine. `None` unless both Kubernetes clusters have the same id, or the VMID belongs to one of our pools.
 fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Marker) -> Option<String> {
     if marker.cluster == config.cluster {
         return Some(format!(
@@ -413,8 +413,8 @@ impl Daemon {
         Owner { cluster: config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
 
-    /// What machines of other Kubernetes clusters will take from the hosts of a Proxmox VE cluster once they
-    /// run, by host.
+    /// What other Kubernetes clusters' machines will take from each host of a Proxmox VE cluster once the
+    /// machines run.
     pub(super) fn promised_to_others(
         &self,
         config: &Config,

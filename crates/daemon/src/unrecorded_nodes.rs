@@ -1,6 +1,6 @@
 //! Nodes with a pool's label that belong to none of our machines. Usually another client has set the label.
-//! But if an administrator has just adopted a machine, this instance has not read its record yet, although
-//! the machine counts towards its pool's maximum.
+//! But if an administrator has just adopted a machine, this instance may not have read its record yet,
+//! although the machine counts towards its pool's maximum.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use model::Snapshot;
 use observability::Problem;
 use settings::Config;
 
-/// Such Nodes of the last snapshot, by their uids, and those for which the records were already read.
+/// Such Nodes in the last snapshot, by their uids, and those for which the records were already read.
 #[derive(Debug, Default)]
 pub(super) struct Labelled {
     here: BTreeSet<String>,
@@ -25,7 +25,7 @@ impl Labelled {
         self.here = here;
     }
 
-    /// Whether the records were read since this Node appeared, and no machine belongs to it.
+    /// Whether no machine owns this Node according to records read since it appeared.
     pub fn has_met(&self, uid: &str) -> bool {
         self.met.contains(uid)
     }

@@ -48,7 +48,7 @@ impl Daemon {
         self.reconcile.vm_locked = locked;
     }
 
-    /// Like [`Self::hold_against_vms`], for one machine that no task works on.
+    /// Like [`Self::hold_against_vms`], for one machine that no task is working on.
     fn hold_quiet_against_vm(
         &mut self,
         config: &Arc<Config>,
@@ -108,20 +108,20 @@ impl Daemon {
         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
     }
 
-    /// Follows a VM that was moved to another host.
+    /// Records that a machine's VM was moved to another host.
     fn moved(&mut self, view: &MachineView, host: String) {
         tracing::info!(machine = %view.record.name, from = %view.record.host, to = %host, "the VM was moved to another host");
         self.note_on(view, |record| record.follow(host));
     }
 }
 
-/// Whether a look is too early to show reliably a state that began at `since`. A time in the future means
+/// Whether a look is too early to reliably show a state that began at `since`. A time in the future means
 /// that the clock was set back, which says nothing about the look.
 fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
 }
 
-/// Whether a look shows something unexpected about the VM of a machine that a task works on.
+/// Whether a look shows something unexpected about the VM of a machine that a task is working on.
 fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
     let record = &view.record;
     let booting = record.entered.get(&Phase::Booting);

@@ -92,7 +92,7 @@ fn named(error: SecretError) -> SecretError {
 }
 
 /// A credential that systemd has passed, or otherwise the file that systemd would pass. Only root can enter
-/// its folder; the file in it may be a link to a file that a group can read as well.
+/// its folder; the file in it may be a link to a file that a group can also read.
 fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, SecretError> {
     match read(&handed.unwrap_or(&own.folder).join(&own.name), 0o037) {
         Err(SecretError::Unreadable { source, .. })

@@ -1,5 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz` over HTTP, for monitoring; `/status` for browsers if it is switched
-//! on.
+//! `/metrics`, `/healthz` and `/readyz` over HTTP, for monitoring; `/status` for browsers, if enabled.
 //!
 //! Clients cannot hold the daemon up: connections, answers and times are limited.
 
@@ -38,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait before trying again to listen at an address.
 const AGAIN: Duration = Duration::from_secs(30);
-/// How long to accept no connection after accepting one failed.
+/// How long to pause after failing to accept a connection.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -204,7 +203,7 @@ impl Pages {
         response
     }
 
-    /// Whether rounds come in time, by the same rule as for systemd's watchdog.
+    /// Whether rounds run on time, by the same rule as for systemd's watchdog.
     fn health(&self) -> Response<Full<Bytes>> {
         let since = self.board.since_last_round().unwrap_or_default();
         let interval = self.settings.borrow().scan_interval;

@@ -1,4 +1,4 @@
-//! systemd: readiness, a status line, and a watchdog that is fed as long as rounds come in time.
+//! systemd: readiness, a status line, and a watchdog that is fed as long as rounds run on time.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ impl Supervisor {
     ///
     /// The daemon is up as soon as it serves its socket. A cluster that cannot be reached must not delay the
     /// start of a host, on which that cluster may run, nor make systemd kill the waiting daemon. The status
-    /// line shows what the daemon waits for. The watchdog is fed until rounds begin, then as long as they
-    /// come: `interval` is the longest time between rounds.
+    /// line shows what the daemon waits for. The watchdog is fed until rounds begin, then as long as they run
+    /// on time: `interval` is the longest time between rounds.
     pub async fn run(&self, interval: impl Fn() -> Duration) {
         self.keep_telling(interval, tell).await;
     }
@@ -77,7 +77,7 @@ impl Supervisor {
     }
 }
 
-/// Whether rounds come in time. No round is due before everything was seen once.
+/// Whether rounds run on time. No round is due before everything was seen once.
 pub(super) fn is_alive(ready: bool, since_last: Duration, interval: Duration) -> bool {
     !ready || since_last <= interval * 3 + PATIENCE
 }

@@ -26,13 +26,13 @@ use super::{Board, Status};
 pub const DEFAULT_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 /// How long to wait for a client's request, and how many bytes of it are read.
 const REQUEST: (Duration, u64) = (Duration::from_secs(1), 16 << 10);
-/// How long an order may take, a little less than clients wait for its answer.
+/// How long an order may take: a little less than clients wait for the answer.
 const ORDER_LIMIT: Duration = Duration::from_secs(20);
 /// How long a client waits for the answer to an order.
 const ORDER_ANSWER: Duration = Duration::from_secs(25);
 /// How long one answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// How long to accept no connection after accepting one failed, e.g. because no file can be opened.
+/// How long to pause after failing to accept a connection, e.g. because too many files are open.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many clients are served at a time; others wait for their turn.
 const CLIENTS: usize = 64;
@@ -378,7 +378,7 @@ mod tests {
             let began = Instant::now();
             ask(&path).await.unwrap();
             assert!(began.elapsed() < REQUEST.0, "{:?}", began.elapsed());
-            // With one client too many, that one only waits until the others have their answers.
+            // A client beyond the limit only has to wait until the others have their answers.
             idle.extend([UnixStream::connect(&path).await.unwrap()]);
             ask(&path).await.unwrap();
             assert!(began.elapsed() < REQUEST.0 * 3, "{:?}", began.elapsed());

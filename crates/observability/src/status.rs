@@ -13,7 +13,7 @@ use model::{HostKey, Pause, PoolName, Vmid};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
-    /// When it was compiled.
+    /// When this status was put together.
     pub time: Timestamp,
     /// The instance's name.
     pub instance: String,
@@ -66,15 +66,15 @@ pub struct Status {
 pub struct PoolStatus {
     /// Its name.
     pub name: String,
-    /// Its Nodes.
+    /// How many Nodes it has.
     pub nodes: u32,
-    /// Its ready nodes.
+    /// How many of them are ready.
     pub ready: u32,
-    /// Machines that are becoming nodes.
+    /// How many machines are becoming nodes.
     pub coming: u32,
-    /// Warm machines, which have not been asked to join.
+    /// How many warm machines it has, which have not been asked to join.
     pub warm: u32,
-    /// Machines that are being removed.
+    /// How many machines are being removed.
     pub going: u32,
     /// Its minimum at this time.
     pub min: u32,
@@ -84,7 +84,7 @@ pub struct PoolStatus {
     pub cpu_used: Option<f64>,
     /// Requested share of its nodes' memory, 0 to 1; `None` without nodes.
     pub memory_used: Option<f64>,
-    /// Free slots.
+    /// How many slots are free.
     pub slots_free: u32,
     /// Why no machine is created in it now, if that is so.
     pub backoff: Option<String>,
@@ -105,9 +105,9 @@ pub struct HostStatus {
     pub online: bool,
     /// Whether it is in maintenance.
     pub maintenance: bool,
-    /// Its threads.
+    /// The number of its hardware threads.
     pub cores: u32,
-    /// vCPUs of all guests that run on it.
+    /// The number of vCPUs of all guests that run on it.
     pub cores_assigned: u32,
     /// Its memory in bytes.
     pub memory: i64,
@@ -225,7 +225,7 @@ pub struct NodeStatus {
     pub utilization: Option<f64>,
     /// The reason for the verdict, in words.
     pub why: String,
-    /// When it may be removed at the earliest.
+    /// The earliest time at which it may be removed.
     pub removable_at: Option<Timestamp>,
 }
 

@@ -1,5 +1,5 @@
-//! The board on which the daemon shows its state. It is written by rounds, and read by the socket, systemd's
-//! watchdog and displays.
+//! The board on which the daemon shows its state. It is written by rounds, and read by the socket, the HTTP
+//! server and the reports to systemd.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -22,7 +22,7 @@ use model::snapshot::Decision;
 /// How many decisions are kept, and how many of them survive a restart.
 pub(super) const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
-/// The most characters that are kept of a decision's text.
+/// The maximum length of a decision's text, in characters.
 const LONGEST: usize = 300;
 
 /// Returns why a node cannot be drained, as this instance sees the cluster; `None` if no reason is known.
@@ -140,8 +140,8 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// Records that this instance is on standby while `leader` leads, and drops what it knew of machines,
-    /// which is old. If `leader` is empty, no instance leads: then only the end of this instance's lead is
+    /// Records that this instance is on standby while `leader` leads, and drops its outdated knowledge of
+    /// machines. If `leader` is empty, no instance leads: then only the end of this instance's lead is
     /// recorded. Each call counts as a round for the watchdog.
     pub fn stand_by(&self, leader: &str, now: Timestamp) {
         if !leader.is_empty() {
@@ -211,7 +211,7 @@ impl Board {
         inner.decisions.iter().skip(inner.decisions.len().saturating_sub(REMEMBERED)).cloned().collect()
     }
 
-    /// Takes over decisions of an earlier run or of the previous leader.
+    /// Takes over decisions from an earlier run or from the previous leader.
     pub fn recall(&self, decisions: &[Decision]) {
         let mut inner = self.inner();
         let mut all: Vec<Decision> = inner.decisions.drain(..).chain(decisions.iter().cloned()).collect();
@@ -220,7 +220,7 @@ impl Board {
         inner.decisions = all.into_iter().rev().take(DECISIONS).rev().collect();
     }
 
-    /// Adds the report of a machine's task to the decisions and the metrics.
+    /// Adds the report from a machine's task to the decisions and the metrics.
     pub fn heard(&self, told: &MachineReport, now: Timestamp) {
         let name = &told.record.name;
         let what = match &told.ending {
@@ -245,7 +245,7 @@ impl Board {
         self.metrics.heard(told);
     }
 
-    /// When the next change is due that depends only on time.
+    /// When the next change that depends only on time is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.inner().next_due
     }

@@ -1,5 +1,5 @@
-//! Nodes and pending pods over the last hours, for the status page. They are kept in memory, and begin again
-//! at each start.
+//! Nodes and pending pods over the last hours, for the status page. The samples are kept in memory, so a
+//! restart loses them.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::status::Status;
 
-/// The time that one sample stands for.
+/// The time that one sample covers.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 /// How many samples are kept: a day.
 const KEPT: usize = 2880;
@@ -21,7 +21,7 @@ pub(super) struct Sample {
     pub ready: u32,
     /// Machines being created at its end.
     pub coming: u32,
-    /// The most pods that were pending at a time.
+    /// The most pods that were pending at any one time.
     pub waiting: usize,
 }
 

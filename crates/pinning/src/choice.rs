@@ -1,9 +1,9 @@
 //! Chooses a machine's CPUs and memory on its host. Pure.
 //!
-//! * A core is given with all its threads, and to only one machine.
+//! * A machine gets whole cores, with all their threads, and shares none.
 //! * Cores come from as few NUMA nodes as possible. Among suitable nodes, those with the fewest free CPUs are
-//!   chosen, so larger machines still find a node for themselves. On several nodes, the cores are distributed
-//!   evenly.
+//!   chosen, so that larger machines can still get a node of their own. If a machine needs several nodes, its
+//!   cores are distributed evenly across them.
 //! * The lowest cores are reserved for the host.
 //! * With NUMA, each host node becomes a node of the guest, with memory in proportion to its vCPUs, in whole
 //!   pages.
@@ -17,8 +17,8 @@ use super::topology::{HostNode, Topology};
 
 /// The most NUMA nodes of a guest: Proxmox VE supports `numa0` to `numa7`.
 pub const MOST_GUEST_NODES: usize = 8;
-/// How many host nodes are considered at most, those with the most free CPUs first: all sets of them are
-/// tried.
+/// The maximum number of host nodes that are considered, those with the most free CPUs first. All sets of
+/// these nodes are tried.
 const MOST_NODES: usize = 16;
 
 /// What a machine needs.
@@ -146,7 +146,7 @@ pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice,
     Err(NoRoom::Memory { wanted: wish.memory, room })
 }
 
-/// The choice with these CPUs, if they could have been chosen: whole cores that no other VM has, none of the
+/// The choice with these CPUs, if they follow the rules: whole cores that no other VM has, none of the
 /// reserve, and no more than the machine needs.
 pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Option<Choice> {
     let open = open(topology, taken, wish.reserve);
@@ -230,7 +230,7 @@ fn laid_out(nodes: &[Open<'_>], wish: &Wish) -> Option<Choice> {
     for node in nodes {
         vcpus.push(u32::try_from(node.threads()).ok()?);
     }
-    // The last core may have a thread more than is needed.
+    // The last core may have one thread more than is needed.
     let mut spare = vcpus.iter().sum::<u32>().checked_sub(wish.vcpus)?;
     for own in vcpus.iter_mut().rev() {
         let less = spare.min(own.saturating_sub(1));

@@ -41,9 +41,9 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
         // The host's first core is reserved for the host, even if all others are needed.
         (&two, taken("", &[]), wish(14, 14 * GIB), "1-7,9-15; 0: 6 + 6144; 1: 8 + 8192"),
-        // A core is not given if another VM has one of its threads.
+        // A core is not used if another VM has one of its threads.
         (&two, taken("9", &[]), wish(4, GIB), "2-3,10-11; 0: 4 + 1024"),
-        // Three vCPUs need two cores, and get both.
+        // Three vCPUs need two cores, and get all threads of both.
         (&two, taken("", &[]), wish(3, GIB), "1-2,9-10; 0: 3 + 1024"),
         // If memory on a node is short, the machine goes to the other node, or to both.
         (&two, taken("", &[(0, 12 * GIB)]), wish(4, 8 * GIB), "4-5,12-13; 1: 4 + 8192"),

@@ -33,7 +33,7 @@ const TALK_LIMIT: Duration = Duration::from_secs(5);
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
 /// The pause between two attempts to get the lock.
 const LOCK_LOOK: Duration = Duration::from_millis(100);
-/// How long `qm set` may take: it waits up to 10 s for the VM's lock itself.
+/// How long `qm set` may take, including its own wait of up to 10 s for the VM's lock.
 const QM_LIMIT: Duration = Duration::from_secs(25);
 
 /// The files that the helper reads, and the program that it runs.
@@ -252,7 +252,7 @@ fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
     }
 }
 
-/// What the VMs of this host use, without templates and the VM `but`. Stopped VMs count, because they may be
+/// What the VMs of this host use, except templates and the VM `but`. Stopped VMs count, because they may be
 /// started.
 fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
     let mut taken = Taken::default();
@@ -265,7 +265,7 @@ fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
     Ok(taken)
 }
 
-/// The configurations of this host's VMs, without templates.
+/// The configurations of this host's VMs, except templates.
 fn files(vms: &Path) -> Result<BTreeMap<u32, VmFile>, Refusal> {
     let unreadable = |error| Refusal::File(vms.to_owned(), error);
     let mut files = BTreeMap::new();
@@ -298,9 +298,9 @@ async fn locked(path: &Path) -> Result<File, Refusal> {
     }
 }
 
-/// Runs `qm set VMID …`, without a shell and without the helper's environment. `qm` refuses it if the
-/// configuration has changed since it was read: before `qm` gets the VM's lock, an unmanaged VM may take the
-/// VMID.
+/// Runs `qm set VMID …`, without a shell and without the helper's environment. `qm` refuses the change if the
+/// configuration has changed since the helper read it: before `qm` gets the VM's lock, an unmanaged VM may
+/// take the VMID.
 async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Result<(), Refusal> {
     let mut command = Command::new(qm);
     command.arg("set").arg(vmid.to_string()).args(["--digest", file.digest()]).args(arguments);

@@ -244,7 +244,7 @@ async fn a_vm_that_was_put_in_the_machines_place_meanwhile_is_not_touched() {
 async fn a_user_who_is_neither_root_nor_the_daemon_learns_nothing() {
     let mut host = Host::new();
     host.ours(9100, "fast", "");
-    // This folder has no process, so that only root may ask.
+    // This folder lists no processes, so only root may use the helper.
     host.places.proc = host.folder.path().join("proc");
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let uid = theirs.peer_cred().unwrap().uid();

@@ -58,7 +58,7 @@ pub struct Astray {
     pub vmid: u32,
     /// The name of its VM.
     pub name: String,
-    /// `affinity` of its configuration.
+    /// `affinity` in its configuration.
     pub affinity: String,
     /// The CPUs that the kernel lets it run on.
     pub on: String,

@@ -14,7 +14,7 @@ pub(super) fn process(vmid: u32, running: &Path, proc: &Path) -> Option<u32> {
     proc.join(pid.to_string()).exists().then_some(pid)
 }
 
-/// The machine, if it may run on CPUs other than those in its file; `None` also if it has just ended.
+/// The machine, if it may run on CPUs other than those in its file; `None` also if it has just stopped.
 pub(super) fn astray(vmid: u32, file: &VmFile, running: &Path, proc: &Path) -> Option<Astray> {
     let affinity = file.get("affinity")?;
     let pid = process(vmid, running, proc)?;

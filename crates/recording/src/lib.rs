@@ -1,4 +1,4 @@
-//! Rounds of days and weeks as files: the input of each decision, as changes since the previous one.
+//! Days and weeks of rounds as files: the input of each decision, as changes since the previous one.
 //!
 //! `recording-TIME.jsonl.gz` covers an hour at most. Its lines are JSON: the first is a complete snapshot,
 //! each further one has the changes to the next snapshot ([`snapshot::Changes`]). Each round is flushed as a

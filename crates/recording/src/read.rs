@@ -17,14 +17,14 @@ const LARGEST: u64 = 1 << 30;
 /// If a file breaks off, and the next round follows within this time, the daemon was only restarted.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
-/// If an instance's next round is within this time, it has led throughout: rounds of other files in between
-/// come from a clock that was set back.
+/// If an instance's next round is within this time, the instance has led throughout: rounds in other files
+/// that lie in between come from a clock that was set back.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why a folder cannot be read as a recording.
 #[derive(Debug, Error)]
 pub enum RecordingError {
-    /// The operating system refuses.
+    /// A file or folder cannot be read.
     #[error("{} cannot be read", path.display())]
     File {
         /// The file or folder.
@@ -137,8 +137,8 @@ impl Recording {
         let Some(before) = before else { return Err(RecordingError::TooEarly { path, begins, wanted }) };
         let one = |at: usize| Self { folder: path.clone(), files: vec![self.files[at].clone()] };
         let mut damages = Vec::new();
-        // The file that should have it may be damaged from the beginning, and an earlier file of another
-        // instance may have a later round.
+        // The file that should contain the round may be damaged from the beginning, and an earlier file of
+        // another instance may have a later round.
         let mut best: Option<(Timestamp, usize, usize)> = None;
         for at in (0..=before).rev() {
             let ends = self.files[at].0.saturating_add(file::LONGEST).unwrap_or(Timestamp::MAX);

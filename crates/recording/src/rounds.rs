@@ -1,7 +1,7 @@
 //! The last rounds as files: the input of each decision, and the decision.
 //!
 //! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` the output of `plan --output
-//! json` for it with the same configuration. Rounds of days are kept as a recording ([`crate`]). Only the
+//! json` for it with the same configuration. Days of rounds are kept as a recording ([`crate`]). Only the
 //! owner can read the files. Rounds are written in the background. While one is still being written, new ones
 //! are skipped, so a slow disk neither delays rounds nor fills memory.
 
@@ -29,7 +29,7 @@ pub struct RoundFiles {
 /// Why a round was not kept.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// The operating system refuses.
+    /// A file or directory cannot be written.
     #[error("{} cannot be written", path.display())]
     File {
         /// The file or directory.

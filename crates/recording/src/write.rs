@@ -15,19 +15,19 @@ use model::Snapshot;
 
 /// How long until a clock that has jumped ahead by days is trusted.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
-/// A file takes at most this fraction of the total limit, so that old files can be dropped.
+/// A new file begins when the current one reaches the total limit divided by this, so that old files can be
+/// dropped.
 const PART: u64 = 8;
 
 /// Writes rounds, each as changes since the previous one.
 #[derive(Debug, Default)]
 pub struct Writer {
     open: Option<Open>,
-    /// When the clock jumped ahead, by the time after the jump. Until the clock is trusted, no file is too
-    /// old.
+    /// The clock's time just after it jumped ahead. Until the clock is trusted, no file counts as too old.
     jumped: Option<Timestamp>,
 }
 
-/// The file that is written now.
+/// The file that is being written.
 #[derive(Debug)]
 struct Open {
     path: PathBuf,
@@ -74,7 +74,7 @@ impl Writer {
         } else {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(failed(folder))?;
-            // Before anything is written: on a full disk only dropped files make room.
+            // Old files are dropped before anything is written, because the disk may be full.
             make_room(folder, None, oldest, most)?;
             Open::begin(folder, round)?
         };

@@ -74,7 +74,7 @@ impl Fence {
     /// Lets a write pass.
     ///
     /// # Errors
-    /// This instance does not lead. The error comes after a short wait, in which the calling task is usually
+    /// This instance does not lead. The error follows a short wait, during which the calling task is usually
     /// ended.
     pub async fn pass(&self) -> Result<(), Fenced> {
         if self.is_open() {

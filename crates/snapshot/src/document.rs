@@ -62,10 +62,10 @@ struct List<'t> {
     version: Cow<'t, str>,
 }
 
-/// All objects of a YAML stream or JSON, those of lists one by one.
+/// All objects in a YAML stream or JSON text, with the items of lists one by one.
 ///
 /// # Errors
-/// It is neither, or a document is not an object with a kind.
+/// The text is neither, or a document is not an object with a kind.
 pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> {
     // JSON is read much faster than YAML. If reading only the identifying fields fails, the full objects are
     // read. A text that begins like JSON may still be YAML in flow style.

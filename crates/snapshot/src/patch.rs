@@ -1,7 +1,7 @@
 //! A patch from one value to another, itself written as a value.
 //!
 //! * `[]`: the value is removed. `[VALUE]`: it is replaced. `[AT, CUT, [VALUE, …]]`: starting at AT, CUT
-//!   items of a list are replaced by these.
+//!   items of a list are replaced by these values.
 //! * `{"KEY": PATCH, …}`: these fields change, or the items of a list with these indices.
 
 use serde_json::{Map, Value};

@@ -205,7 +205,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A controller of pods, with its template if a buffer may refer to that.
+    /// A controller of pods, with its template if a buffer may refer to it.
     fn controller(&mut self, it: &Document) -> Result<(), SnapshotError> {
         let templates = self.templates;
         let controller = match it.kind.as_ref() {

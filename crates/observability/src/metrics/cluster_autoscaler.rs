@@ -105,7 +105,7 @@ impl Collector for Gauges {
             .iter()
             .map(|verdict| round.sum_with(names::PENDING, verdict))
             .sum();
-        // An instance on standby does not serve this time: its age would raise an alert.
+        // An instance on standby does not serve this time, because an old one would raise an alert.
         if round.count_of(names::LAST_SUCCESS) > 0.0 {
             let help = "When a round last completed its decisions.";
             let mut family = encoder.encode_descriptor("last_activity", help, None, MetricType::Gauge)?;

@@ -50,7 +50,7 @@ const STEPS: [(&str, Phase, Phase); 7] = [
 /// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundOutcome {
-    /// The round has decided.
+    /// The round reached a decision.
     Decided,
     /// Too little could be seen to decide anything.
     Blind,
@@ -83,10 +83,10 @@ fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let removed = RemovalReason::ALL.iter().map(|reason| ("remove", reason.code()));
     [("add", "Pods"), ("add", "Minimum"), ("grow", "Pods"), ("remove", ASKED)].into_iter().chain(removed)
 }
-/// For how many machines at most waiting pods are tracked; there are never that many at a time.
+/// The maximum number of machines whose waiting pods are tracked; there are never that many at a time.
 const FOLLOWED: usize = 4096;
 
-/// The other projects under whose names metrics are served as well.
+/// The other projects whose metric names are served too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OthersNames {
     /// kproximate's gauges.
@@ -216,12 +216,12 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Drops the values of the last round, which are old because another instance leads.
+    /// Drops the values of the last round, which are outdated because another instance leads.
     pub(crate) fn forget(&self) {
         *locked(&self.0.shown.round) = GaugeValues::default();
     }
 
-    /// Shows the values of a round that could decide.
+    /// Shows the values of a round that reached a decision.
     pub fn show(&self, seen: GaugeValues, pools: &[PoolName]) {
         *locked(&self.0.shown.round) = seen;
         let counted = &self.0.counted;
@@ -268,7 +268,7 @@ impl Metrics {
         self.decided(pool, "grow", "Pods");
     }
 
-    /// Counts that kube-scheduler did not place pods on a pool's nodes as expected.
+    /// Counts a case in which kube-scheduler did not place pods on a pool's nodes as expected.
     pub fn missed(&self, pool: &PoolName) {
         self.0.counted.missed.get_or_create(&vec![("pool", pool.to_string())]).inc();
     }

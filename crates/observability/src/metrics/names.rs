@@ -11,7 +11,7 @@ pub(super) const PREFIX: &str = "pve_autoscaler";
 pub(super) enum Kind {
     /// Goes up and down.
     Gauge,
-    /// Only grows, from each start of the daemon on.
+    /// Only grows; starts at zero whenever the daemon starts.
     Counter,
     /// A distribution of durations.
     Histogram,

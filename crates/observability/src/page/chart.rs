@@ -21,9 +21,9 @@ const LEAST: SignedDuration = SignedDuration::from_mins(1);
 const SHORT: f64 = 300.0;
 /// If two samples are further apart, the daemon did not watch in between.
 const GAP: SignedDuration = SignedDuration::from_secs(120);
-/// About how many steps are drawn of one quantity.
+/// Roughly how many steps are drawn for each quantity.
 const STEPS: f64 = 700.0;
-/// Into how many parts the labels divide the axis.
+/// The number of parts into which the labels divide the axis.
 const LABELS: u32 = 4;
 
 /// The charts' captions: as plain words, and as HTML with a key to the lines.
@@ -34,14 +34,14 @@ const NODES: (&str, &str) = (
 );
 const PODS: (&str, &str) = ("pending pods over time", "<i class=\"line waiting\"></i> pending pods");
 
-/// The time that is shown.
+/// The period that is shown.
 struct Axis {
     from: Timestamp,
     seconds: f64,
 }
 
 impl Axis {
-    /// The requested time, as far as there are samples.
+    /// The requested period, as far as there are samples.
     fn new(wanted: Span, first: Timestamp, now: Timestamp) -> Self {
         let before = |length| now.saturating_sub(length).unwrap_or(first);
         let from = first.max(before(wanted.length())).min(before(LEAST));
@@ -81,7 +81,7 @@ pub(super) fn section(status: &Status, timeline: &[Sample], view: &View<'_>, out
     out.push_str("</section>");
 }
 
-/// Links to the page with a longer or shorter time.
+/// Links to the page with a longer or shorter period.
 fn choice(asked: Asked, out: &mut String) {
     out.push_str("<nav aria-label=\"time shown\">");
     for span in Span::ALL {
@@ -92,7 +92,7 @@ fn choice(asked: Asked, out: &mut String) {
     out.push_str("</nav>");
 }
 
-/// The samples on the axis, with the last one before it. Samples that are closer together than a drawn step
+/// The samples on the axis, and the last one before it. Samples that are closer together than a drawn step
 /// are merged.
 fn drawn(timeline: &[Sample], axis: &Axis) -> Vec<Sample> {
     let begin = timeline.partition_point(|one| one.time < axis.from).saturating_sub(1);

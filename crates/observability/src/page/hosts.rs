@@ -8,7 +8,7 @@ use super::html::{escaped, gib};
 use crate::{HostStatus, MachineStatus, Status, StorageStatus};
 use model::HostKey;
 
-/// How many hosts are drawn, how many machines of each, and how many storages in one place.
+/// How many hosts are drawn, how many machines of each host, and how many storages in one list.
 const HOSTS: usize = 64;
 const MACHINES: usize = 64;
 const STORAGES: usize = 12;

@@ -9,7 +9,7 @@ use super::tables::{percent, verdict_text};
 use super::view::View;
 use crate::{MachineStatus, NodeStatus, PoolStatus, Status};
 
-/// About how many rows are shown in total, and how many of each pool in any case.
+/// Roughly how many rows are shown in total, and how many of each pool even if the total is then exceeded.
 const LISTED: usize = 300;
 const EACH: usize = 10;
 

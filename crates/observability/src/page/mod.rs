@@ -22,7 +22,7 @@ pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; 
 const STYLE: &str = include_str!("style.css");
 /// How often the page reloads itself, in seconds.
 const RELOAD: u32 = 10;
-/// If the status is older than this, the page warns of it.
+/// If the status is older than this, the page shows a warning.
 const OLD: SignedDuration = SignedDuration::from_secs(60);
 
 /// The page for a request.

@@ -4,7 +4,7 @@ use super::html::Table;
 use super::view::View;
 use crate::{Decision, Status};
 
-/// The most rows of the longer tables.
+/// The maximum number of rows in the longer tables.
 const LISTED: usize = 100;
 /// How many decisions are at the top of the page, and how many at its end.
 const LATEST: usize = 8;

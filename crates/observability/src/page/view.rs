@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use model::{HostKey, Vmid};
 use settings::Config;
 
-/// How much of the last day the charts show, as in the page's address.
+/// How much of the last day the charts show, as requested in the page's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Span {
     Hour,

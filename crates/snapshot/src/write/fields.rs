@@ -1,4 +1,4 @@
-//! An object under construction: what is absent or empty is left out, as the API server does.
+//! An object under construction: absent or empty fields are left out, as in the API server's objects.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};

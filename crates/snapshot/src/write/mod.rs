@@ -2,9 +2,9 @@
 //!
 //! The file contains Kubernetes objects reduced to what decisions read, and our own documents. Reading it
 //! back gives the same snapshot, except for what no decision reads (a Node's uid, resource version, provider
-//! id, system UUID, addresses and attached volumes, and the templates found). Containers become one that
-//! requests the pod's total; images, commands, environments and foreign annotations are never included,
-//! because the model does not have them.
+//! id, system UUID, addresses and attached volumes, and the templates found). All containers become one with
+//! the pod's total requests; others are only added if several request the same extended resource. Images,
+//! commands, environments and foreign annotations are never included, because the model does not have them.
 
 mod autoscaler_documents;
 mod buffer;

@@ -122,7 +122,7 @@ fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
         .when(pod.grace_seconds != 30, "terminationGracePeriodSeconds", pod.grace_seconds)
 }
 
-/// All containers combined into one, with their total requests.
+/// All containers combined into one, with their total requests, except those in [`further`].
 fn container(pod: &Pod) -> Fields {
     let mut requests = Resources { pods: 0, ..pod.requests.clone() };
     for one in further(pod).flatten() {
@@ -144,7 +144,8 @@ fn container(pod: &Pod) -> Fields {
         .list("ports", pod.host_ports.iter().map(port))
 }
 
-/// What containers other than the first one request, container by container.
+/// The requests of further containers, container by container. If several of the pod's containers request the
+/// same extended resource, these are all but the first request.
 fn further(pod: &Pod) -> impl Iterator<Item = Vec<&ExtendedRequest>> {
     let mut containers: Vec<Vec<&ExtendedRequest>> = Vec::new();
     let mut place = 0;
