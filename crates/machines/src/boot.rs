@@ -21,10 +21,10 @@ const AFTER_PROBE: Duration = Duration::from_millis(700);
 /// While the pool's boot times are unknown, the wait for an open port is the expected boot time multiplied by
 /// this.
 const UNKNOWN: u32 = 3;
-/// Up to this try, the pause between two questions to the agent is a quarter of `agent_poll`.
+/// Up to this try, the pause between two queries to the agent is a quarter of `agent_poll`.
 const NEAR: u32 = 4;
 
-/// Decides when the guest agent is asked, and learns from its answers.
+/// Decides when the guest agent is asked, and measures the boot time.
 pub(super) struct Boot {
     started: Instant,
     asked: Option<Instant>,
@@ -102,8 +102,8 @@ impl Boot {
         format!("{} after its first port", self.what)
     }
 
-    /// Learns how long the guest took to boot, once its agent has answered. If it answered the first
-    /// question, it may have been up earlier: a little less than the measured time is learned.
+    /// Learns how long the guest took to boot, once its agent has answered. If the agent answered the first
+    /// query, the guest may have been up earlier: a little less than the measured time is learned.
     pub fn answered(&self, ctx: &Context) {
         if self.up {
             return;

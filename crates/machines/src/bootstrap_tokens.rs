@@ -11,8 +11,8 @@ use settings::{Bootstrap, Kubeadm, TokenSource};
 
 /// The longest that one operation over SSH may take; it is retried until the caller's limit.
 const SSH: Duration = Duration::from_secs(30);
-/// The longest time for which a control plane node is asked to delete a token. The token expires by itself,
-/// and nothing waits for its deletion.
+/// How long the deletion of a token over SSH is tried at most. The token expires by itself, and nothing waits
+/// for its deletion.
 const FAREWELL: Duration = Duration::from_mins(1);
 
 /// How many ids are tried; two taken ids in a row do not happen by chance.
@@ -95,8 +95,8 @@ pub(super) async fn delete_all(
 /// Deletes a token by the id in the machine's record. A token that is already gone is no error.
 ///
 /// If tokens are created over SSH, the API server may refuse the deletion: the daemon need not have rights on
-/// Secrets, and the shipped admission policy lets it delete only tokens that it created through the API. The
-/// control plane node is asked then. If that fails too, a warning is logged, and the token expires by itself.
+/// Secrets, and the shipped admission policy lets it delete only tokens that it created through the API. Then
+/// the token is deleted over SSH. If that fails too, a warning is logged, and the token expires by itself.
 pub(super) async fn delete(
     ctx: &Context,
     machine: &MachineHandle,

@@ -54,8 +54,8 @@ pub(super) async fn run(
     made
 }
 
-/// Goes through all steps within their limit. Time before the first step does not count: a pause, or the wait
-/// for the machine's turn.
+/// Goes through all steps within their limit. Time before the first step (a pause, or the wait for the
+/// machine's turn) does not count.
 async fn in_time(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -253,8 +253,8 @@ async fn clone(
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
                 }
-                // The guest of the removed VM may have become a Node that was not seen yet. That Node has to
-                // be deleted before another machine gets its name.
+                // The guest of the removed VM may have registered a Node that was not seen yet. That Node has
+                // to be deleted before another machine gets its name.
                 Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
                     let what = "its VM was removed by another client".to_owned();
                     return Err(StepError::Failed { what, blame: BackoffTarget::Other });
@@ -291,7 +291,7 @@ async fn clone(
     }
 }
 
-/// The longest time for which a clone waits until its template was read again.
+/// How long a clone waits at most for its template to be read again.
 const TEMPLATE_READ: Duration = Duration::from_secs(1);
 /// The key in a record's `made_of` for the identity of the template.
 const TEMPLATE: &str = "template";
@@ -323,7 +323,7 @@ enum Sent {
     Taken(String),
 }
 
-/// The largest number of pods that a VM's notes name.
+/// How many pods a VM's notes name at most.
 const PODS_SAID: usize = 5;
 
 async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Result<Sent, StepError> {

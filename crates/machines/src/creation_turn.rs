@@ -1,5 +1,5 @@
 //! A machine's turn to be created. It comes when nothing is paused, the storages of the machine's template
-//! take one more clone, and there is a place among the machines being created. Before that, nothing is
+//! can take one more clone, and there is a place among the machines being created. Before that, nothing is
 //! started for the machine, and its time limit does not run.
 
 use std::collections::BTreeSet;

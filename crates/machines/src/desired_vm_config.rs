@@ -101,7 +101,7 @@ fn size(pool: &Pool, record: &Record, current: &VmConfig) -> Vec<(String, String
         shape.insert("sockets", "1".to_owned());
     }
     shape.insert("memory", (record.memory >> 20).to_string());
-    // A kubelet reports its memory once: a balloon that takes some back later would make that wrong.
+    // A kubelet reports its memory once: a balloon that takes some back later would make the report wrong.
     shape.insert("balloon", "0".to_owned());
     shape.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
@@ -153,8 +153,8 @@ fn keys(current: &VmConfig) -> Vec<String> {
 
 const CICUSTOM: &str = "cicustom";
 
-/// The template's cloud-init files (`cicustom`) without its network file, if that has to be removed: with one
-/// network file, all machines would get the same address. `None`: all files stay.
+/// The template's cloud-init files (`cicustom`) without its network file, if the pool gives addresses: with
+/// that file, all machines would get the same address. `None`: all files stay.
 fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     let parts = current.parts(CICUSTOM);
     if parts.get("network").is_none() || !pool.gives_addresses() {
@@ -227,7 +227,7 @@ fn sorted<'t>(key: &str, text: &'t str) -> Vec<(&'t str, &'t str)> {
     parts
 }
 
-/// The addresses of all devices, name servers and the search domain.
+/// All devices' addresses, the name servers and the search domain.
 pub(super) fn addresses(pool: &Pool, record: &Record) -> Vec<(String, String)> {
     let mut values = Vec::new();
     for (number, device) in pool.devices.iter().enumerate() {

@@ -50,7 +50,7 @@ fn clearing(record: &Record) -> &'static str {
 /// Stops the VM, deletes its Node, destroys the VM and drops the record. Each part that is already done is
 /// skipped.
 ///
-/// A guest that is a Node again, and is needed as one, is left running.
+/// A guest whose Node is back and needed is left running.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -105,8 +105,7 @@ pub(super) async fn run(
     // From now on, a resumed run knows that the machine has neither VM nor Node, however long the rest takes.
     machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
-    // Leftover disks come last: if only an administrator can remove them, the record may be dropped by hand
-    // after that.
+    // Leftover disks come last: an administrator who has to remove them can then drop the record by hand.
     nocloud_seed::remove(ctx, machine).await?;
     bootstrap_tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
     leftover_disks::none(ctx, machine).await?;
@@ -114,8 +113,8 @@ pub(super) async fn run(
     Ok(Ended::Gone)
 }
 
-/// Records that the machine's removal begins, unless the guest is a Node again that is needed or kept. Such a
-/// Node is returned, with the reason.
+/// Records that the machine's removal begins, unless its Node is back and is needed or kept. Such a Node is
+/// returned, with the reason.
 async fn begin(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -165,7 +164,7 @@ fn started_again() -> StepError {
 }
 
 /// Records what can no longer be read once the VM is gone: the storages of its disks, and its uuid. The uuid
-/// identifies a Node that its guest may have become although its creation was given up.
+/// identifies a Node that its guest may have registered although the creation was given up.
 async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) -> Result<(), StepError> {
     let uuid = present.smbios_uuid();
     let storages = present.storages().into_iter().map(ToOwned::to_owned);
@@ -228,7 +227,7 @@ async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, 
         let destroys = proxmox_tasks::recorded_destruction(machine.record()).is_some();
         let job = if destroys { DESTROY } else { proxmox_tasks::making(machine.record()) };
         let exit = proxmox_tasks::finish(ctx, job, &upid, limits.clone).await?;
-        // A task that failed may have left its VM behind where it is not visible.
+        // A failed task may have left a VM behind that is not visible.
         let taken = exit.problem() == Some(Kind::Exists);
         machine.stored.record.clone_in_doubt |=
             proxmox_tasks::makes(upid.kind()) && !exit.is_success() && !taken;
@@ -268,14 +267,14 @@ pub(super) fn begun_no_more(record: &mut Record) {
 
 /// How a stop ended.
 enum Stopped {
-    /// The guest is a Node again, and the VM is kept for this reason.
+    /// The guest's Node is back, and the VM is kept for this reason.
     Kept(Kept),
     /// The VM is off.
     Off(Off),
 }
 
-/// Stops the VM and waits until it is off. If the VM is kept because its guest is a Node again, returns the
-/// reason instead. `asked` is the time at which `config` was requested.
+/// Stops the VM and waits until it is off. If the VM is kept because its Node is back, returns the reason
+/// instead. `asked` is the time at which `config` was requested.
 async fn stop(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -325,13 +324,13 @@ async fn stop(
         if let Some(kept) = kept {
             return Ok(Stopped::Kept(kept));
         }
-        // An administrator has protected the VM, and it could not be destroyed afterwards.
+        // An administrator has protected the VM: once stopped, it could not be destroyed.
         if config.is_set("protection") {
             return Err(protection::protected(machine));
         }
         looked = Some(Instant::now());
         let placed = still_ours(ctx, machine.record(), asked).await?;
-        // Without an agent, Proxmox VE presses the power button, which systemd obeys as well.
+        // Without an agent, Proxmox VE presses the VM's power button, which systemd obeys, too.
         let (job, upid) = if manner == Manner::Abrupt {
             (STOP, placed.stop(host, vmid).await?)
         } else {
@@ -368,7 +367,7 @@ fn passing(job: Job, text: String) -> StepError {
     StepError::Proxmox(proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: None, text })
 }
 
-/// Deletes the Node that the machine became, never a namesake.
+/// Deletes the machine's Node, never a namesake.
 async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Result<(), StepError> {
     if matches!(off, Off::Unknown | Off::Hidden) {
         silent_kubelet::no_kubelet(ctx, machine, off == Off::Hidden).await?;
@@ -388,9 +387,9 @@ async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Re
     }
 }
 
-/// Proves that the cluster is quorate with the VM's host in it, and that the VM is ours and stopped, all a
-/// moment ago: an answer that took long is about an earlier time. The VM must be destroyed with the returned
-/// client, which holds a place for that call.
+/// Proves that the cluster is quorate with the VM's host in it, and that the VM is ours and stopped, all just
+/// now: a slow answer describes an earlier time. The VM must be destroyed with the returned client, which
+/// holds a place for that call.
 async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let mut tries = 0;
     loop {
@@ -434,8 +433,8 @@ async fn announce(ctx: &Context, machine: &mut MachineHandle, asked: Instant) ->
     stored
 }
 
-/// Proves again whose the VM is, that it is stopped and that the cluster is quorate, then destroys it. If it
-/// was started in the meantime and is a Node again, it may be kept.
+/// Checks again that the VM is ours and stopped, and that the cluster is quorate, then destroys the VM. If
+/// the VM was started in the meantime and its Node is back, it may be kept.
 async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;

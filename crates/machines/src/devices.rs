@@ -1,4 +1,4 @@
-//! Which PCI devices hosts have for the pools, and which VMs hold some. Proxmox VE's list of resources does
+//! Which PCI devices hosts have for the pools, and which VMs hold them. Proxmox VE's list of resources does
 //! not show this, so it is queried separately, and only if a pool has a `[[pool.pci]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,8 @@ use settings::Config;
 
 /// How often mappings are read again and checked against the hardware.
 const MAPPINGS: Duration = Duration::from_mins(1);
-/// How often a VM's devices are read again. A VM that is restarted with other devices between two looks is
-/// not noticed earlier.
+/// How often a VM's devices are read again. If the VM is restarted with other devices between two looks, this
+/// is not noticed earlier.
 const GUESTS: Duration = Duration::from_mins(5);
 
 /// The devices of each host.
@@ -58,7 +58,7 @@ struct Holder {
 }
 
 impl DeviceSurvey {
-    /// Looks again, for some seconds at most. If that fails, [`Self::found`] returns what is known.
+    /// Looks again, for at most a few seconds. If that fails, [`Self::found`] returns what is known.
     ///
     /// # Errors
     /// The mappings could not be read.
@@ -110,7 +110,7 @@ impl DeviceSurvey {
                     let on_host = one.devices.iter().any(|(of, _)| *of == host);
                     Some(((host.clone(), one.id), one.problem.filter(|_| on_host)?))
                 })),
-                // If a host does not report what is wrong, starting a machine there shows it.
+                // If a host cannot report its faults, starting a machine there shows them.
                 Err(error) => {
                     tracing::debug!(%host, %error, "its PCI mappings cannot be checked");
                     broken.extend(self.broken.extract_if(.., |(of, _), _| *of == host));
@@ -121,8 +121,8 @@ impl DeviceSurvey {
         Ok(())
     }
 
-    /// The VMs to read now: those that hold devices, or would if they were started. Until then, VMs that were
-    /// never read in their current state reserve all devices of their hosts.
+    /// The VMs to read now: those that may hold devices, now or once they are started. Until a VM has been
+    /// read in its current state, it reserves all devices of its host.
     fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a ClusterResources) -> Vec<&'a Guest> {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
@@ -157,7 +157,7 @@ impl DeviceSurvey {
                     self.guests.insert(vmid, Holder { host, held, running, due });
                     self.unread.remove(&vmid);
                 }
-                // A VM that is gone or no longer visible is in no later list.
+                // The VM is gone or no longer visible: later lists will not contain it.
                 Err(error) if matches!(error.kind, Kind::Forbidden | Kind::NotFound) => {
                     self.unread.remove(&vmid);
                 }

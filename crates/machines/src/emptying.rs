@@ -18,8 +18,8 @@ use model::snapshot::BEING_DELETED_TAINT;
 /// For this time after a node was seen empty, it is not checked again.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
-/// How many times at most pods are evicted and volumes awaited: if each answer takes long, the last one has
-/// to suffice.
+/// How many times at most pods are evicted and volumes awaited: if all answers are slow, the last one has to
+/// suffice.
 const TURNS: u32 = 3;
 
 pub(super) fn leaving() -> Taint {
@@ -56,7 +56,7 @@ pub(super) struct Progress {
     met: Met,
 }
 
-/// Continues to empty the node where that was interrupted.
+/// Continues to empty the node after an interruption.
 pub(super) async fn go_on(
     ctx: &Context,
     machine: &mut MachineHandle,

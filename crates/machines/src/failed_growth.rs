@@ -74,7 +74,7 @@ async fn counted(
     let stock = retry_until!(ctx.config.limits.configure, machine.seed(), {
         let config = match vm_search::find(ctx, machine).await? {
             VmSearch::There(config) => config,
-            // If it becomes visible again, it is never set to less than it has.
+            // If the VM becomes visible again, it is never set to less than it has.
             VmSearch::Gone | VmSearch::NotOurs | VmSearch::Hidden => return Ok((before, false)),
             VmSearch::BeingCloned | VmSearch::BeingDestroyed => {
                 let what =
@@ -95,8 +95,8 @@ async fn counted(
     stock.await
 }
 
-/// The keys of those changes waiting for the VM's next start (`next`) that the growth has set. Other clients
-/// have set the rest.
+/// The growth's own keys among the changes that wait for the VM's next start (`next`). Other clients have set
+/// the rest.
 fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>) -> Vec<&'static str> {
     let (cores, memory) = given(next);
     let all = [
@@ -168,7 +168,7 @@ fn failure_text(machine: &MachineHandle, now: Size, refused: Option<&StepError>)
     }
 }
 
-/// A VM's size: never less than the given minimum.
+/// A VM's size; each value is at least that of `least`.
 pub(super) fn has(config: &VmConfig, least: Size) -> Size {
     let (cores, memory) = given(config);
     let cores = cores.and_then(|cores| u32::try_from(cores).ok()).unwrap_or(0);

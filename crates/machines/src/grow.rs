@@ -57,8 +57,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
         let trouble = StepError::RecordLost(machine.record().name.clone());
         return reports::lost(ctx, &machine, &trouble, reports);
     }
-    // The node is opened for pods before the record says that its machine no longer grows: so a run resumed
-    // after a crash opens it as well.
+    // The node is opened for pods before the record says that its machine no longer grows, so that a run
+    // resumed after a crash opens it, too.
     let left = match &grown {
         Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
         Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
@@ -158,7 +158,7 @@ async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError
     take_up::taken_up(ctx, machine, &service).await
 }
 
-/// Plugs until the VM has what the record says. If it has more, the record is updated to that.
+/// Plugs until the VM has what the record says. If the VM has more, the record gets the VM's size.
 async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result<(), StepError> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
@@ -181,7 +181,7 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
     let waiting = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
-        // Other deferred changes do not count, such as `cores` that an administrator raised: the guest does
+        // Other deferred changes, such as `cores` that an administrator raised, do not count: the guest does
         // not have them.
         let now =
             retry_until!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;

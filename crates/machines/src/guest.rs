@@ -9,7 +9,7 @@ use super::step_error::StepError;
 use model::Record;
 use proxmox::{Error, Kind};
 
-/// Starts a command in the guest of a VM that has just been proved to be the record's; returns its process id
+/// Proves that the VM is the record's, then starts a command in its guest. Returns the command's process id
 /// there.
 pub(super) async fn exec(
     ctx: &Context,
@@ -17,14 +17,14 @@ pub(super) async fn exec(
     command: &[&str],
     input: Option<&SecretString>,
 ) -> Result<i64, StepError> {
-    // The wait comes before the proof, because it takes minutes while a silent agent occupies the lane.
+    // The wait comes before the proof, because it lasts minutes if a silent agent blocks the queue.
     let placed = ctx.proxmox.in_line_for_agent(&record.host).await;
     ours(ctx, record).await?;
     Ok(placed.agent_exec(&record.host, record.slot.vmid, command, input).await?)
 }
 
-/// Whether asking again within the limit of a step is useless, because the cause does not go away by itself.
-/// Any other error may be temporary and proves nothing about the command, which may go on in the guest.
+/// Whether retrying within a step's limit is useless, because the cause does not go away by itself. Any other
+/// error may be temporary and proves nothing about the command, which may still be running in the guest.
 pub(super) fn is_for_good(trouble: &StepError) -> bool {
     match trouble {
         StepError::Proxmox(error) => refuses_for_good(error),

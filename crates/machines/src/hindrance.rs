@@ -1,7 +1,6 @@
-//! What would prevent a VM from being destroyed, so that its node is not emptied in the first place. Without
-//! quorum, a VM can be stopped, but neither destroyed nor started again; a locked VM can be neither stopped
-//! nor destroyed. A node that was closed for removal is put back into service, unless its VM is already being
-//! shut down.
+//! Checks, before a node is emptied, whether its VM could be destroyed afterwards. Without quorum, a VM can
+//! be stopped, but neither destroyed nor started again; a locked VM can be neither stopped nor destroyed. If
+//! a node was already closed for removal, it is put back into service, unless its VM is being shut down.
 
 use super::context::Context;
 use super::kept_node::Kept;

@@ -10,7 +10,7 @@ use proxmox::{Client, Error, Kind};
 
 /// How long to wait for an answer that takes milliseconds from a healthy host.
 const ANSWER: Duration = Duration::from_secs(3);
-/// The time for all queries to one host. Those that were not sent by then are left for the next look.
+/// The time for all queries to one host. Queries not sent by then are left for the next look.
 const ALL: Duration = Duration::from_secs(8);
 
 /// Sends each host its queries, one after the other, and all hosts in parallel. A host that does not answer

@@ -58,7 +58,7 @@ const fn told(option: &'static str, rule: Rule, why: &'static str) -> Inherited 
     Inherited { option, rule, tells: true, neutral: None, why }
 }
 
-/// A rule for an option that does not affect what clones are like.
+/// A rule for an option whose change does not make a different template.
 const fn own(option: &'static str, rule: Rule, why: &'static str) -> Inherited {
     Inherited { option, rule, tells: false, neutral: None, why }
 }

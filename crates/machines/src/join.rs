@@ -101,8 +101,8 @@ fn ordered(
 }
 
 /// Creates a token, and waits until it is recorded and signed. The secret of a token from an earlier run is
-/// lost, but a join with it may be under way in the guest and would never finish if the token were deleted.
-/// So the old token is deleted once the node has registered.
+/// lost, but a join with that token may be under way in the guest and would never finish if the token were
+/// deleted. So the old token is only deleted once the node has registered.
 async fn ticket(ctx: &Context, machine: &mut MachineHandle, settings: &Kubeadm) -> Result<Ticket, StepError> {
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {

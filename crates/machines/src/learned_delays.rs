@@ -64,9 +64,9 @@ impl Looks {
         pause
     }
 
-    /// The estimated duration, if the last look saw the end. The operation ended at some time since the look
-    /// before that. If the first look already saw the end, the usual time is assumed to be too long:
-    /// otherwise the usual time could only grow.
+    /// The estimated duration, if the last look saw the end. The operation ended between that look and the
+    /// one before. If the first look already saw the end, the usual time is assumed to be too long: otherwise
+    /// it could only grow.
     pub fn took(&self) -> Duration {
         if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }

@@ -3,8 +3,8 @@
 //! If Proxmox VE cannot free a disk while destroying a VM (its storage is busy or unavailable), the task
 //! continues, succeeds, and only its log shows the failure. A disk that an interrupted clone was writing is
 //! in no configuration at all. Such a disk would belong to the next VM with that VMID. So the record stays,
-//! and with it the slot stays closed, until the disk is gone. If the log is gone too, and the token may not
-//! list the disks, an administrator has to look for them.
+//! and keeps the slot occupied, until the disk is gone. If the log is gone too, and the token may not list
+//! the disks, an administrator has to look for them.
 
 use std::collections::BTreeSet;
 
@@ -84,7 +84,7 @@ struct Told {
     disks: BTreeSet<String>,
     /// Whether a log is gone: what that destruction could not free is unknown.
     lost: bool,
-    /// Whether there was a destruction at all. If there was, the VM was not lost with a host.
+    /// Whether any destroy task was found. If so, the VM was not lost with a host.
     found: bool,
 }
 

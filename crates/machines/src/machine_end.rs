@@ -22,7 +22,7 @@ pub(super) enum Manner {
 pub(super) enum Ended {
     /// Nothing is left of the VM.
     Gone,
-    /// The VM keeps running: its guest is a Node again, which stays in service for the given reason.
+    /// The VM keeps running: its Node is back, and stays in service for the given reason.
     Serves(Kept),
     /// Like [`Self::Serves`], but the reason goes away by itself or is fixed by an administrator.
     ServesForNow(Kept),

@@ -3,7 +3,7 @@
 //!
 //! Its name contains the machine's unique id, so no other machine uses it. Its storage is in the machine's
 //! record, so the image is found whatever the configuration says later. The image contains the operator's
-//! texts with the machine's facts, and no secrets.
+//! files, filled in with the machine's facts, and no secrets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -69,7 +69,7 @@ async fn upload(
     .await
 }
 
-/// The image with the machine's seed. If a text cannot be filled in, the error blames the pool.
+/// The image with the machine's seed. If a file cannot be filled in, the error blames the pool.
 fn image(
     cluster: &str,
     record: &Record,

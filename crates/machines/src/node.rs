@@ -1,5 +1,5 @@
-//! The Node that a machine becomes: it is found by its SMBIOS uuid, gets the labels and taints that it lacks,
-//! and is opened for pods once it is ready.
+//! A machine's Node: it is found by its SMBIOS uuid, gets the labels and taints that it lacks, and is opened
+//! for pods once it is ready.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
 }
 
 /// Completes the creation of a machine whose Node is ready: opens the Node for pods and deletes the bootstrap
-/// tokens. The record is stored with its next change.
+/// tokens. The changes to the record are stored when it is next saved.
 pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool) {
         open(ctx, machine, pool, node).await?;

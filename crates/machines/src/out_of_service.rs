@@ -61,7 +61,7 @@ pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet
     attached.is_empty() || attached.is_subset(&planning::volumes_that_stay(&ctx.watches.snapshot(), node))
 }
 
-/// Waits until the watches show that only pods that stay still have volumes on the node, or until `or`
+/// Waits until the watches show that only volumes of staying pods are attached to the node, or until `or`
 /// returns true.
 pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     loop {
@@ -74,8 +74,8 @@ pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     }
 }
 
-/// Gets the volumes of a Node whose machine is off detached before the Node is deleted. Volumes that are not
-/// detached in time are left to Kubernetes, as are all volumes if the taint is refused.
+/// Makes Kubernetes detach a Node's volumes, if its machine is off, before the Node is deleted. Volumes that
+/// are not detached in time are left to Kubernetes, as are all volumes if the taint is refused.
 ///
 /// # Errors
 /// The taint cannot be set now, or this instance no longer leads.

@@ -1,5 +1,5 @@
 //! What other clients do with a machine's VM while a task works on the machine: they destroy it, switch it
-//! off, move it or take it away.
+//! off, move it, make it a template, or hide it from the token.
 //!
 //! The cluster's list, which is read anyway, shows this: the daemon compares it with the registry and
 //! notifies the task ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task checks the VM
@@ -39,9 +39,9 @@ const TEMPLATE: &[&str] = &["qmtemplate"];
 const STOPS_ALL: &str = "stopall";
 /// How long the task that stops all guests may take: guests get time to shut down, one after the other.
 const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
-/// A host that is being shut down is off at most this many seconds after that task has ended.
+/// A host that is being shut down is off at most this many seconds after all its guests were stopped.
 const GONE_AFTER: i64 = 120;
-/// The time between two checks whether that task has ended.
+/// The time between two checks whether a host still stops its guests.
 const STOPALL_LOOK: Duration = Duration::from_secs(10);
 
 /// What happened to a machine's VM.

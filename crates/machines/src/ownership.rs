@@ -16,7 +16,7 @@ use proxmox::{Client, Error, Kind, VmConfig};
 
 /// How long a proof that a VM is ours is valid. An older one is repeated before anything is done to the VM.
 const FRESH: Duration = Duration::from_secs(2);
-/// How many times such a query is sent at most if its answers take longer than that; the last answer has to
+/// How many times such a proof is requested at most if the answers are too slow; the last answer has to
 /// suffice.
 pub(super) const TRIES: u32 = 3;
 
@@ -56,8 +56,8 @@ pub(super) fn promise(config: &VmConfig) -> Promise {
     Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) }
 }
 
-/// Whether a machine's VM runs or is about to: its `onboot` shows this. A VM that is kept stopped does not
-/// have it.
+/// Whether a machine's VM runs or is about to: its `onboot` shows this. For a VM that is kept stopped,
+/// `onboot` is off.
 pub(super) fn starts(config: &VmConfig) -> bool {
     config.get(ONBOOT) == Some(with_host(true)) && !config.is_template()
 }
@@ -83,7 +83,7 @@ pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Si
     }
 }
 
-/// The VM's configuration, if it is still ours. An answer that took long may be outdated: the query is
+/// The VM's configuration, if the VM is still ours. A slow answer may be outdated: the query is then
 /// repeated.
 pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, StepError> {
     let mut tries = 0;

@@ -66,7 +66,7 @@ async fn seen(ctx: &Context, machine: &MachineHandle, pinning: &Pinning) -> Resu
     }
 }
 
-/// The error if the helper has not given the machine CPUs in time. Only the log on that host shows why.
+/// The error if the helper has not given the machine CPUs in time. Only the log on its host shows why.
 fn unanswered(host: &str, limit: Duration) -> StepError {
     let what = format!(
         "no helper on {host} has given it CPUs of its own within {}; a daemon must run there with its \

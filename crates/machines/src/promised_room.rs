@@ -86,7 +86,7 @@ fn others<'a>(
     })
 }
 
-/// What other clusters' machines that do not run yet were promised, by VMID. The list of guests lags: a
+/// What was promised to other clusters' machines that do not run yet, by VMID. The list of guests lags: a
 /// machine that was kept stopped, and was promised nothing, may have been started since.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());

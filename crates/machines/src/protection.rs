@@ -11,8 +11,8 @@ use model::machine::Phase;
 use model::node::Node;
 use proxmox::{Power, VmConfig};
 
-/// Why a node that still reports is not drained: an administrator has protected its VM, which could not be
-/// destroyed afterwards. If the VM cannot be read now, this is checked again before it is shut down.
+/// Why a node that still reports is not drained: an administrator has protected its VM, so the VM could not
+/// be destroyed after the drain. If the VM cannot be read now, this is checked again before it is shut down.
 pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {

@@ -84,7 +84,7 @@ pub(super) fn makes(kind: &str) -> bool {
 }
 
 /// Whether a clone or creation that may be the machine's is still running. A host that has left the cluster
-/// cannot be asked: nothing is assumed to run there.
+/// cannot be queried: it is assumed to run none.
 pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, StepError> {
     if !ctx.proxmox.resources().await?.hosts.contains_key(&record.template_host) {
         return Ok(false);

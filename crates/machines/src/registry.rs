@@ -27,7 +27,7 @@ pub struct MachineView {
     pub since: Timestamp,
     /// What it is waiting for, or why it is being removed.
     pub note: String,
-    /// The Node that it became.
+    /// The name of its Node, if it has one.
     pub node: Option<String>,
     /// Whether a task works on it.
     pub busy: bool,
@@ -41,7 +41,7 @@ impl MachineView {
         Self { record, version, phase: Phase::Requested, since: now, note, node: None, busy: true }
     }
 
-    /// A machine whose record was found, with the Node that it became.
+    /// A machine whose record was found, with the name of its Node, if it has one.
     pub fn found(stored: &Versioned<Record>, node: Option<String>, now: Timestamp) -> Self {
         let record = &stored.record;
         let phase = match record.phase() {

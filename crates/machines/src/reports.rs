@@ -18,7 +18,7 @@ pub enum Ending {
     Warm,
     /// Its creation failed; what exists of it is being removed.
     Failed {
-        /// Why.
+        /// Why it failed.
         reason: String,
         /// What should back off for a while.
         blame: BackoffTarget,
@@ -48,7 +48,7 @@ pub enum Ending {
 pub struct MachineReport {
     /// The machine's record.
     pub record: Record,
-    /// How it ended, or what happened on the way.
+    /// How the task ended, or what happened while it ran.
     pub ending: Ending,
     /// When it was sent.
     pub at: Timestamp,

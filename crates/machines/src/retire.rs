@@ -28,8 +28,8 @@ pub(super) enum Retired {
     GivenUp(String),
 }
 
-/// Takes a machine out of service. Once its VM is being stopped there is no way back, unless it is started
-/// again.
+/// Takes a machine out of service. Once its VM is being stopped, there is no way back unless the VM is
+/// started again.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -171,8 +171,9 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     Ok(())
 }
 
-/// Whether an operator's wish to remove the node is over because this removal could not fulfill it: it is not
-/// tried again and again. A removal for another reason does not end the wish, and neither does a pause.
+/// Whether an operator's wish to remove the node is over because this removal could not fulfill it: otherwise
+/// the removal would be retried endlessly. A removal for another reason does not end the wish, and neither
+/// does a pause.
 fn is_wish_over(ctx: &Context, record: &Record, node: &str) -> bool {
     let Intent::Retire { reason, .. } = &record.intent else { return false };
     let wished = ctx.watches.node(node).and_then(|node| node.annotations.get(RETIRE).cloned());

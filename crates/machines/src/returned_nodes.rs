@@ -1,4 +1,4 @@
-//! Guests that are Nodes again: a host that was off has come back, or an administrator has started the VM.
+//! Nodes that are back: a host that was off has come back, or an administrator has started the VM.
 //! Pods may have been placed on such a Node between the decision to remove its VM and the moment when the
 //! VM's power is cut.
 
@@ -101,8 +101,7 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
 /// that the Node was given up and is back. (If it is not ready yet, it gets the same time to become ready as
 /// any other.) The other reason is that the Node cannot be emptied. Any other Node is closed and emptied.
 ///
-/// If such an other Node is not ready, it is only closed: its kubelet would end no pods and starts no new
-/// ones.
+/// If that other Node is not ready, it is only closed: its kubelet neither ends pods nor starts new ones.
 pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let served = machine.record().node_uid.is_some();

@@ -44,8 +44,8 @@ pub(super) async fn no_kubelet(
     })
 }
 
-/// Whether the kubelet has been silent for long: it was silent at each look in that time, and its Node shows
-/// no report between two looks.
+/// Whether the kubelet has been silent for long enough: it was silent at each look in that time, and its Node
+/// shows no report between two looks.
 fn is_long_silent(node: &Node, silent_for: Duration, now: Timestamp) -> bool {
     let ready = node.conditions.iter().find(|one| one.kind == "Ready");
     let since = ready.and_then(|ready| ready.last_transition);

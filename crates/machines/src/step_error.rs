@@ -123,7 +123,7 @@ impl StepError {
         error.kind == Kind::OutcomeUnknown || (error.kind == Kind::HostUnreachable && error.status.is_some())
     }
 
-    /// Whether a host does not see a volume that may have been created on another host a moment ago.
+    /// Whether a host cannot see a volume that another host may have created a moment ago.
     fn is_unseen(&self) -> bool {
         matches!(self, Self::Proxmox(error) if error.meaning() == Some(Meaning::NotSeen))
     }

@@ -69,8 +69,8 @@ pub(super) async fn taken_up(
             has_tried |=
                 taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
             machine.say(ctx, "its Node does not report the growth yet");
-            // Even if the command has failed: the kubelet may have been restarted, and reports the size a
-            // while later.
+            // Checked even if the command has failed: the kubelet may have been restarted, and then reports
+            // the size a while later.
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
                 return Ok(());

@@ -60,8 +60,8 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     creating(&ctx, machine, &reports, true).await;
 }
 
-/// Resumes a machine whose record was found, if the stored record is still the same: a list may take long to
-/// arrive, and the machine may have ended in the meantime.
+/// Resumes a machine whose record was found, if the stored record is still the same: a list may arrive late,
+/// and the machine may have ended in the meantime.
 #[boxed]
 pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let id = stored.record.id.clone();

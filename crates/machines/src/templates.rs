@@ -57,7 +57,7 @@ impl Usable {
 pub struct PoolTemplates {
     /// Templates that can be used.
     pub usable: Vec<Usable>,
-    /// What is wrong, in words: the pool cannot grow if no template is usable.
+    /// What is wrong, in words. If no template is usable, no machine can be created.
     pub problems: Vec<String>,
     /// Why no template is cloned now, if a right is missing for every machine of the pool.
     pub refused: Option<String>,
@@ -112,7 +112,7 @@ impl Templates {
         self.by_pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The templates in the form of a snapshot.
+    /// The templates in the form of a round's snapshot.
     pub fn seen(&self) -> Vec<TemplateSeen> {
         let one = |pool: &PoolName, usable: &Usable| TemplateSeen {
             pool: pool.clone(),
@@ -513,8 +513,8 @@ fn sources(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<St
         .collect()
 }
 
-/// The hosts on which a clone can be created: the template's own, and each host that has all storages of its
-/// volumes as shared ones.
+/// The hosts on which a clone can be created: the template's own, and each host that shares all storages of
+/// its volumes.
 fn reach(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<String> {
     let storages = vm.storages();
     let has = |host: &str, storage: &str| {

@@ -1,5 +1,5 @@
-//! Looks for a machine's VM, which may exist, have moved, be gone or be unmanaged, or of which only leftovers
-//! exist. Some cases only an administrator can decide.
+//! Looks for a machine's VM: it may exist, have moved, be gone, be unmanaged, or exist only in part. Some
+//! cases only an administrator can decide.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -148,7 +148,7 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
     if doubt {
         return Err(in_doubt(ctx, machine));
     }
-    // Halfway, a destruction removes the VM from its pool, so it is no longer visible.
+    // Halfway through its destruction, a VM is removed from its pool, so it is no longer visible.
     match retry_until!(limit, machine.seed(), proxmox_tasks::destruction(ctx, record).await).await? {
         Destruction::AtWork => return Ok(Some(VmSearch::BeingDestroyed)),
         Destruction::Interrupted => {

@@ -103,7 +103,7 @@ pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<B
     Ok(Boot::up(machine.record()).with_old_clock())
 }
 
-/// The VM that was kept, and whether it runs. A VM that was moved to another host is followed there.
+/// The VM of a warm machine, and whether it runs. A VM that was moved to another host is followed there.
 async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfig>, Power), StepError> {
     let limit = ctx.config.limits.start;
     loop {
@@ -161,7 +161,7 @@ pub(super) async fn come_up_with_host(
 pub(super) enum WarmSight {
     /// Its VM exists, is ours, and runs only if it should.
     AsItWas,
-    /// It runs although it should not, and is or will become a Node without being asked.
+    /// It runs although it should not, and has joined or will join without being asked.
     Joins,
     /// Anything else.
     Otherwise,

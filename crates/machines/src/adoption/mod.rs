@@ -87,7 +87,7 @@ pub struct Adoption {
 /// Whether a worker may be adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It may, or its adoption was begun before and is not complete.
+    /// It may, or an earlier adoption is incomplete.
     May(Box<Adoption>),
     /// It already is a machine of the pool, with this name.
     Already(String),
@@ -95,7 +95,7 @@ pub enum Judgement {
     Not(Vec<String>),
 }
 
-/// Why something could not be read or written.
+/// Why an adoption failed.
 #[derive(Debug, Error)]
 pub enum AdoptionError {
     /// Kubernetes does not answer, or refuses.
@@ -133,7 +133,7 @@ pub enum AdoptionError {
 /// Reads everything that the judgement depends on.
 ///
 /// # Errors
-/// There is no such Node, or one of the clusters does not answer. Neither proves anything.
+/// There is no such Node, or one of the clusters does not answer.
 #[boxed]
 pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Found, AdoptionError> {
     let node = cluster.get_node(name).await?.ok_or_else(|| AdoptionError::NoNode(name.to_owned()))?;
@@ -293,7 +293,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         node_uid: Some(node.uid.clone()),
         storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
-        // What the machine was created from is unknown, so no difference from that replaces its node.
+        // What the machine was created from is unknown, so the machine never counts as drifted.
         made_of: BTreeMap::new(),
         ..Record::new(id.into(), pool.name.clone(), name, slot, host, created)
     }

@@ -1,5 +1,4 @@
-//! What prevents the adoption of a worker: obstacles at its Node, at its VM and disks, and in its future
-//! pool.
+//! What prevents the adoption of a worker: problems with its Node, its VM and disks, or its future pool.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -61,7 +60,7 @@ pub(super) fn unseen(config: &Config, node: &Node) -> String {
     format!("no VM that the token may see has its systemUUID {} as SMBIOS uuid{help}", node.system_uuid)
 }
 
-/// What prevents the VM from being adopted in its present state.
+/// What prevents the VM from being adopted in its current state.
 pub(super) fn of_vm(
     config: &Config,
     vm: &Candidate,

@@ -15,8 +15,8 @@ use crate::machine_handle::MachineHandle;
 use crate::step_error::{StepError, Tries};
 use model::machine::Phase;
 
-/// Carries out decisions step by step. A step that fails but may work later is decided on again after a
-/// pause, until its limit, because its preconditions may have changed.
+/// Carries out decisions step by step. If a step fails but may work later, the next decision is made after a
+/// pause, until the step's limit, because its preconditions may have changed.
 pub(super) async fn follow<D>(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -60,7 +60,7 @@ pub(super) async fn follow<D>(
     }
 }
 
-/// Handles a step's precondition that does not hold: returns an error, or has the Node looked at again.
+/// Handles an unmet precondition of a step: returns an error, or has the Node looked at again.
 fn look_again(unmet: Unmet, machine: &MachineHandle, sight: &mut Sight) -> Result<(), StepError> {
     match unmet {
         Unmet::NotOurs => Err(Stuck::Unclaimed { name: machine.record().name.clone() }.into()),

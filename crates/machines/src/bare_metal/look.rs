@@ -13,7 +13,7 @@ use model::node::Node;
 use proxmox::redfish::{self, Client};
 
 impl Performer<'_> {
-    /// Looks at something and notes it in `sight`.
+    /// Carries out a look, and notes the result in `sight`.
     ///
     /// # Errors
     /// The look failed.

@@ -1,22 +1,22 @@
-//! Bare-metal machines: switched on over Redfish, joined by themselves, drained as others are, and switched
-//! off.
+//! Bare-metal machines: they are switched on over Redfish, join by themselves, are drained like any other,
+//! and are switched off.
 //!
 //! ```text
 //!  follow:  look ─> next: what to do (pure) ─> do it ─> look …
 //! ```
 //!
-//! [`sight`] is what a run has seen, [`next`] decides, [`step`] lists the possible steps, [`look`] and
+//! [`sight`] holds what a run has seen, [`next`] decides, [`step`] lists the possible steps, [`look`] and
 //! [`perform`] carry them out, [`follow`] is the loop. Decisions depend on the record, the settings and what
 //! was seen, so that a run resumed after a restart only needs the record.
 //!
-//! * A machine is ours if its record says that the daemon switched it on (`Starting` in its timeline). That
-//!   is written before the machine is switched on, and only if the machine is off and no Node has its name. A
-//!   machine that runs without such a record was switched on by another client and is left alone.
-//! * If its controller was not asked after all, this claim is removed from the record, and the machine is
+//! * A machine is ours if its record says that the daemon switched it on (`Starting` in its timeline). This
+//!   claim is written before the machine is switched on, and only if the machine is off and no Node has its
+//!   name. A machine that runs without such a record was switched on by another client and is left alone.
+//! * If its controller was not asked after all, the claim is removed from the record, and the machine is
 //!   claimed again before the next try.
 //! * A machine is only switched off if it is ours, and only while no pod on its Node has to move.
-//! * A machine that was seen to be off is no longer ours once another client switches it on: the record holds
-//!   when it was off. It is ours again once its Node reports.
+//! * A machine that was seen to be off (the record holds when) is no longer ours once another client switches
+//!   it on. It is ours again once its Node reports.
 //! * Its Node is deleted once the machine is off. Otherwise the Node would look broken to everyone who
 //!   watches nodes, and would be Ready for a moment with its old pods when the machine is switched on again.
 //!   The kubelet registers a new Node at its next start.
@@ -42,7 +42,7 @@ use super::machine_end::Ended;
 use super::machine_handle::MachineHandle;
 use super::step_error::StepError;
 
-/// Switches the machine on and waits for its Node, unless it exists already.
+/// Switches the machine on and waits for its Node, unless the Node already exists.
 pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     follow::follow(ctx, machine, next::joining).await
 }

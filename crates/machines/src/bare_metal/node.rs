@@ -1,4 +1,4 @@
-//! Which Node a bare-metal machine has become.
+//! Which Node belongs to a bare-metal machine.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! When a machine that the daemon has switched on was seen to be off by looks outside its task.
+//! When looks outside a machine's task first showed that the machine was off.
 
 use jiff::Timestamp;
 
@@ -8,8 +8,8 @@ use model::Record;
 use model::node::Node;
 use proxmox::redfish::PowerState;
 
-/// When a machine that is not being switched on was seen to be off, judged by its record, its power and its
-/// Node. `None`: it was not, or is in service again.
+/// When a machine that is not being switched on was first seen to be off, judged by its record, its power and
+/// its Node. `None`: it was not, or is in service again.
 pub fn seen_off(
     record: &Record,
     power: PowerState,

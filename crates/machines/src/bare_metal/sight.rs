@@ -115,7 +115,7 @@ pub(super) enum Answer {
 pub(super) enum Emptied {
     #[default]
     Unknown,
-    /// Nothing was left at that time. `again`: it was checked again just before the controller is asked.
+    /// Nothing was left at this time. `again`: this was checked again just before asking the controller.
     Yes { at: Moment, again: bool },
     /// Something stays, for this reason.
     No(String),
@@ -140,14 +140,14 @@ pub(super) enum Stopping {
 pub(super) enum Shutdown {
     #[default]
     NotAsked,
-    /// It accepted at that time.
+    /// It accepted at this time.
     Taken(Moment),
     /// It refuses.
     Refused(Refused),
     /// The power has to be cut. `may_stay`: the controller has never accepted a shutdown, so the machine may
     /// still stay in service.
     InVain { may_stay: bool },
-    /// The power was cut at that time.
+    /// The power was cut at this time.
     Cut(Moment),
 }
 
@@ -182,8 +182,8 @@ impl Watched {
 }
 
 impl Start {
-    /// Whether the record claims the machine, and its controller is not known to have been asked: if it runs
-    /// now, another client was faster.
+    /// Whether this run has claimed the machine but not asked its controller: if the machine runs now,
+    /// another client was faster.
     pub fn is_unproven(&self) -> bool {
         self.claimed && !self.asked
     }
@@ -219,7 +219,7 @@ impl Refused {
 }
 
 impl Sight {
-    /// Whether the machine was seen to run, or to be about to.
+    /// Whether the machine was seen running, or about to run.
     pub fn is_on(&self) -> bool {
         matches!(self.state(), Some(PowerState::On | PowerState::PoweringOn))
     }
@@ -239,7 +239,7 @@ impl Sight {
         (self.start.claimed, self.namesake) = (false, None);
     }
 
-    /// Notes its Node as the API server has it. If there is none, nothing is left on it.
+    /// Notes its Node as the API server has it. If there is no Node, there is nothing left to move.
     pub fn saw_node(&mut self, at: Moment, node: Option<Node>) {
         if node.is_none() && self.emptied == Emptied::Unknown {
             self.emptied(at);

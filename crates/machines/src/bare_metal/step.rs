@@ -46,7 +46,7 @@ pub(super) enum Step {
 pub(super) enum Look {
     /// How its controller is reached.
     Controller,
-    /// Its power state, which must be known.
+    /// Its power state; a failed look is an error.
     Power,
     /// Whether it is running yet. A busy controller is asked again.
     IsOn,
@@ -65,7 +65,7 @@ pub(super) enum Look {
     Instead,
 }
 
-/// A precondition of a step that does not hold.
+/// An unmet precondition of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unmet {
     /// The record does not state that the daemon has switched the machine on.
@@ -75,8 +75,8 @@ pub(super) enum Unmet {
 }
 
 impl Step {
-    /// How long a step that fails but may work later is tried again. Zero: it is not repeated here, for
-    /// example because it has a limit of its own.
+    /// How long the step is retried if it fails but may work later. Zero: it is not retried here, for example
+    /// because it has a limit of its own.
     pub fn limit(&self, settings: &Settings) -> Duration {
         match self {
             Self::Look(Look::Power | Look::Namesake) => settings.start,
@@ -87,13 +87,13 @@ impl Step {
         }
     }
 
-    /// The precondition that does not hold now, if any. Whether this instance leads is checked even later, by
-    /// the fence of each client that sends a change.
+    /// The precondition that is unmet now, if any. Whether this instance leads is checked even later, by the
+    /// fence of each client that sends a change.
     pub fn unmet(&self, record: &Record, sight: &Sight, now: Now) -> Option<Unmet> {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);
         }
-        // The second look has to suffice, even if its answer took long.
+        // The second look has to suffice, even if its answer was slow.
         let is_empty =
             matches!(sight.emptied, Emptied::Yes { at, again } if again || now.moment <= at + FRESH);
         (self.needs_empty(sight) && !is_empty).then_some(Unmet::NotEmpty)
@@ -119,8 +119,8 @@ impl Step {
         }
     }
 
-    /// Whether the Node has to be empty for the step. Nothing on its Node keeps a machine that is already
-    /// going down.
+    /// Whether the Node has to be empty for the step. A machine that is already going down is not kept,
+    /// whatever is on its Node.
     fn needs_empty(&self, sight: &Sight) -> bool {
         match self {
             Self::Shutdown => true,

@@ -14,9 +14,9 @@ pub(super) enum Stuck {
     NotOurs { name: String, power: Option<PowerState> },
     /// The record does not claim the machine, but a step would change it.
     Unclaimed { name: String },
-    /// It is off, and a Node has its name.
+    /// It is off, but a Node has its name.
     HasNode { name: String },
-    /// Another client was faster.
+    /// Another client switched it on first.
     JustTaken { name: String },
     /// Its controller refuses for good.
     Refuses(redfish::Error),

@@ -29,7 +29,7 @@ pub struct Claim {
     pub host: HostKey,
     /// Its configuration, as it was judged.
     pub config: VmConfig,
-    /// For how long it has been seen unchanged.
+    /// How long it has been seen unchanged.
     pub steady: Duration,
     /// How often it was seen.
     pub looks: u32,
@@ -111,8 +111,8 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
     task::discarding(ctx, machine, &reason, reports).await;
 }
 
-/// Proves again that a VM is an orphan by querying both clusters, bypassing what is cached. Fails if the
-/// answers are not recent.
+/// Proves again that a VM is an orphan by querying both clusters, bypassing all caches. Fails if the answers
+/// are not recent.
 async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict, String> {
     let asked = Instant::now();
     let (host, vmid) = (record.host.as_str(), claim.vmid);

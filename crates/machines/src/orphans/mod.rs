@@ -2,9 +2,9 @@
 //!
 //! The record was deleted by hand, or etcd was restored from a backup older than the machine, or an
 //! administrator has copied a VM with its notes. So a mark proves little, and everything else that is known
-//! about our machines has to be proven as well ([`verdict`]). Each point is either proven or missing, and a
-//! VM with a single missing point is left alone. A proven orphan gets a record again, which says that it is
-//! to be discarded, and from then on it is destroyed like any other machine ([`collect`]).
+//! about our machines has to be proven, too ([`verdict`]). Each point is either proven or missing, and a VM
+//! with a single missing point is left alone. A proven orphan gets a record again, which says that the VM is
+//! to be discarded; from then on, the VM is destroyed like any other machine's ([`collect`]).
 
 mod collect;
 mod points;
@@ -35,7 +35,7 @@ pub struct Vm<'a> {
     pub host: &'a HostKey,
     /// Its configuration.
     pub config: &'a VmConfig,
-    /// For how long it has been seen without a record, with the same configuration, host and power state.
+    /// How long it has been seen without a record, with the same configuration, host and power state.
     pub steady: Duration,
     /// How often it was looked at in that time.
     pub looks: u32,
@@ -69,7 +69,7 @@ pub struct Live {
     pub status: VmStatus,
     /// The kinds of the tasks that are working on the VM.
     pub tasks: Vec<String>,
-    /// Whether the token may see the tasks of others.
+    /// Whether the token may see other users' tasks.
     pub sees_tasks: bool,
 }
 

@@ -7,7 +7,7 @@ use model::Vmid;
 use model::{MachineId, PoolName};
 use thiserror::Error;
 
-/// A proven point, which supports that the VM is an orphan.
+/// A proven point: evidence that the VM is an orphan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Proof {
     /// The mark is this cluster's.
@@ -34,7 +34,7 @@ pub enum Proof {
     /// It has been seen unchanged for long enough.
     #[error("it has been seen like this for {} min, {looks} times", .steady.as_secs() / 60)]
     Age {
-        /// For how long it has been seen unchanged.
+        /// How long it has been seen unchanged.
         steady: Duration,
         /// How many times it was seen.
         looks: u32,
@@ -77,7 +77,7 @@ pub enum Missing {
     /// A record belongs to it, or to the VM that it is a copy of.
     #[error("the record of machine `{0}` names it, or it is a copy of that machine's VM")]
     Record(String),
-    /// An unreadable record may be its own.
+    /// An unreadable record may belong to it.
     #[error("a machine record, perhaps its own, cannot be read")]
     UnreadableRecord,
     /// A Node belongs to it.
@@ -93,9 +93,9 @@ pub enum Missing {
         .steady.as_secs() / 60, .after.as_secs() / 60
     )]
     Age {
-        /// For how long it has been seen unchanged.
+        /// How long it has been seen unchanged.
         steady: Duration,
-        /// For how long it must have been seen unchanged.
+        /// How long it must have been seen unchanged.
         after: Duration,
         /// How many times it was seen.
         looks: u32,
@@ -121,7 +121,7 @@ pub enum Missing {
     /// A task is working on it.
     #[error("a task is working on it ({0})")]
     Task(String),
-    /// Whether a task is working on it is not visible.
+    /// The token cannot see whether a task is working on it.
     #[error(
         "the token cannot see whether a task is working on it, because it lacks Sys.Audit on the VM's host"
     )]

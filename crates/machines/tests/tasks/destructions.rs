@@ -106,7 +106,8 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
         let (path, who, role) = ("/vms".to_owned(), who.to_owned(), "KasWorker".to_owned());
         sees_all.access.grants.push(Grant { path, who, role, propagate: true });
     }
-    // Halfway, the VM is no longer in a pool: a token with rights on the pool alone does not see it.
+    // Halfway through its destruction, the VM is in no pool: a token with rights only on the pool cannot see
+    // it.
     for (spec, answered) in
         [ClusterSpec::demo(), sees_all].into_iter().flat_map(|spec| [(spec.clone(), true), (spec, false)])
     {

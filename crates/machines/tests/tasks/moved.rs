@@ -226,7 +226,7 @@ async fn a_vm_that_a_host_without_corosync_does_not_know_keeps_its_record() {
 }
 
 /// A world with a running VM whose SMBIOS uuid differs from the one in its record. Its Node has the uuid that
-/// `reports` returns for the VM's present one.
+/// `reports` returns for the VM's current one.
 async fn of_another_uuid(reports: impl FnOnce(&str) -> String) -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
@@ -270,7 +270,7 @@ async fn a_vm_is_not_stopped_while_its_node_is_heard_of_as_another_machine() {
     assert!(world.pve.vm(VMID.0).is_none());
 }
 
-/// The Node has its taint from the start of a drain.
+/// The Node already has the taint that an earlier drain has set.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_found_by_another_uuid_is_drained_before_its_vm_is_shut_down() {
     let mut world = of_another_uuid(ToOwned::to_owned).await;

@@ -73,8 +73,8 @@ fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Ne
     }
 }
 
-/// For a machine that is ours: it is switched on, if needed. Waits until its controller reports that it runs
-/// or is about to, then until its Node exists.
+/// For a machine that is ours: switches it on if needed, waits until its controller reports that it runs or
+/// is about to, then waits until its Node exists.
 fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     match &sight.start.answer {
         Some((_, Answer::WasOn)) => awaiting_node(record, settings, sight, now),
@@ -87,7 +87,7 @@ fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> N
     }
 }
 
-/// Looks at its power repeatedly, until the limit.
+/// Looks at the machine's power repeatedly, until the limit.
 fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -> Next<()> {
     if is_over(settings, sight, now) {
         return Next::Stuck(Stuck::NotOn { limit: settings.start });

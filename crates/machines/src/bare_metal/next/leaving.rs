@@ -32,7 +32,7 @@ pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: 
         .unwrap_or_else(|| shutting_down(settings, sight, now))
 }
 
-/// What is left to do once it is off, or belongs to another client, or was never ours.
+/// What is left to do once the machine is off, or if it belongs to another client or was never ours.
 fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let is_off = sight.shutdown != Shutdown::NotAsked && sight.is_off();
     Some(match sight.cleared {
@@ -55,7 +55,7 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
     let Some(heard) = sight.heard else {
         let left = NOTICED.saturating_sub(now.date.duration_since(off).unsigned_abs());
-        // A Node that reports after that time is what the machine runs.
+        // A Node that still reports after that time runs on the machine.
         let may_fall_silent = sight.watched.is_heard() && !left.is_zero();
         return Some(if may_fall_silent {
             Next::Wait(now.moment + left, Wait::Silence)
@@ -115,9 +115,9 @@ fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     }
 }
 
-/// A machine that was seen to be off before its silent Node was emptied. Emptying may have taken minutes, and
-/// another client may have switched the machine on since: its power is looked at again, and it is not asked
-/// to shut down.
+/// For a machine that was seen to be off before its silent Node was emptied. Emptying may have taken minutes,
+/// and another client may have switched the machine on since: its power is looked at again, and it is not
+/// asked to shut down.
 fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let was_off = record.seen_off.is_some() && sight.heard == Some(false);
     if !was_off || sight.shutdown != Shutdown::NotAsked {

@@ -25,11 +25,11 @@ const AGAIN: Duration = Duration::from_secs(45);
 pub(super) enum Next<D> {
     /// Carry out this step and look at its result.
     Do(Step),
-    /// Do nothing until then, unless the watches show something earlier.
+    /// Do nothing until this time, unless the watches show a change earlier.
     Wait(Moment, Wait),
-    /// It is finished.
+    /// The run is finished.
     Done(D),
-    /// It cannot go on.
+    /// The run cannot go on.
     Stuck(Stuck),
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Settings {
     pub closed: bool,
     /// The limit from its request until it is a Node.
     pub provision: Duration,
-    /// The limit for switching it on, and for it to be off once its power was cut.
+    /// The limit for switching it on, and for waiting until it is off after its power was cut.
     pub start: Duration,
     /// The limit for its shutdown, before its power is cut.
     pub shutdown: Duration,

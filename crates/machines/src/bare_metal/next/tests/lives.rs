@@ -30,7 +30,7 @@ enum End<D> {
     Cut,
 }
 
-/// One run: from the stored state until it is finished, or cut off after this many steps.
+/// One run: from the stored state until it is finished or cut off.
 struct Run<'a> {
     record: &'a mut Record,
     metal: &'a mut Metal,
@@ -150,13 +150,13 @@ fn see(look: Look, record: &Record, metal: &Metal, sight: &mut Sight, now: Now) 
     }
 }
 
-/// One run of this many steps at most, and what it did.
+/// Plays one run of at most this many steps; returns how it ended, and its steps.
 fn run<D>(record: &mut Record, metal: &mut Metal, decide: Decide<D>, most: usize) -> (End<D>, Vec<String>) {
     let mut run = Run { record, metal, sight: Sight::default(), now: 0, steps: Vec::new() };
     (run.play(decide, most), run.steps)
 }
 
-/// A life until its end.
+/// Plays a life to its end.
 fn live<D>(record: &mut Record, metal: &mut Metal, decide: Decide<D>) -> (End<D>, Vec<String>) {
     run(record, metal, decide, usize::MAX)
 }
@@ -213,7 +213,8 @@ fn one_that_another_client_gets_while_its_controller_is_busy_is_left_to_it_after
         let taken_at = Some(seconds(taken));
         let (mut record, mut metal) = (requested(), Metal { refuses: 3, taken_at, ..Metal::default() });
         run(&mut record, &mut metal, joining, cut);
-        // Between the record and the controller's answer it cannot be known whose request it was.
+        // A run that is cut off between its claim and the controller's answer cannot know whose request
+        // switched the machine on.
         if is_ours(&record) {
             continue;
         }

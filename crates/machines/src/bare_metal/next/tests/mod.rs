@@ -33,7 +33,7 @@ fn row<D>(what: &'static str, record: Record, sight: Sight, at: u64, next: Next<
     Row { what, record, sight, at, next }
 }
 
-/// Compares all rows with the decisions. A wait that is already over would never end.
+/// Compares all rows with the decisions. No wait may already be over: it would be decided on endlessly.
 fn check<D: std::fmt::Debug + PartialEq>(rows: Vec<Row<D>>, decide: super::Decide<D>) {
     for Row { what, record, sight, at, next } in rows {
         let now = at_second(at);
@@ -104,12 +104,12 @@ fn power(at: u64, state: PowerState) -> Power {
     Power { at: seconds(at), state: Some(state), uuid: None }
 }
 
-/// The power as it was seen if the controller did not answer.
+/// A look at the power that the controller did not answer.
 fn no_answer(at: u64) -> Power {
     Power { at: seconds(at), state: None, uuid: None }
 }
 
-/// Its Node, as its kubelet reports it (`True`, `False`) or does not (`Unknown`).
+/// The machine's Node with this status of its `Ready` condition; `Unknown` if its kubelet is silent.
 fn node(ready: &str) -> Arc<Node> {
     let (kind, status) = ("Ready".to_owned(), ready.to_owned());
     let condition = Condition { kind, status, last_transition: None };
