@@ -10,7 +10,7 @@ use super::condition::StatusCondition;
 use super::pod::Pod;
 use super::workload::Controller;
 
-/// The default strategy of a buffer: its chunks are placed as pods, and machines are created for them.
+/// The default strategy of a buffer: its chunks are placed like pods, and machines are created for them.
 pub const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
 
 /// A CapacityBuffer.
@@ -57,8 +57,8 @@ impl CapacityBuffer {
     }
 }
 
-/// Whether `group` in a reference means the API group `of`. An empty reference means `apps` for Karpenter,
-/// and the core group for the API; Cluster Autoscaler calls the latter `core`.
+/// Whether `group` in a reference means the API group `of`. An empty `group` means `apps` for Karpenter, and
+/// the core group for the API; Cluster Autoscaler calls the core group `core`.
 fn is_group(group: &str, of: &str) -> bool {
     match of {
         "apps" => group == "apps" || group.is_empty(),
@@ -67,12 +67,12 @@ fn is_group(group: &str, of: &str) -> bool {
     }
 }
 
-/// Where a chunk's pod is described.
+/// The object that describes a chunk's pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TemplateRef {
-    /// `spec.podTemplateRef`: the name of a PodTemplate of the same namespace.
+    /// `spec.podTemplateRef`: the name of a PodTemplate in the same namespace.
     PodTemplate(String),
-    /// `spec.scalableRef`: a controller of pods in the same namespace.
+    /// `spec.scalableRef`: a workload in the same namespace.
     Scalable {
         /// API group, empty if absent.
         group: String,
@@ -90,7 +90,7 @@ pub struct BufferStatus {
     pub template: Option<String>,
     /// Its generation.
     pub template_generation: Option<i64>,
-    /// How many chunks there should be.
+    /// The wanted number of chunks.
     pub replicas: Option<i64>,
     /// The strategy that was followed.
     pub strategy: Option<String>,
@@ -107,6 +107,6 @@ pub struct PodTemplate {
     pub name: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// A pod of the template, without a node.
+    /// A pod created from the template, without a node.
     pub pod: Pod,
 }

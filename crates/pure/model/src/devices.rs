@@ -9,10 +9,10 @@ use super::amount::Amount;
 use super::pod::Owner;
 use super::selector::NodeSelector;
 
-/// Prefix of an extended resource that is served by the DeviceClass named in the rest.
+/// Prefix of extended resources. The rest of the name is that of the DeviceClass that serves them.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
-/// Names of counters, or of capacities, with amounts.
+/// Amounts of counters or of capacities, by name.
 pub type Amounts = BTreeMap<String, Amount>;
 
 /// A ResourceClaim.
@@ -45,7 +45,7 @@ pub struct ResourceClaim {
 pub struct DeviceRequest {
     /// Its name.
     pub name: String,
-    /// What it asks for.
+    /// The devices that it asks for.
     pub kind: RequestKind,
 }
 
@@ -70,7 +70,7 @@ pub struct DeviceAsk {
     pub class: String,
     /// CEL expressions that must all be true; `None` if a selector is of another kind.
     pub selectors: Vec<Option<String>>,
-    /// How many devices.
+    /// How many devices are requested.
     pub mode: AllocationMode,
     /// `adminAccess`: the devices may already be in use.
     pub admin: bool,
@@ -112,10 +112,10 @@ pub struct DeviceToleration {
     pub effect: String,
 }
 
-/// What the devices of a claim must have in common, or must not.
+/// What the devices of a claim must, or must not, have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceConstraint {
-    /// The requests (or `request/subrequest`) that it applies to; all if empty.
+    /// The requests (or `request/subrequest`) that it applies to. If empty, it applies to all.
     pub requests: Vec<String>,
     /// What it requires.
     pub kind: ConstraintKind,
@@ -265,7 +265,7 @@ pub enum Attribute {
 pub struct Capacity {
     /// How much there is.
     pub value: Amount,
-    /// How much of it a request takes (`requestPolicy`).
+    /// The rules for the amount that a request takes (`requestPolicy`).
     pub policy: Option<CapacityPolicy>,
 }
 
@@ -307,7 +307,7 @@ pub struct DeviceTaint {
 pub struct DeviceTaintRule {
     /// Its name.
     pub name: String,
-    /// Which devices; `None`: no devices.
+    /// The devices that get the taint; `None`: none of them.
     pub selector: Option<TaintedDevices>,
     /// The taint.
     pub taint: DeviceTaint,
@@ -350,8 +350,8 @@ pub enum ClaimSource {
 }
 
 impl PodClaim {
-    /// What decides whether pods are alike: the name of the claim, or else its template and whether the claim
-    /// has yet to be created. The name of a claim that was created from a template does not count.
+    /// What distinguishes kinds of pods: the claim's name, or else its template and whether the claim has yet
+    /// to be created. The name of a claim that was created from a template does not count.
     pub fn kind(&self) -> (&str, &str, bool) {
         match &self.source {
             ClaimSource::Named(name) => ("", name, true),

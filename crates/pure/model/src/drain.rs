@@ -36,7 +36,7 @@ crate::codes!(
 );
 
 impl Blocking {
-    /// Why the pod must stay, and what would allow it to leave.
+    /// In words: why the pod must stay, and what would allow it to leave.
     pub fn words(self) -> &'static str {
         match self {
             Self::ControllerNotFound => "its controller is gone and would not recreate it; delete it",
@@ -71,7 +71,7 @@ pub enum NodeReason {
     Pod(Blocking),
     /// The node does not report what it offers.
     UnexpectedError,
-    /// Its last removal was given up recently.
+    /// A recent attempt to remove it was given up.
     RemovalGivenUp,
     /// A CapacityBuffer needs its room.
     CapacityBuffer,

@@ -9,7 +9,7 @@ use super::version::KubernetesVersion;
 /// A feature that the scheduler requires of a node for pods that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// A container's rule restarts all containers of the pod.
+    /// A container's restart rule can restart all containers of the pod.
     RestartAllContainers,
     /// The pod has its own users (`hostUsers: false`) together with the host's network.
     UserNamespacesOnHostNetwork,
@@ -18,7 +18,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Self; 3] =
         [Self::RestartAllContainers, Self::UserNamespacesOnHostNetwork, Self::BindMountOptions];
 
@@ -45,7 +45,7 @@ impl Feature {
 pub struct Features(u8);
 
 impl Features {
-    /// The features with these names; others are ignored, because the scheduler does not require them.
+    /// The features with these names. Other names are ignored, because the scheduler does not require them.
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let known = |name: &str| Feature::ALL.into_iter().find(|one| one.name() == name);
         names.into_iter().filter_map(known).collect()

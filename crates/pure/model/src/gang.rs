@@ -18,7 +18,7 @@ pub struct PodGroup {
     pub priority: Option<i32>,
     /// Whether `spec.preemptionPolicy` is `Never`; `None`: it is not set.
     pub never_preempts: Option<bool>,
-    /// `spec.schedulingConstraints.topology[].key`: the label whose value all of its nodes share.
+    /// `spec.schedulingConstraints.topology[].key`: the label whose value all nodes of its pods share.
     pub topology: Option<String>,
     /// `spec.parentCompositePodGroupName`.
     pub parent: Option<String>,
@@ -50,7 +50,7 @@ pub struct GangWait {
 pub enum GangReason {
     /// Its PodGroup does not exist.
     NoPodGroup,
-    /// It has fewer pods than its minimum.
+    /// Fewer pods exist than its minimum.
     TooFewPods,
     /// There is no room for its minimum, and not enough machines can be created.
     NoRoom,

@@ -60,8 +60,8 @@ fn first(text: &str) -> Option<(u64, &str)> {
     sum.checked_add(fraction(part, nanos)).filter(|sum| *sum <= MOST).map(|sum| (sum, rest))
 }
 
-/// The nanoseconds of a fraction of a unit, rounded down: its digits after the point, and the nanoseconds of
-/// the unit.
+/// A fraction of a unit in nanoseconds, rounded down. `digits` are those after the point, and a whole unit
+/// has `nanos` nanoseconds.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -5,10 +5,10 @@ use crate::text_id::text_id;
 text_id! {
     /// A host of any of the clusters.
     ///
-    /// If hosts of several clusters can occur together (a decision's input and outcome, back-offs, status,
-    /// metrics), a host of a further cluster is written `REGION/HOST`; a host of the cluster in `[proxmox]`
-    /// has its plain name, as if there were no other. A host's name has no `/`. Records, and requests to a
-    /// cluster, hold the plain name as text.
+    /// Wherever hosts of several clusters can occur together (a decision's input and outcome, back-offs,
+    /// status, metrics), a host of a further cluster is written `REGION/HOST`, and a host of the cluster in
+    /// `[proxmox]` has its plain name. A host's name has no `/`. Records, and requests to a cluster, contain
+    /// the plain name.
     HostKey
 }
 

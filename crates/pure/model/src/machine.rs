@@ -14,18 +14,18 @@ use super::text_id::{MachineId, PoolName};
 use super::vmid::Vmid;
 use super::workload::Backoff;
 
-/// A stage in the life of a machine, derived from its record and from what is seen of it. Phases are compared
-/// in this order.
+/// A stage in the life of a machine, derived from its record and from the state of its VM and Node. Phases
+/// are ordered as listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// The record is written; nothing has been requested from Proxmox VE yet.
     #[default]
     Requested,
-    /// The clone is being made.
+    /// The VM is being cloned.
     Cloning,
     /// The clone exists; its configuration and disk size are being set.
     Configuring,
-    /// It is kept ahead of demand, as in [`Machine::warm`], and waits to be asked to join.
+    /// It is kept ahead of demand ([`Machine::warm`]) until it is asked to join.
     Warm,
     /// The VM is being started.
     Starting,
@@ -43,9 +43,9 @@ pub enum Phase {
     Stopping,
     /// The Node object and the VM are being deleted.
     Deleting,
-    /// Its VM is gone; what is left of it is being removed.
+    /// Its VM is gone; what the VM left behind is being removed.
     Clearing,
-    /// All of it is gone.
+    /// Nothing of it is left.
     Gone,
     /// It failed and is being removed.
     Failed,
@@ -87,7 +87,7 @@ pub enum WarmState {
     Stopped,
     /// Started, with systemd up but not joined: it takes memory and cores too.
     Booted,
-    /// Booted, then suspended to disk: it takes disk space for its memory, but no memory.
+    /// Booted, then suspended to disk: it takes disk space for its saved memory, but no memory.
     Suspended,
 }
 
@@ -124,7 +124,7 @@ pub enum Pinned {
     Done,
 }
 
-/// Key in `made_of` for the pool's storage that holds a machine's clone.
+/// Key in `made_of`: which of the pool's storages holds the machine's clone.
 pub const STORED_ON: &str = "stored_on";
 
 /// A VMID and the addresses that go with it; or a bare-metal machine.
@@ -154,8 +154,9 @@ impl Slot {
         self.address.into_iter().chain(self.further.values().copied())
     }
 
-    /// The addresses of its first device for the kubelet's `--node-ip`; `None` if its main address is not
-    /// static, or is its only one. The kubelet uses two address families only if it gets an address of each.
+    /// The addresses of its first network device for the kubelet's `--node-ip`; `None` if its main address is
+    /// not static, or is its only one. The kubelet uses two address families only if it gets an address of
+    /// each.
     pub fn node_ips(&self) -> Option<String> {
         let own = self.address.filter(|_| !self.further.is_empty())?;
         let six = self.further.get("net0/ip6").map(|six| format!(",{six}")).unwrap_or_default();
@@ -175,8 +176,8 @@ pub struct Machine {
     pub vmid: Vmid,
     /// The Proxmox host it is on.
     pub host: HostKey,
-    /// Another host on which Proxmox VE shows it. An administrator has moved it, or is about to, and the
-    /// daemon has not followed yet.
+    /// Another host on which Proxmox VE shows it: an administrator has moved it, or is about to, and the
+    /// record does not show this yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_on: Option<HostKey>,
     /// vCPUs.
@@ -185,7 +186,7 @@ pub struct Machine {
     pub memory: i64,
     /// The stage of its life.
     pub phase: Phase,
-    /// The disks or memory that it has just put on storages may not be included in the storages' usage yet.
+    /// It has just written disks or memory to storages, whose reported usage might not include them yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub just_stored: bool,
     /// When it entered this phase.
@@ -198,7 +199,7 @@ pub struct Machine {
     /// Pods that it was created for, `namespace/name`.
     #[serde(default)]
     pub pods: Vec<String>,
-    /// How it is kept, or is to be kept, until it is asked to join; `None`: it is to become a node.
+    /// How it is kept, or will be kept, until it is asked to join; `None`: it is to become a node right away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
     /// Set while the running machine is being given more vCPUs or memory: what it had before. `cores` and
@@ -226,7 +227,7 @@ impl Machine {
         self.requested.or(self.since)
     }
 
-    /// The hosts on which it counts: its own, and any other on which Proxmox VE shows it.
+    /// The hosts whose room it takes: its own, and any other on which Proxmox VE shows it.
     pub fn hosts(&self) -> impl Iterator<Item = &HostKey> {
         std::iter::once(&self.host).chain(&self.seen_on)
     }
@@ -247,7 +248,8 @@ pub struct Growing {
     pub node_memory: i64,
     /// When the growth began.
     pub since: Timestamp,
-    /// Why the growth was given up: what was plugged but is not reported by the Node is being removed again.
+    /// Why the growth was given up. What was plugged, but is not reported by the Node, is then unplugged
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
@@ -262,7 +264,7 @@ impl Growing {
     }
 
     /// Whether a Node with this capacity reports more than a machine of this size has. A kubelet keeps
-    /// reporting what it found at its start, even if something has been removed from the machine since then.
+    /// reporting what it found when it started, even after something was unplugged.
     pub fn says_more(&self, (cores, memory): (u32, i64), seen: &Resources) -> bool {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
         let memory = self.node_memory + (memory - self.memory);
@@ -270,11 +272,10 @@ impl Growing {
     }
 }
 
-/// A difference in memory of less than this many bytes is ignored: kernels reserve a little more or less at
-/// each start.
+/// Smaller differences in memory (in bytes) are ignored: kernels reserve a little more or less at each start.
 pub const NO_MORE: i64 = 64 << 20;
 
-/// How much of this many plugged bytes a guest can use: its kernel reserves a part for itself.
+/// How many of these plugged bytes a guest can use: its kernel reserves a part for itself.
 pub fn guest_sees(bytes: i64) -> i64 {
     bytes - bytes / 50
 }
@@ -346,7 +347,7 @@ pub enum Intent {
 
 /// The record of a machine. It is stored in Kubernetes before the first call to Proxmox VE, and dropped last.
 ///
-/// It names everything that was assigned, so that a later change of the configuration does not contradict it.
+/// It contains everything that was assigned, so that later changes of the configuration do not affect it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -358,13 +359,13 @@ pub struct Record {
     pub name: String,
     /// Its slot.
     pub slot: Slot,
-    /// The region whose cluster has its VM; `None`: the cluster in `[proxmox]`, which had no region name
-    /// then.
+    /// The region whose cluster has its VM; `None`: the cluster in `[proxmox]`, which had no region name when
+    /// the machine was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The Proxmox VE host that it was placed on.
     pub host: String,
-    /// Hosts that its VM was on before it was moved. Files that do not move with a VM may be left there.
+    /// Hosts that its VM was on before it was moved. Files that do not move with a VM might still be there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left_hosts: BTreeSet<String>,
     /// VMID of the template; `None`: it has no template.
@@ -399,19 +400,20 @@ pub struct Record {
     /// The daemon cordoned the Node, so it may uncordon it.
     #[serde(default)]
     pub cordoned: bool,
-    /// When a bare-metal machine was seen to be off while the daemon owned it; reset to `None` once its Node
-    /// reports again. If it is on after that time, another client has switched it on.
+    /// When a bare-metal machine that was not being switched on was seen to be off; `None` again once its
+    /// Node reports. If it is on but its Node does not report, another client has switched it on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
-    /// A clone was requested, and its outcome is not known: a VM with this VMID that cannot be seen may
+    /// A clone was requested, and its outcome is not known: a VM with this VMID that is not visible now might
     /// belong to this machine.
     #[serde(default)]
     pub clone_in_doubt: bool,
-    /// The destruction of its VM was requested, or is about to be: a VM with this VMID that cannot be seen
-    /// may be what is left of it.
+    /// The destruction of its VM was requested, or is about to be: remains of the VM might exist even if they
+    /// are not visible now.
     #[serde(default)]
     pub destroy_asked: bool,
-    /// Names of the storages that may hold disks of its VM, even if they can no longer be seen there.
+    /// Names of the storages that might still hold disks of its VM, even if the disks are no longer visible
+    /// there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub storages: BTreeSet<String>,
     /// When it entered each phase.
@@ -422,10 +424,10 @@ pub struct Record {
     /// record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_gone: Option<Timestamp>,
-    /// Pods that it was created for, `namespace/name`, in the order of the plan, which reserves their places.
+    /// Pods that it was created for, `namespace/name`, in the order of the plan.
     #[serde(default)]
     pub pods: Vec<String>,
-    /// How it is kept until it is asked to join; `None`: it is to become a node.
+    /// How it is kept until it is asked to join; `None`: it is to become a node right away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
     /// When a machine that was kept warm was asked to join. Its time limits count from here.
@@ -527,7 +529,7 @@ impl Record {
         }
     }
 
-    /// The phase in which a daemon that finds the record continues with its machine.
+    /// The phase from which a daemon that has just read the record continues.
     pub fn phase(&self) -> Phase {
         match self.intent {
             Intent::Create => Phase::Requested,

@@ -11,8 +11,8 @@ pub fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether the text is a label's value that is not empty, or a label's key without the prefix: at most 63
-/// letters, digits, `-`, `_` and `.`, with an alphanumeric at both ends.
+/// Whether the text is a non-empty label value, or a label key without its prefix: at most 63 letters,
+/// digits, `-`, `_` and `.`, with an alphanumeric at both ends.
 pub fn is_word(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -32,9 +32,9 @@ pub fn is_value(text: &str) -> bool {
     text.is_empty() || is_word(text)
 }
 
-/// The characters of the suffix in a machine's name, without those that are easily confused.
+/// The characters in the suffix of a machine's name; those that are easily confused are left out.
 pub const SUFFIX_LETTERS: &[u8; 31] = b"bcdfghjklmnpqrstvwxz23456789aeu";
-/// How many of these characters a machine's name ends with.
+/// The length of the suffix of a machine's name.
 pub const SUFFIX_LENGTH: usize = 5;
 
 /// Whether machines of this pool can have this name.

@@ -1,7 +1,7 @@
 //! Temporary taints: a node starts with them, and another component removes them once the node is set up.
 //!
-//! Taints with some keys are always temporary, as in Cluster Autoscaler and Karpenter. A pool names others
-//! (`startup_taints`), one by one or by the domain of their keys.
+//! Taints with certain keys are always temporary, as in Cluster Autoscaler and Karpenter. A pool can list
+//! others (`startup_taints`), one by one or by the domain of their keys.
 
 use super::node::{Taint, TaintEffect};
 use super::snapshot::STARTING_TAINT;
@@ -36,13 +36,13 @@ pub struct TaintDomain {
 }
 
 impl TaintDomain {
-    /// Whether the taint has such a key, and such an effect if one is given.
+    /// Whether the taint's key is in this domain, and its effect is the given one, if any.
     pub fn holds(&self, taint: &Taint) -> bool {
         taint.key.starts_with(&self.prefix) && self.effect.is_none_or(|effect| effect == taint.effect)
     }
 }
 
-/// Whether a taint with this key is always temporary, even if no pool names it.
+/// Whether a taint with this key is always temporary, even if no pool lists it.
 pub fn passes_by_itself(key: &str) -> bool {
     KEYS.contains(&key) || PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }

@@ -15,7 +15,7 @@ pub struct Pause {
     pub reason: String,
 }
 
-/// An order to retry now what is being left alone after failures.
+/// An order to end back-offs and retry now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {

@@ -13,11 +13,11 @@ pub struct HostPci {
     /// device with several functions that belong together `0000:01:00.0;0000:01:00.1`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mappings: BTreeMap<String, BTreeSet<String>>,
-    /// The mappings with which no VM can be started here, and why: one wrong entry breaks all of a host's
-    /// mappings.
+    /// The mappings that no VM can be started with on this host, and why: one wrong entry breaks all mappings
+    /// of a host.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub broken: BTreeMap<String, String>,
-    /// The devices that VMs have, managed or not, one entry for each device.
+    /// The devices that managed and other VMs have, one entry for each device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
 }

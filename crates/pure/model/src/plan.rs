@@ -34,11 +34,11 @@ pub struct Plan {
     /// Running machines that are given more vCPUs or memory in place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grow: Vec<GrownMachine>,
-    /// Every pending pod once.
+    /// The verdict on each pending pod.
     pub pods: Vec<PodVerdict>,
     /// Nodes to remove.
     pub scale_down: Vec<Removal>,
-    /// Every node once.
+    /// The verdict on each node.
     pub nodes: Vec<NodeVerdict>,
     /// Machines to create ahead of demand, by pool: they are kept warm until they are asked to join.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -49,22 +49,23 @@ pub struct Plan {
     /// Machines that are no longer kept warm.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,
-    /// Annotations that are ignored because their values cannot be parsed; if there are many, only the first.
+    /// Annotations that are ignored because their values cannot be parsed. If there are many, only the first
+    /// ones are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_annotations: Vec<IgnoredAnnotation>,
-    /// Every host that may be switched off, once.
+    /// The verdict on each host that may be switched off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostVerdict>,
-    /// Every CapacityBuffer once, the oldest first.
+    /// The verdict on each CapacityBuffer, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferVerdict>,
-    /// The verdict on each chunk of a CapacityBuffer. Chunks are not pods, but are decided on like pods.
+    /// The verdict on each chunk of a CapacityBuffer. Chunks are not pods, but are handled like pods.
     #[serde(skip)]
     pub chunks: Vec<PodVerdict>,
     /// What the round could not look at; later rounds will.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
-    /// Every ProvisioningRequest once, the oldest first.
+    /// The verdict on each ProvisioningRequest, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestVerdict>,
 }
@@ -83,7 +84,7 @@ pub struct IgnoredAnnotation {
     pub why: &'static str,
 }
 
-/// The machines that one pool gets.
+/// The machines that a pool gets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolGrowth {
@@ -195,7 +196,7 @@ pub enum PodOutcome {
     GrownNode,
     /// It fits a machine that is being created.
     UpcomingNode,
-    /// No pool's node could take it.
+    /// It would not fit the nodes of any pool.
     NoPoolFits,
     /// The pools that fit are at their maximum.
     PoolAtMax,
@@ -254,17 +255,17 @@ pub enum RequestOutcome {
     NotFound,
     /// The round has reached its limit, or a PodTemplate may still arrive: a later round looks at it.
     Unfinished,
-    /// Its room is reserved.
+    /// Room is reserved for it.
     Booked,
-    /// Its room was reserved for long enough.
+    /// Its reservation has expired.
     BookingExpired,
     /// All of its pods have a node.
     Consumed,
-    /// Its final answer has already been given.
+    /// Its final result has already been reported.
     Over,
     /// No room was found in time.
     Expired,
-    /// It is not known which pods it asks about.
+    /// One of its PodTemplates does not exist, or it is for too many pods.
     Broken,
     /// Its class belongs to another autoscaler.
     NotOurs,
@@ -310,7 +311,7 @@ pub struct RequestVerdict {
 pub enum BufferOutcome {
     /// All of its chunks fit existing nodes.
     Filled,
-    /// Some of its chunks wait for machines that are being created or will be.
+    /// Some of its chunks wait for machines that are being created, or that are about to be.
     Filling,
     /// Some of its chunks find no room, and no machine is created for them now.
     Short,
@@ -399,7 +400,7 @@ pub struct MissedPrediction {
 }
 
 impl MissedPrediction {
-    /// Converts what is remembered of a missed prediction.
+    /// Converts the daemon's memory of a missed prediction.
     pub fn of(missed: &Missed) -> Self {
         Self {
             node: missed.node.clone(),
@@ -411,7 +412,7 @@ impl MissedPrediction {
         }
     }
 
-    /// Why they were expected on the node, and what kube-scheduler says, in one sentence.
+    /// In one sentence: why they were expected on the node, and what kube-scheduler reported.
     pub fn words(&self) -> String {
         format!("{}, but kube-scheduler says: {}", self.ours, self.theirs)
     }
@@ -428,19 +429,19 @@ pub struct PodVerdict {
     /// The pool of its new machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<Arc<str>>,
-    /// The existing node it fits.
+    /// If it fits an existing node: the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Arc<str>>,
-    /// The machine being created that it fits.
+    /// If it fits a machine that is being created: the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Arc<str>>,
     /// Why the pools do not take it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
-    /// Where it was expected instead, and what kube-scheduler reports, if its verdict is `PredictionMissed`.
+    /// If its verdict is `PredictionMissed`: where it was expected, and what kube-scheduler reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Arc<MissedPrediction>>,
-    /// Why its gang is pending, if its verdict is `AwaitsGang`.
+    /// If its verdict is `AwaitsGang`: why its gang is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<Arc<GangWait>>,
 }
@@ -451,7 +452,7 @@ impl PodVerdict {
         self.missed.is_none() && self.gang.as_ref().is_some_and(|gang| gang.reason == GangReason::NoRoom)
     }
 
-    /// Why no machine is created for it, in words; empty: there is no pool.
+    /// Why no machine is created for it, in words; empty if there is no pool.
     pub fn why(&self) -> String {
         let reasons: Vec<String> =
             self.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();

@@ -72,10 +72,10 @@ pub struct Toleration {
 /// A required or preferred pod (anti-)affinity term.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodAffinityTerm {
-    /// Which pods; `None` matches none. `matchLabelKeys`/`mismatchLabelKeys` are merged in as the API server
-    /// does.
+    /// Which pods are meant; `None` matches none. `matchLabelKeys` and `mismatchLabelKeys` are merged in, as
+    /// the API server does it.
     pub selector: Option<LabelSelector>,
-    /// Namespaces listed. With no list and no selector: the pod's own namespace.
+    /// The listed namespaces. Without a list and a selector, the pod's own namespace is meant.
     pub namespaces: Vec<String>,
     /// Namespaces by label; an empty selector means all.
     pub namespace_selector: Option<LabelSelector>,
@@ -124,7 +124,7 @@ pub struct SpreadConstraint {
     pub topology_key: String,
     /// `whenUnsatisfiable: DoNotSchedule` (true) or `ScheduleAnyway` (false).
     pub hard: bool,
-    /// Which pods are counted, `None` matches none.
+    /// Which pods are counted; `None` matches none.
     pub selector: Option<LabelSelector>,
     /// `matchLabelKeys`.
     pub match_label_keys: Vec<String>,

@@ -24,7 +24,7 @@ pub struct PodSpec {
     pub annotations: Labels,
     /// The controller.
     pub owner: Option<Owner>,
-    /// `spec.schedulingGroup.podGroupName`: the PodGroup of its namespace that it is part of.
+    /// `spec.schedulingGroup.podGroupName`: the PodGroup in its namespace that it belongs to.
     pub scheduling_group: Option<String>,
     /// `spec.schedulerName`, `default-scheduler` if absent.
     pub scheduler: String,
@@ -49,7 +49,7 @@ pub struct PodSpec {
     pub host_ports: Vec<HostPort>,
     /// `spec.volumes`.
     pub volumes: Vec<Volume>,
-    /// Features of a node's kubelet that it needs.
+    /// The kubelet features that it needs.
     pub features: Features,
     /// `spec.resourceClaims`.
     pub resource_claims: Vec<PodClaim>,
@@ -90,7 +90,7 @@ impl DerefMut for Pod {
     }
 }
 
-/// Known specs, so that pods with equal specs share them: tens of thousands of pods have a few hundred.
+/// Known specs, so that pods with equal specs share them: tens of thousands of pods have a few hundred specs.
 #[derive(Debug, Default)]
 pub struct Specs {
     known: BTreeMap<Key, Weak<PodSpec>>,
@@ -98,7 +98,7 @@ pub struct Specs {
     full: usize,
 }
 
-/// What filters see of a spec, and its controller's uid.
+/// The fingerprint of what filters see of a spec, and the uid of its pods' controller.
 type Key = (Fingerprint, String);
 
 impl Specs {

@@ -27,8 +27,8 @@ pub struct PowerFacts {
 pub struct HostFacts {
     /// Its API answers.
     pub answers: bool,
-    /// Unmanaged VMs and containers there that may run: those not known to be stopped, those with a task in
-    /// progress, and those of the HA manager.
+    /// Unmanaged VMs and containers there that might be running: those not known to be stopped, those with a
+    /// task in progress, and those of the HA manager.
     pub others: BTreeSet<Vmid>,
     /// VMs that were managed machines until recently. They are gone, but older data on guests may still
     /// include them.
@@ -74,7 +74,7 @@ pub struct PowerMemory {
     /// The pools whose machines can be created there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub reached_by: BTreeSet<PoolName>,
-    /// Those of them without a template of their own there.
+    /// Those pools in `reached_by` that have no template of their own there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub across: BTreeSet<PoolName>,
 }
@@ -98,7 +98,7 @@ pub enum HostOutcome {
     Wake,
     /// It was asked to start.
     Waking,
-    /// It did not do what it was asked, and is left alone for a while.
+    /// It failed to shut down or start, and is left alone for a while.
     GivenUp,
     /// Another client switched it off.
     NotOurs,
@@ -132,7 +132,8 @@ pub struct HostVerdict {
     /// When this began; for an idle host, when it ceased to be needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// When an idle host is shut down at the earliest, or by when a host must have done what it was asked.
+    /// The earliest time at which an idle host is shut down, or the deadline for a host to shut down or
+    /// start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }

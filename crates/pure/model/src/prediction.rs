@@ -72,7 +72,7 @@ pub struct Awaited {
     pub since: Timestamp,
     /// A fingerprint of what kube-scheduler last reported on the pod.
     pub words: String,
-    /// When kube-scheduler's report last changed since then: it looked again, and refused the pod again.
+    /// When kube-scheduler's report last changed after `since`: it tried again, and refused the pod again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_again: Option<Timestamp>,
 }
@@ -114,7 +114,7 @@ pub struct Missed {
     pub ours: String,
     /// What kube-scheduler reported, in its own words.
     pub theirs: String,
-    /// For how long the pool gets no machine for such pods; it grows each time.
+    /// The time for which the pool gets no machine for such pods. Each further miss makes it longer.
     pub backoff: Backoff,
     /// A fingerprint of the pool's settings.
     pub settings: String,
@@ -141,8 +141,8 @@ pub struct Moved {
     pub pods: usize,
     /// When its removal began.
     pub at: Timestamp,
-    /// Which of them does not run and why, in words, once that took too long. Meanwhile, no further node of
-    /// the pool is removed.
+    /// Set if one of them does not run in time: which one, and why, in words. While it is set, no further
+    /// node of the pool is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
 }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(kind(&one), kind(&Pod { name: "b".to_owned(), ..one.clone() }));
     }
 
-    /// A later run, of another build, must know the kinds that an earlier one has stored.
+    /// A later run, perhaps of another build, must recognize the kinds that an earlier run has stored.
     #[test]
     fn a_kind_is_the_same_in_each_run() {
         assert_eq!(fingerprint(&("web", 1)), "e0e4d929f9ebbbcc");

@@ -10,7 +10,7 @@ use super::condition::StatusCondition;
 
 /// The class of requests that ask whether there is room for all of their pods now.
 pub const CHECK_CAPACITY: &str = "check-capacity.autoscaling.x-k8s.io";
-/// The class of requests for which either room is made for all of their pods, or nothing is done.
+/// The class of requests for which machines are created only if all of their pods then have room.
 pub const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 
 /// The annotation of a pod that names its request, and the former name of this annotation.
@@ -36,7 +36,7 @@ pub struct ProvisioningRequest {
     pub created: Option<Timestamp>,
     /// `spec.provisioningClassName`.
     pub class: String,
-    /// `spec.podSets`: the name of a PodTemplate of its namespace, and how many pods of it.
+    /// `spec.podSets`: the name of a PodTemplate in its namespace, and the number of pods.
     pub sets: Vec<(String, i64)>,
     /// `spec.parameters`.
     pub parameters: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! Amounts of what a node offers and a pod requests.
+//! Amounts of resources that a node offers or a pod requests.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +45,8 @@ impl Resources {
         }
     }
 
-    /// How many pods with these requests fit what is free (`self`). Resources that are not requested do not
-    /// count (kube-scheduler's `fitsRequest`).
+    /// How many pods with these requests fit into the free resources (`self`). Resources that are not
+    /// requested do not count (kube-scheduler's `fitsRequest`).
     pub fn copies(&self, wanted: &Self) -> i64 {
         let times = |wanted: i64, free: i64| if wanted > 0 { (free / wanted).max(0) } else { i64::MAX };
         let other = wanted.other.iter().map(|(name, amount)| {
@@ -60,7 +60,8 @@ impl Resources {
             .min(other.min().unwrap_or(i64::MAX))
     }
 
-    /// Whether a pod with these requests fits what is free (`self`): [`Resources::copies`] is at least one.
+    /// Whether a pod with these requests fits into the free resources (`self`): [`Resources::copies`] is at
+    /// least one.
     pub fn fits(&self, wanted: &Self) -> bool {
         let fits = |wanted: i64, free: i64| wanted <= 0 || wanted <= free;
         fits(wanted.cpu_milli, self.cpu_milli)

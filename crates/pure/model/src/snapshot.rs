@@ -60,8 +60,8 @@ pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
 pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
 /// An operator wants the node removed, for the reason in its value (annotation). `retire` writes it.
 pub const RETIRE: &str = "pve-autoscaler/retire";
-/// Keeps pods away from a Node until its labels and taints have been read back: kubeadm and kubelet may have
-/// dropped some.
+/// The taint that keeps pods away from a new Node until the daemon has verified its labels and taints:
+/// kubeadm or the kubelet may have dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
 /// An administrator has protected the node's VM, so it cannot be removed. Never written to a Node; only
 /// rounds and snapshot files contain it.
@@ -93,8 +93,8 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// Until this back-off ends, no machine is created in the pool.
     pub backoff: Option<Backoff>,
-    /// Hosts that failed to create a machine of the pool although they are otherwise fine, and until when the
-    /// pool tries them last: a storage or a bridge of the host may be broken.
+    /// Hosts that failed to create a machine of the pool, but are otherwise fine: a storage or a bridge may
+    /// be broken. Until the given time, the pool tries them last.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_on: BTreeMap<HostKey, Timestamp>,
     /// Until this back-off ends, no running machine of the pool grows.
@@ -111,11 +111,11 @@ pub struct PoolMemory {
     /// The slices of devices of one of its nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_slices: Vec<ResourceSlice>,
-    /// The fingerprint of the pool's declared devices when `device_slices` was stored; empty: none were
-    /// declared. If it has changed, the slices are not used.
+    /// The fingerprint of the devices that the pool declared when `device_slices` was stored; empty: it
+    /// declared none. If the fingerprint has changed, the slices are not used.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub declared_devices: String,
-    /// What its nodes declare.
+    /// The features that its nodes declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<DeclaredFeatures>,
     /// The hosts on which its template can be cloned, if that is known. Machines are placed on no others.
@@ -125,22 +125,23 @@ pub struct PoolMemory {
     /// storage that the hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<HostKey>,
-    /// Its back-off exists because none of its templates can be cloned now. It would end if a host that has a
-    /// template but is off were switched on.
+    /// Its back-off exists because none of its templates can be cloned now. Switching on a host that has a
+    /// template would end it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_template: bool,
     /// Why nothing can be done in its Proxmox VE cluster now, if that is so. The pool gets no machine and
     /// loses no node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
-    /// Bytes that a full clone of its template takes on its storage; if there are several templates, of the
-    /// one with the largest disks. 0 if that is not known, or if clones are linked.
+    /// Bytes that a full clone of its template takes on its storage; of several templates, the one with the
+    /// largest disks counts. 0 if the size is not known, or if clones are linked.
     #[serde(skip_serializing_if = "is_zero")]
     pub clone_bytes: i64,
     /// Fingerprints of its current templates; empty: not all of them could be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
-    /// Its bare-metal machines that may not be switched on now, and why (words that follow their names).
+    /// Its bare-metal machines that must not be switched on now, and why, in words that follow a machine's
+    /// name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub out_of_service: BTreeMap<String, String>,
 }
@@ -210,20 +211,22 @@ pub struct NodeMemory {
     pub unready_since: Option<Timestamp>,
 }
 
-/// What the daemon remembers that no object shows (`kind: AutoscalerState`).
+/// What the daemon remembers because no object shows it (`kind: AutoscalerState`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// When the last round ran. A gap of more than three scan intervals since then does not count for timers.
+    /// When the last round ran. If that was more than three scan intervals ago, the gap does not count for
+    /// timers.
     pub last_round: Option<Timestamp>,
-    /// By pool.
+    /// What is remembered of each pool.
     pub pools: BTreeMap<PoolName, PoolMemory>,
-    /// By host.
+    /// What is remembered of each host.
     pub hosts: BTreeMap<HostKey, HostMemory>,
-    /// By node: those that are not ready, and those whose removal was given up.
+    /// What is remembered of nodes that are not ready, or whose removal was given up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeMemory>,
-    /// Free slots by pool, in the order in which they should be used. `None`: unknown, machines get no name.
+    /// Free slots by pool, in the order in which they should be used. `None`: unknown, so new machines get no
+    /// name.
     pub free_slots: Option<BTreeMap<PoolName, Vec<Slot>>>,
     /// Seed of the names of new machines.
     pub name_seed: u64,
@@ -238,7 +241,7 @@ pub struct Memory {
     /// What the last round could not look at.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
-    /// The initial length of a back-off on which the current ones are based, in seconds.
+    /// The setting `backoff_initial`, in seconds, that the current back-offs are based on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_initial: Option<i64>,
     /// The latest decisions, oldest first, for people who ask what happened. Decisions do not depend on them.
@@ -246,7 +249,7 @@ pub struct Memory {
     pub decisions: Vec<Decision>,
 }
 
-/// A template as the inventory found it.
+/// A template that the inventory found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateSeen {

@@ -25,7 +25,7 @@ pub struct StorageCapacity {
     pub name: String,
     /// The StorageClass.
     pub class: String,
-    /// `nodeTopology`: which nodes; `None`: no nodes, an empty selector: all.
+    /// `nodeTopology`: which nodes; `None`: none of them; an empty selector: all of them.
     pub nodes: Option<LabelSelector>,
     /// `capacity` in bytes.
     pub capacity: Option<i64>,
@@ -100,6 +100,6 @@ pub struct InTreeDisk {
     pub kind: InTreeKind,
     /// What identifies it.
     pub identity: String,
-    /// An Azure disk that is not a managed one, which the driver does not serve.
+    /// It is an unmanaged Azure disk, and the driver does not serve those.
     pub unmanaged: bool,
 }

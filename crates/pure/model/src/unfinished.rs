@@ -24,12 +24,13 @@ pub struct PodTurns {
     pub left: usize,
     /// How many kinds of pods the next round looks at; every namespace gets its turn.
     pub most: usize,
-    /// By priority and namespace (`PRIORITY/NAMESPACE`), the first pod of the kind that was looked at last.
+    /// For each priority and namespace (`PRIORITY/NAMESPACE`): the first pod of the kind that was looked at
+    /// last.
     pub after: BTreeMap<String, String>,
-    /// By priority, the namespace that had its turn last.
+    /// For each priority: the namespace that had its turn last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last: BTreeMap<i32, String>,
-    /// Kinds, by their first pod, that are too much for one round: they come last.
+    /// Kinds that are too much for one round, each named by its first pod. They come last.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub heavy: BTreeSet<String>,
 }

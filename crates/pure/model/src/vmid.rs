@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The first number that no VM has: Proxmox VE's VMIDs end before it (`pve-vmid` of pve-common).
+/// The first number above all VMIDs of Proxmox VE (`pve-vmid` of pve-common).
 const BEYOND: u32 = 1_000_000_000;
 
-/// A VMID: the number of a VM in its Proxmox VE cluster. A bare-metal machine has a number beyond those that
-/// a VM can have, so both kinds can be in the same list.
+/// A VMID: the number of a VM in its Proxmox VE cluster. A bare-metal machine has a number above all VMIDs,
+/// so VMs and bare-metal machines can be in the same list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Vmid(pub u32);
@@ -19,7 +19,7 @@ impl Vmid {
     /// The smallest VMID that Proxmox VE assigns, and the largest.
     pub const RANGE: std::ops::RangeInclusive<u32> = 100..=BEYOND - 1;
 
-    /// The number of a bare-metal machine for any 64 bits, such as a hash of its name.
+    /// Turns any 64 bits, such as a hash of its name, into the number of a bare-metal machine.
     pub fn of_bare_metal(bits: u64) -> Self {
         Self(BEYOND + u32::try_from(bits % u64::from(u32::MAX - BEYOND)).unwrap_or(0))
     }

@@ -10,7 +10,7 @@ use super::pod::Pod;
 use super::selector::{LabelSelector, Labels, NodeSelector};
 pub use super::storage::{CsiDriver, InTreeDisk, InTreeKind, StorageCapacity};
 
-/// An existing controller of pods: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`, `Job`.
+/// An existing workload: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`, `Job`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Controller {
     /// API group and version, e.g. `apps/v1`.
@@ -29,7 +29,8 @@ pub struct Controller {
     pub selector: Option<LabelSelector>,
     /// It is being deleted.
     pub deleted: bool,
-    /// A pod of its template, without a node: only for controllers that a CapacityBuffer refers to.
+    /// A pod created from its template, without a node. Set only for workloads that a CapacityBuffer refers
+    /// to.
     pub template: Option<Box<Pod>>,
 }
 
@@ -42,7 +43,7 @@ pub struct DaemonSet {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// A pod of its template, without a node, with the tolerations that the controller adds.
+    /// A pod created from its template, without a node, with the tolerations that the controller adds.
     pub pod: Pod,
 }
 
@@ -53,7 +54,7 @@ pub struct DisruptionBudget {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Which pods; `None` matches none, an empty selector all of the namespace (policy/v1).
+    /// Which pods it covers; `None`: none of them; an empty selector: all in the namespace (policy/v1).
     pub selector: Option<LabelSelector>,
     /// `status.disruptionsAllowed`.
     pub disruptions_allowed: i64,
@@ -115,7 +116,7 @@ pub struct PersistentVolume {
     pub access_modes: Vec<String>,
     /// Required node affinity.
     pub node_affinity: Option<NodeSelector>,
-    /// `namespace/name` of the claim that it is bound or reserved to.
+    /// `namespace/name` of the claim that it is bound to or reserved for.
     pub claim: Option<String>,
     /// uid of that claim, empty if the reference has none. A claim with the same name but another uid does
     /// not match.
@@ -229,7 +230,7 @@ impl Backoff {
         Self { until, reason: reason.to_owned(), seconds }
     }
 
-    /// Shortens it in proportion if the initial length was reduced from `before` to `first`, and to at most
+    /// Shortens it in proportion if the initial length was reduced from `before` to `first`, and limits it to
     /// `most` (all in seconds). It never gets longer.
     ///
     /// Returns whether it has changed.

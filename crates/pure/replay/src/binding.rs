@@ -14,7 +14,7 @@ use scheduling::{NodeIndex, Priorities, World};
 const AT_LEAST: (i64, i64) = (100, 200 << 20);
 
 /// Binds a cluster's pending pods to its nodes, by priority and age. Returns the index of each bound pod in
-/// the snapshot, and that of its node.
+/// the snapshot, and its node's index.
 pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     let is_waiting = |pod: &Pod| pod.digest().waits && !pod.digest().gated && !pod.digest().daemon;
     let all = snapshot.pods.iter().enumerate();
@@ -46,7 +46,8 @@ pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     bound
 }
 
-/// The node with the most room and the fewest pods of the same controller, considering the pod's preferences.
+/// The node with the best score: for much room, for few pods of the same controller, and for the pod's
+/// preferences.
 fn best(world: &World, pod: &Pod, nodes: &[NodeIndex]) -> Option<NodeIndex> {
     if nodes.len() < 2 {
         return nodes.first().copied();

@@ -27,11 +27,11 @@ use planning::being_deleted;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// If nothing changes, a decision is made this often, or every `scan_interval` if that is longer.
+/// The time between decisions while nothing changes, unless `scan_interval` is longer.
 const IDLE: SignedDuration = SignedDuration::from_mins(1);
 /// Kubernetes' taints of nodes that are not ready.
 const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
-/// The seed of machines' names.
+/// The seed for the names of machines.
 const SEED: u64 = 0x5eed;
 
 /// A cluster under one configuration.
@@ -39,13 +39,13 @@ pub struct Simulation {
     pub(super) config: Config,
     pub(super) facts: Arc<Facts>,
     pub(super) what_if: WhatIf,
-    /// The last recorded round, without its pods and the nodes of pools. Hosts that its daemon had switched
-    /// off are shown as on.
+    /// The last recorded round, without its pods and without the nodes of pools. Hosts that the daemon had
+    /// switched off in the record are shown as on.
     pub(super) around: Snapshot,
-    /// The hosts that the daemon of the last recorded round had switched off.
+    /// The hosts that the daemon had switched off in the last recorded round.
     pub(super) switched_off: BTreeSet<HostKey>,
     pub(super) others: Others,
-    /// Recorded pods that come with each node, such as those of DaemonSets, on nodes outside all pools.
+    /// Recorded pods of DaemonSets and static pods on nodes outside all pools.
     standing: Vec<Arc<Pod>>,
     scale: Scale,
     pub(super) members: BTreeMap<Id, Member>,
@@ -53,7 +53,7 @@ pub struct Simulation {
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
     /// Nodes of the first round, as they were recorded last.
     followed: BTreeMap<String, Arc<Node>>,
-    /// By node of a pool: the pods that come with each node.
+    /// For each node of a pool: its pods of DaemonSets and its static pods.
     pub(super) attached: BTreeMap<String, Vec<Arc<Pod>>>,
     pub(super) memory: Memory,
     pub(super) freed: BTreeMap<Vmid, Timestamp>,
@@ -68,7 +68,7 @@ pub struct Simulation {
     pub(super) changed: bool,
     /// Whether a pending pod may find room because of a change since the last attempt.
     pub(super) room_changed: bool,
-    /// There are pending pods that no machine was created for.
+    /// The last decision created no machine for some pending pods.
     pub(super) hopeless: bool,
 }
 
@@ -174,7 +174,7 @@ impl Simulation {
         }
     }
 
-    /// Makes pods pending from the beginning if their node does not exist, because its host does not.
+    /// Makes pods pending from the beginning if their node is missing because its host is missing.
     fn leave_lost_nodes(&mut self) {
         let others: BTreeSet<&str> = self.around.nodes.iter().map(|node| node.name.as_str()).collect();
         let there = |node: &str| self.nodes.contains_key(node) || others.contains(node);
@@ -187,8 +187,8 @@ impl Simulation {
         }
     }
 
-    /// Repeats what an administrator did in the record to nodes of its first round, until they are removed in
-    /// the record or in the simulation.
+    /// Repeats on nodes of the first round what an administrator did to them in the record, until they are
+    /// removed in the record or in the simulation.
     fn follow_nodes(&mut self, round: &Snapshot) {
         for recorded in &round.nodes {
             let own = self.nodes.get_mut(&recorded.name).filter(|own| own.uid == recorded.uid);
@@ -308,8 +308,8 @@ impl Simulation {
         self.members.insert((unit, 0), member);
     }
 
-    /// Notes that a pod has finished in the record. In the simulation, it runs for as long, counted from when
-    /// it gets its node.
+    /// Notes that a pod has finished in the record. In the simulation, it runs for just as long once it has a
+    /// node.
     fn finishes(&mut self, unit: u64, ran: SignedDuration) {
         for id in self.scale.of(unit) {
             let Some(member) = self.members.get_mut(&id) else { continue };
@@ -331,7 +331,7 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// Lets time pass until this moment, and does what is due meanwhile.
+    /// Advances the time to `until`, and handles everything that is due by then.
     fn advance(&mut self, until: Timestamp) {
         while let Some(next) = self.next_event().filter(|next| *next < until) {
             self.now = next.max(self.now);
@@ -342,21 +342,21 @@ impl Simulation {
         self.pass();
     }
 
-    /// When the next event happens that is not in the record.
+    /// The time of the next event that is not in the record.
     fn next_event(&self) -> Option<Timestamp> {
         let machines = self.machines.values().filter_map(|one| one.due);
         let ends = self.members.values().filter_map(|member| member.ends);
         machines.chain(ends).chain(self.due).chain(self.next_idle()).min()
     }
 
-    /// When a decision is made even if nothing changes.
+    /// The time of the next decision if nothing changes.
     fn next_idle(&self) -> Option<Timestamp> {
         let scan = SignedDuration::try_from(self.config.scan_interval).unwrap_or(IDLE);
         let wait = if self.hopeless { scan } else { IDLE.max(scan) };
         self.decided.and_then(|decided| decided.saturating_add(wait).ok())
     }
 
-    /// Does what is due.
+    /// Completes the steps of machines that are due, and drops pods that have finished.
     fn pass(&mut self) {
         let now = self.now;
         let due = |one: &Sim| one.due.filter(|due| *due <= now);
@@ -439,7 +439,7 @@ impl Simulation {
         }
     }
 
-    /// What a decision would read now.
+    /// The snapshot that a decision would read now.
     pub(super) fn snapshot(&self, now: Timestamp) -> Snapshot {
         let mut snapshot = self.around.clone();
         snapshot.time = now;
@@ -486,7 +486,7 @@ fn as_if_healthy(node: &mut Node) {
     node.taints.retain(|taint| !passes(taint));
 }
 
-/// How many pods of a budget may be evicted, given which of these pods are ready.
+/// How many pods a budget allows to be evicted, given the readiness of these pods.
 fn allowed(budget: &DisruptionBudget, pods: &[Arc<Pod>]) -> i64 {
     let (current, desired) = budget.healthy;
     let Some(selector) = budget.selector.as_ref().filter(|_| current > 0 || desired > 0) else {

@@ -1,4 +1,4 @@
-//! Which pods were wanted when, independent of where they were placed.
+//! Which pods were wanted, and when, regardless of where they were placed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use model::pod::{Pod, Scheduling};
 use model::snapshot::POOL_LABEL;
 use planning::{being_deleted, leaving, ready};
 
-/// A pod that ends with its node is recreated by its controller within this time, or is no longer wanted.
+/// If a pod ended with its node, its controller recreates it within this time, or it is no longer wanted.
 const MADE_AGAIN: SignedDuration = SignedDuration::from_mins(2);
 
 /// A change in the demand. A unit is a pod, together with the pods that its controller created in its place
@@ -56,7 +56,7 @@ pub struct Demand {
     /// The pods of the last round, in order of namespace and name.
     known: Vec<Known>,
     units: u64,
-    /// By the uid of their controller: units whose pod ended with its node, and when it ended.
+    /// Units whose pod ended with its node, and when it ended, by the uid of the pod's controller.
     moved: BTreeMap<String, VecDeque<(Timestamp, u64)>>,
 }
 
@@ -95,7 +95,7 @@ impl Demand {
         for gone in before {
             self.ended(gone, now.time, &there, &mut events);
         }
-        // New pods come after all ends: a recreated pod takes the place of one that is gone.
+        // New pods are handled last: a recreated pod takes the place of one that is gone.
         for at in born {
             self.born(&mut known[at], now.time, &there, &mut events);
         }
@@ -182,7 +182,7 @@ fn name(pod: &Pod) -> (&str, &str) {
     (&pod.namespace, &pod.name)
 }
 
-/// Whether each node comes with such a pod: one of a DaemonSet, or the mirror of a static pod.
+/// Whether it is a pod that nodes come with: one of a DaemonSet, or the mirror of a static pod.
 pub(super) fn is_everywhere(pod: &Pod) -> bool {
     pod.digest().daemon || pod.digest().mirror
 }

@@ -58,7 +58,8 @@ impl Simulation {
                 let also = going.iter().filter_map(|one| self.machines.get(one));
                 self.leaving(which) + also.filter(|one| which(&one.machine)).count()
             };
-            // Machines of other clusters, and bare-metal machines beside VMs, do not count.
+            // Machines of other clusters do not count, and bare-metal machines are counted separately from
+            // VMs.
             let here = self.cluster_of(&pool);
             let of_cluster = |machine: &Machine| self.cluster_of(&machine.pool) == here;
             if phase != Phase::Ready
@@ -100,7 +101,7 @@ impl Simulation {
         machines.find(|machine| machine.node.as_deref() == Some(node))
     }
 
-    /// Notes on nodes when they became unneeded.
+    /// Annotates nodes with the time at which they became unneeded.
     fn write_timers(&mut self, plan: &Plan) {
         for verdict in &plan.nodes {
             let Some(node) = self.nodes.get_mut(&verdict.node) else { continue };

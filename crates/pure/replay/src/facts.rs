@@ -16,7 +16,7 @@ use planning::ready;
 
 /// The maximum number of durations that are kept for a pool.
 const MOST: usize = 10_000;
-/// After a gap this long without a round, it is not known what happened meanwhile.
+/// If there is no round for longer than this, it is not known what happened meanwhile.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// How long something took, in seconds.
@@ -30,20 +30,20 @@ impl Took {
         }
     }
 
-    /// The median; `None`: it was never seen.
+    /// The median; `None`: nothing was measured.
     pub fn median(&self) -> Option<i64> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         sorted.get(sorted.len() / 2).copied()
     }
 
-    /// How often it was seen.
+    /// How often it was measured.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Pool, cores and bytes of memory of machines.
+/// A machine's pool, cores and bytes of memory.
 type Shape = (PoolName, u32, i64);
 
 /// What the record shows.
@@ -55,7 +55,7 @@ pub struct Facts {
     pub to: Timestamp,
     /// How many rounds there are.
     pub rounds: u64,
-    /// Periods of which nothing is known.
+    /// Periods without rounds, about which nothing is known.
     pub gaps: Vec<(Timestamp, Timestamp)>,
     /// By pool: how long machines took until their nodes were ready.
     pub creation: BTreeMap<PoolName, Took>,
@@ -93,7 +93,7 @@ fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
     seconds.unwrap_or_else(|| SignedDuration::try_from(default).unwrap_or(SignedDuration::MAX))
 }
 
-/// Reads recorded rounds for the first time.
+/// Collects the facts in a first reading of the recorded rounds.
 #[derive(Debug, Default)]
 pub struct Watcher {
     facts: Facts,

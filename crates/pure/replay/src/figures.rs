@@ -33,7 +33,7 @@ impl Waits {
         }
     }
 
-    /// Adds all of these.
+    /// Adds all waits in `more`.
     pub fn extend(&mut self, more: &Self) {
         for (seconds, count) in &more.0 {
             *self.0.entry(*seconds).or_default() += count;
@@ -45,7 +45,7 @@ impl Waits {
         self.0.values().sum()
     }
 
-    /// The number of seconds that this percentage of the pods did not exceed; `None`: no pod was pending.
+    /// This percentile of the waits, in seconds; `None`: no pod was pending.
     pub fn percentile(&self, percent: u64) -> Option<i64> {
         let wanted = (self.count() * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -73,7 +73,7 @@ pub struct PoolFigures {
     pub node_hours: f64,
     /// Pods that were scheduled on its nodes.
     pub pods: u64,
-    /// How long those of them that had to wait for room were pending.
+    /// Waits of those pods that found no room at first.
     pub waits: Waits,
 }
 
@@ -108,20 +108,19 @@ pub struct HostUse {
     pub requested: Use,
 }
 
-/// What one host did, in hours.
+/// How one host was used, in hours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostHours {
     /// How long it was on.
     pub on: f64,
-    /// How long it was on while no guest ran there; `None`: the record does not contain what guests were
+    /// How long it was on without any running guest; `None`: the record does not contain what guests were
     /// assigned.
     pub empty: Option<f64>,
-    /// How long it was off because the daemon had switched it off; `None`: it is not a host that may be
-    /// switched off.
+    /// How long it was off because the daemon had switched it off; `None`: the daemon must not switch it off.
     pub off: Option<f64>,
 }
 
-/// Nodes and pending pods over time: the maximum of each in every step.
+/// The numbers of nodes and of pending pods over time: the maximum of each in every step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
@@ -136,14 +135,13 @@ pub struct Series {
 /// The results.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// By pool.
+    /// The figures of each pool.
     pub pools: BTreeMap<PoolName, PoolFigures>,
-    /// How long pods were pending that were then scheduled outside all pools.
+    /// Waits of pods that were then scheduled outside all pools.
     pub elsewhere: Waits,
-    /// How long pods were pending that ended without a node, or without another one after they had lost
-    /// theirs.
+    /// Waits of pods that ended while they were pending, with or without having had a node before.
     pub without: Waits,
-    /// How long pods that are still pending at the end have been pending.
+    /// Waits so far of pods that are still pending at the end.
     pub still: Waits,
     /// Pods that are pending now.
     pub waiting: u64,
@@ -151,7 +149,7 @@ pub struct Figures {
     pub refusals: BTreeMap<String, u64>,
     /// Capacity and use of hosts and nodes.
     pub used: HostUse,
-    /// By host: what it did.
+    /// The hours of each host.
     pub hosts: BTreeMap<String, HostHours>,
     /// Total hours.
     pub hours: f64,
@@ -193,8 +191,8 @@ impl Figures {
         self.pools.entry(name.into()).or_default()
     }
 
-    /// All waits, including those that ended without a node or have not ended. Otherwise, a configuration
-    /// would look better the fewer pods it serves.
+    /// All waits, including those that ended without a node or have not ended. Without these, a configuration
+    /// would look better if it served fewer pods.
     pub fn waits(&self) -> Waits {
         let others = [&self.elsewhere, &self.without, &self.still];
         let all = self.pools.values().map(|pool| &pool.waits).chain(others);
@@ -217,7 +215,7 @@ impl Figures {
         self.last = Some(state);
     }
 
-    /// Adds up the last state for the time until now.
+    /// Adds the last state to the totals, for the time until now.
     pub(super) fn until(&mut self, now: Timestamp) {
         let Some(mut last) = self.last.take() else { return };
         let hours = now.duration_since(last.time).as_secs_f64().max(0.0) / HOUR;
@@ -258,7 +256,7 @@ fn cores(milli: i64) -> f64 {
     milli as f64 / 1000.0
 }
 
-/// Whether a machine occupies cores and memory of its host, or is about to.
+/// Whether a machine occupies cores and memory of its host, or will do so shortly.
 fn takes_room(machine: &Machine) -> bool {
     match machine.phase {
         Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Warm => {

@@ -7,7 +7,7 @@
 //!                                     └─> Simulation, one for each configuration: binding ─> planning::plan ─> machines ─> Figures
 //! ```
 //!
-//! Pure: the same rounds and configuration give the same figures. Rounds are given one by one, so that weeks
+//! Pure: the same rounds and configuration give the same figures. Rounds are passed one by one, so that weeks
 //! of them take no more memory than the cluster itself.
 
 mod binding;
@@ -33,9 +33,9 @@ use model::HostKey;
 
 /// Time until a machine's node is ready, if the record has no such machine.
 pub const CREATION: Duration = Duration::from_mins(1);
-/// Time until the node of a machine that was kept warm is ready, if the record has no such machine.
+/// Time until a warm machine's node is ready, if the record has no such machine.
 pub const WAKING: Duration = Duration::from_secs(20);
-/// Time that the removal of a node takes, if the record has none.
+/// Time that the removal of a node takes, if the record contains no removal.
 pub const RETIREMENT: Duration = Duration::from_mins(1);
 /// Time until a host that is shut down is off.
 pub const SHUTDOWN: Duration = Duration::from_mins(1);

@@ -14,7 +14,7 @@ use model::{Pod, Snapshot};
 use scheduling::World;
 use settings::{Config, Size};
 
-/// A machine, and when its current step is done.
+/// A machine, and when its current step will be done.
 #[derive(Clone, Debug)]
 pub(super) struct Sim {
     pub machine: Machine,
@@ -88,8 +88,8 @@ impl Simulation {
         self.figures.pool(pool).made += 1;
     }
 
-    /// Makes a running machine larger immediately: the time that this takes is short compared with everything
-    /// else.
+    /// Makes a running machine larger immediately: in reality, this takes little time compared with other
+    /// steps.
     pub(super) fn grow(&mut self, grown: &GrownMachine, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(&grown.machine) else { return };
         let machine = &mut sim.machine;
@@ -147,7 +147,7 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// The node of a machine: like recorded nodes on such machines, or else as the planner expects it.
+    /// The node of a machine: like the recorded nodes of such machines, or else as the planner expects it.
     fn node(&self, snapshot: &Snapshot, machine: &Machine, now: Timestamp) -> Node {
         let expected = planning::expected_node(snapshot, &self.config, machine);
         let mut node = expected.unwrap_or_else(|| Node {

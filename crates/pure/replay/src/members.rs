@@ -20,7 +20,7 @@ pub(super) struct Member {
     pub pod: Arc<Pod>,
     /// When it last became pending.
     pub since: Timestamp,
-    /// It did not find a node immediately.
+    /// It did not get a node immediately.
     pub waited: bool,
     /// It is pending only because the simulation begins: its wait is not counted.
     pub at_first: bool,
@@ -40,8 +40,8 @@ impl Member {
         self.pod.digest().waits && !self.pod.digest().gated
     }
 
-    /// For how many seconds it has been pending; `None` if it found a node immediately, or if its wait does
-    /// not count.
+    /// For how many seconds it has been pending; `None` if it got a node immediately, or if its wait does not
+    /// count.
     pub fn wait_that_counts(&self, now: Timestamp) -> Option<i64> {
         (self.waited && !self.at_first).then(|| now.duration_since(self.since).as_secs())
     }
@@ -60,7 +60,7 @@ impl Member {
     }
 }
 
-/// The pod as it is once the scheduler has refused it, or while a gate holds it back.
+/// The pod after the scheduler has refused it, or while a gate holds it back.
 fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     let gated = pod.scheduling == Scheduling::Gated;
     Pod {
@@ -76,7 +76,7 @@ fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     }
 }
 
-/// The pod as it is while it runs on a node.
+/// The pod while it runs on a node.
 pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     Pod {
         node: Some(node.to_owned()),
@@ -92,9 +92,9 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
 
 /// Half of a thousand: fractions are rounded to the nearest integer.
 const HALF: u32 = 500;
-/// Each controller starts with another remainder, this much larger than the last one's (the golden section of
-/// a thousand). If all were rounded alike, controllers of one pod each, such as Jobs, would all be rounded
-/// up, or all down.
+/// Each controller starts with a remainder that exceeds the previous controller's by this much, modulo 1000
+/// (the golden section). If all started alike, controllers of one pod each, such as Jobs, would all be
+/// rounded up, or all down.
 const APART: u32 = 618;
 
 /// How many copies there are of each unit.
@@ -102,7 +102,7 @@ const APART: u32 = 618;
 pub(super) struct Scale {
     /// Demand in thousandths.
     demand: u32,
-    /// What is left over of each controller's pods, in thousandths.
+    /// The remainder of each controller, in thousandths of a pod.
     rest: BTreeMap<String, u32>,
     /// The remainder with which the next controller starts.
     beginning: u32,
@@ -114,7 +114,7 @@ impl Scale {
         Self { demand, rest: BTreeMap::new(), beginning: HALF, copies: BTreeMap::new() }
     }
 
-    /// How many copies a new unit has. The total is as requested over all pods of a controller, and over all
+    /// How many copies a new unit has. Rounding evens out over the pods of a controller, and over all
     /// controllers.
     pub fn born(&mut self, unit: u64, pod: &Pod) -> u32 {
         let owner = pod.owner.as_ref().map_or_else(|| pod.id(), |owner| owner.uid.clone());
@@ -136,7 +136,7 @@ impl Scale {
         (0..self.copies.get(&unit).copied().unwrap_or(1)).map(move |copy| (unit, copy))
     }
 
-    /// Gives the unit one pod, whatever the demand is.
+    /// Gives the unit exactly one pod, regardless of the demand.
     pub fn one(&mut self, unit: u64) {
         self.copies.remove(&unit);
     }
@@ -156,7 +156,7 @@ pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
     copy.name = format!("{}-copy-{number}", copy.name);
     copy.uid = format!("{}-{number}", copy.uid);
     copy.node = None;
-    // What belongs to the original pod would tie the copy to its node.
+    // The original pod's own volumes would tie the copy to the original's node.
     copy.volumes.retain(|volume| !is_own(volume, &pod.name));
     copy.resource_claims
         .retain(|claim| !matches!(claim, PodClaim { source: ClaimSource::Template { .. }, .. }));

@@ -42,8 +42,8 @@ impl Simulation {
         self.config.hosts.get(host).is_some_and(|own| own.power.is_some())
     }
 
-    /// Keeps what is remembered of hosts that may be switched, without back-offs. Hosts that are not switched
-    /// stay as they are.
+    /// Keeps what is remembered of hosts that may be switched off, without back-offs. The power of other
+    /// hosts does not change.
     pub(super) fn begin_hosts(&mut self) {
         let mut hosts = std::mem::take(&mut self.memory.hosts);
         hosts.retain(|host, _| self.is_switched(host));
@@ -57,7 +57,7 @@ impl Simulation {
         self.memory.hosts.get(host)?.power.as_ref()
     }
 
-    /// When a host has completed the last order to shut down or start.
+    /// When a host completes its last order to shut down or start.
     fn switched_at(&self, power: &PowerMemory) -> Option<Timestamp> {
         let settings = &self.config.power;
         let took = match power.step {
@@ -80,7 +80,7 @@ impl Simulation {
         }
     }
 
-    /// What keeps hosts on: what the record shows, or else what follows from the other data.
+    /// The facts that keep hosts on: as recorded, or else derived from other data.
     pub(super) fn power_facts(&self, hosts: &[Host]) -> Option<PowerFacts> {
         let recorded = self.around.proxmox.power.as_ref();
         let ours = hosts.iter().filter(|host| self.is_switched(&host.name));

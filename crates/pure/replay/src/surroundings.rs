@@ -92,8 +92,8 @@ impl Others {
     }
 }
 
-/// The slots that are free, apart from those of these machines. A slot that was neither free nor used by a
-/// machine in the record is not available.
+/// The free slots, without those of these machines. A slot that was neither free nor used by a machine in the
+/// record is not available.
 pub(super) fn slots(
     config: &Config,
     round: &Snapshot,
@@ -109,7 +109,7 @@ pub(super) fn slots(
         if let Some(known) = recorded {
             let known: BTreeSet<Vmid> =
                 known.iter().map(|slot| slot.vmid).chain(ours.iter().copied()).collect();
-            // Another configuration may give the pool other VMIDs, about which nothing is known.
+            // If the pool has entirely different VMIDs in this configuration, nothing is known about them.
             let of_pool: Vec<Vmid> = pool.slots().into_iter().map(|slot| slot.vmid).collect();
             if of_pool.iter().any(|vmid| known.contains(vmid)) {
                 vmids.extend(of_pool.into_iter().filter(|vmid| !known.contains(vmid)));

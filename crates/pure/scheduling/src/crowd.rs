@@ -1,9 +1,8 @@
-//! Where pods are. Pods that other pods cannot tell apart are one kind, which is counted by node. The pods
-//! that an affinity term selects are counted by domain. So one pod can be checked against all pods of a
-//! cluster without looking at each of them.
+//! Where pods are. Pods that other pods cannot tell apart form one kind, which is counted by node. The pods
+//! that an affinity term selects are counted by domain. So a pod can be checked against all pods of a cluster
+//! without looking at each of them.
 //!
-//! All counts are updated when pods are placed or removed. A clone shares everything that does not change
-//! afterwards.
+//! All counts are updated when pods are placed or removed. A clone shares all data until the data changes.
 
 use std::sync::Arc;
 
@@ -33,15 +32,16 @@ pub(super) struct Kind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stands(Vec<(NodeIndex, i64)>);
 
-/// How many pods in this world count for one term, in each domain: those that it selects, and those that have
-/// it as anti-affinity. These are mostly the same pods, so both are counted together.
+/// How many pods in each domain count for one term: pods that the term selects, and pods that have the term
+/// as anti-affinity. These are mostly the same pods, so they are counted together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// By the domain's number, in ascending order. If no domain is left out, its number is its index.
+    /// By the domain's number, in ascending order. If no domain is left out, each domain's index is its
+    /// number.
     domains: Vec<(usize, Count)>,
-    /// On nodes with the term's label.
+    /// Pods on nodes with the term's label.
     labelled: Count,
-    /// On any node.
+    /// Pods on any node.
     all: Count,
 }
 
@@ -75,11 +75,11 @@ impl Around<'_> {
 pub(super) struct Crowd {
     kinds: Vec<Arc<Kind>>,
     numbers: Arc<Numbers>,
-    /// By kind: where its pods are.
+    /// For each kind: where its pods are.
     stands: Vec<Arc<Stands>>,
-    /// By term.
+    /// The counts for each term.
     meanings: Vec<Arc<Tally>>,
-    /// By spread; counted when first needed.
+    /// The counts for each spread, made when first needed.
     pub counts: Counts,
 }
 
@@ -399,7 +399,7 @@ mod tests {
         ]
     }
 
-    /// The world after these steps. It is queried in between only if `asks` is true.
+    /// The world after these steps. It is queried between them only if `asks` is true.
     fn world(pods: &[Arc<Pod>], steps: &[Step], announced: usize, asks: bool) -> World {
         let mut world = World::without_pods(&Snapshot::default());
         for number in 0..6 {

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::pod::Pod;
 
-/// What it costs to ask all filters whether a node takes a pod. A first look at a node that already rules it
-/// out costs 1.
+/// The cost of running all filters for a pod on a node. If a first look already rules out the node, the cost
+/// is 1.
 const CHECK: u64 = 10;
 /// The additional cost of each expression about a node's labels.
 pub const EXPRESSION: usize = 12;
-/// What it costs to count a pod that requires something of other pods.
+/// The cost of counting a pod that requires something of other pods.
 pub(super) const SOCIAL: u64 = 100;
-/// What it costs to prepare a pod.
+/// The cost of preparing a pod.
 const PREPARATION: u64 = 20;
 
-/// The total cost of the questions to a world and to all its forks. The same questions cost the same on every
-/// computer. Only one thread at a time may ask.
+/// The total cost of the queries to a world and to all its forks. The same queries cost the same on every
+/// computer. Only one thread at a time may query.
 #[derive(Clone, Debug, Default)]
 pub struct Effort(Arc<AtomicU64>);
 
@@ -34,7 +34,7 @@ impl Effort {
     }
 }
 
-/// What each question about a pod costs. The more the pod requires, the higher the cost.
+/// What each query about a pod costs. The more the pod requires, the higher the cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Price {
     pub check: u64,
@@ -49,7 +49,7 @@ impl Price {
         let units = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Self {
             check: CHECK + units(EXPRESSION * expressions + others),
-            // If pods are spread, the nodes that count are looked through.
+            // If pods are spread, preparing one goes through the nodes that count.
             preparation: PREPARATION + units(10 * others + pod.spread.len() * nodes / 2),
         }
     }

@@ -22,7 +22,8 @@ pub struct Explanation {
     /// What kube-scheduler reports, in its own words, if it refuses the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
-    /// Nodes that kube-scheduler refuses for pods like it, although the planner found that they fit.
+    /// Nodes on which kube-scheduler refuses pods like this one, although the planner found that they fit
+    /// there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<MissedPrediction>,
 }
@@ -34,7 +35,7 @@ pub struct NodeAnswer {
     pub node: String,
     /// Whether it takes the pod.
     pub fits: bool,
-    /// The first filter that refuses the pod, by kube-scheduler's names and order.
+    /// The name of the first filter, in kube-scheduler's order, that refuses the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<&'static str>,
     /// Why that filter refuses the pod, in words.

@@ -9,15 +9,15 @@ use model::selector::{LabelSelector, Labels, Operator};
 pub struct Finder {
     /// By key and value.
     by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
-    /// Numbers of selectors that require no particular value of any label.
+    /// The numbers of selectors that require no particular value of any label.
     others: Vec<usize>,
 }
 
 impl Finder {
-    /// Adds a number that concerns only pods that all of these selectors match.
+    /// Adds a number that can concern a pod only if all of these selectors match the pod.
     pub fn add<'s>(&mut self, number: usize, selectors: impl Iterator<Item = &'s LabelSelector>) {
         let requirements = selectors.flat_map(|selector| &selector.requirements);
-        // Of several requirements, the one whose values the fewest numbers share so far.
+        // The requirement whose values have the fewest numbers so far.
         let chosen = requirements
             .filter(|one| one.operator == Operator::In)
             .min_by_key(|one| one.values.iter().map(|value| self.count(&one.key, value)).sum::<usize>());

@@ -42,7 +42,7 @@ pub(super) fn provisioned_by(provisioner: &str) -> Option<(&str, bool)> {
     if let Some(kind) = InTreeKind::ALL.into_iter().find(|kind| plugin(*kind) == provisioner) {
         return Some((driver(kind), true));
     }
-    // Azure files and vSphere have CSI drivers, too, but kube-scheduler counts none of their volumes.
+    // Azure files and vSphere have CSI drivers too, but kube-scheduler counts none of their volumes.
     let uncounted = ["", "kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"].contains(&provisioner);
     (!uncounted).then_some((provisioner, false))
 }
@@ -79,7 +79,7 @@ fn google_disk(place: &str, name: &str) -> String {
     format!("projects/UNSPECIFIED/{place}/disks/{name}")
 }
 
-/// The region of several zones, each of which is called `LOCALE-REGION-ZONE`.
+/// The common region of zones with names of the form `LOCALE-REGION-ZONE`.
 fn google_region(zones: &[&str]) -> Result<String, Untranslatable> {
     let mut regions = BTreeSet::new();
     for zone in zones {
@@ -131,7 +131,8 @@ pub(super) fn node_affinity(
     Ok(affinity)
 }
 
-/// Whether the volume names its zone by the beta label: its node affinity decides, or else its labels.
+/// Whether the volume names its zone by the beta label, in its node affinity or, if that names no zone, in
+/// its labels.
 fn speaks_old_labels(volume: &PersistentVolume) -> bool {
     let required =
         |key: &str| expressions(volume.node_affinity.as_ref()).any(|requirement| requirement.key == key);

@@ -15,7 +15,7 @@ use model::pod::{Pod, PodAffinityTerm};
 pub(super) struct State {
     /// The pod's own terms.
     own: Option<Arc<Own>>,
-    /// The terms that select the pod. Some of them are the anti-affinity of other pods.
+    /// The terms that select the pod. Some of these terms are the anti-affinity of other pods.
     about: Option<Arc<Vec<usize>>>,
     matches_itself: bool,
     /// How many terms were known when the pod was prepared.
@@ -67,7 +67,7 @@ impl State {
 
     /// Whether no running pod's anti-affinity selects the pod.
     pub(super) fn repels_no_pod(&self, world: &World) -> bool {
-        // The world's pods are only counted if that matters.
+        // The world's pods are counted only if a term selects the pod.
         self.about().is_empty() || {
             let (_, crowd) = self.sources(world);
             !self.about().iter().any(|&term| crowd.has_owner(term))
@@ -150,8 +150,8 @@ impl State {
         Ok(())
     }
 
-    /// Every term needs its label and a matching pod in the domain. While no pod matches, a pod that matches
-    /// its own terms needs only the labels.
+    /// Every term needs its label and a matching pod in the domain. If no pod in the cluster matches, a pod
+    /// that matches its own terms needs only the labels.
     fn affinity_holds(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> bool {
         let own = self.own(|own| &own.affinity);
         if own.is_empty() {

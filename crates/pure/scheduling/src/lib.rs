@@ -1,5 +1,5 @@
-//! Does this pod fit this node? kube-scheduler's default filters, each in its own file, with its reasons and
-//! in its order.
+//! Does this pod fit this node? kube-scheduler's default filters, each in its own file, in kube-scheduler's
+//! order and with its reasons.
 //!
 //! A [`World`] is a cluster that can be changed in a simulation: nodes with the pods placed on them. A pod is
 //! prepared against it once ([`World::prepare`], kube-scheduler's PreFilter), then checked against as many

@@ -1,4 +1,4 @@
-//! NodePorts: no host port may be taken by a pod of the node.
+//! NodePorts: no pod on the node may already use one of the pod's host ports.
 
 use super::refusal::Refusal;
 use model::pod::{HostPort, Pod};

@@ -18,7 +18,7 @@ pub(super) struct Held {
     used: Vec<(Counted, i64)>,
     /// Volumes that VolumeAttachments name, in order.
     attached: Option<Arc<[Counted]>>,
-    /// By driver: how many volumes there are in all.
+    /// For each driver: how many volumes there are in all.
     present: Vec<(u32, i64)>,
     /// Pods whose volumes cannot be counted.
     uncountable: i64,
@@ -110,8 +110,9 @@ pub(super) fn check(mounted: &Mounted, sim: &SimNode, held: &Held, volumes: &Vol
     within_limits(mounted, csi, held, volumes)
 }
 
-/// Checks that there is room for the volumes that no pod on the node uses yet. A volume that is attached, but
-/// used by no pod, counts twice: kube-scheduler assumes that another pod has just stopped using it.
+/// Checks that there is room for those of the pod's volumes that no pod on the node uses yet. A volume that
+/// is attached, but used by no pod, counts twice: kube-scheduler assumes that another pod has just stopped
+/// using it.
 fn within_limits(mounted: &Mounted, csi: &CsiNode, held: &Held, volumes: &Volumes) -> Result<(), Refusal> {
     let mut more: Vec<(u32, i64)> = Vec::new();
     for one in mounted.counted.iter().filter(|one| !held.uses(one.volume)) {
@@ -192,7 +193,7 @@ mod tests {
         Arc::new(Pod { name: format!("p{number}"), spec: spec.into(), ..Pod::default() })
     }
 
-    /// Counted again from the pods that are there.
+    /// The node's volumes, counted again from its pods.
     fn recounted(sim: &SimNode, volumes: &Volumes) -> Held {
         let mut held = Held::new(volumes.attached(&sim.node.name));
         for pod in &sim.pods {

@@ -1,4 +1,4 @@
-//! Pods for which preemption makes room on a node: other pods must leave this room to them.
+//! Pods for which preemption makes room on a node. Other pods must leave them this room.
 //!
 //! A node takes a pod only if it does so both with the pods that are nominated to it and have no lower
 //! priority, and without them (`RunFilterPluginsWithNominatedPods`).
@@ -32,7 +32,7 @@ impl<'a> Nominated<'a> {
         Self { by_node, priorities }
     }
 
-    /// The nodes that refuse the pod because of pods that are nominated to them. The world is the same
+    /// The nodes that refuse the pod because of pods that are nominated to them. The world is unchanged
     /// afterwards.
     pub(super) fn refusals(&self, world: &mut World, pod: &Arc<Pod>) -> BTreeMap<NodeIndex, Refusal> {
         let own = self.priorities.of(pod);

@@ -1,4 +1,4 @@
-//! Numbers by fingerprint, which tens of thousands of pods look up again and again.
+//! Numbers by fingerprint: they are looked up again and again for tens of thousands of pods.
 
 use hashbrown::HashTable;
 

@@ -18,14 +18,14 @@ use super::world::{NodeIndex, World};
 use model::pod::{Pod, SpreadConstraint};
 use model::selector::LabelSelector;
 
-/// Per constraint, how many matching pods each domain has.
+/// For each constraint: how many matching pods each domain has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// The counts. They are shared with the world until a change is reported to this state.
     counted: Option<Arc<Vec<Counted>>>,
     /// The number of the pod's spread, if it was announced.
     number: Option<usize>,
-    /// By constraint, whether the pod itself counts.
+    /// For each constraint: whether the pod itself counts.
     matches_itself: Vec<bool>,
 }
 
@@ -40,7 +40,8 @@ pub(super) struct Counted {
     known: usize,
 }
 
-/// By count, how many domains have it. The first count is the global minimum. There are few different counts.
+/// For each count: how many domains have it. The first count is the global minimum. There are few different
+/// counts.
 #[derive(Clone, Debug, Default)]
 struct Levels(Vec<(i64, usize)>);
 
@@ -89,8 +90,8 @@ impl Rule {
         self.selector.as_ref()
     }
 
-    /// Whether the node counts for the pod. If taints are honored, a closed node does not: it has a taint or
-    /// will get one.
+    /// Whether the node counts for the pod. If taints are honored, a closed node does not count: it has a
+    /// taint or will get one.
     pub(super) fn counts_on(&self, pod: &Pod, node: &SimNode) -> bool {
         (!self.honor_affinity || node_affinity::matches(pod, &node.node))
             && (!self.honor_taints || (node.open && tolerates_all(&pod.tolerations, &node.node.taints)))
@@ -158,8 +159,8 @@ impl Counted {
         self.levels.0.first().filter(|_| enough).map_or(0, |one| one.0)
     }
 
-    /// The global minimum after a node is added to a domain whose count changes from `before` (`None`: it was
-    /// not known) to `after`.
+    /// The global minimum if a new node changes its domain's count from `before` (`None`: the domain was not
+    /// known) to `after`.
     fn least_with(&self, before: Option<i64>, after: i64) -> i64 {
         if self.known + usize::from(before.is_none()) < self.min_domains {
             return 0;
@@ -175,8 +176,8 @@ pub(super) fn rules(pod: &Pod, topologies: &Topologies) -> Vec<Arc<Rule>> {
     hard.map(|one| Arc::new(Rule::new(pod, one, topologies))).collect()
 }
 
-/// Counts pods for these rules. `kinds` are the kinds of pods: for each, the number of a rule that selects
-/// it, and the nodes that its pods are on. `ground` has the nodes that count for each rule.
+/// Counts pods for these rules. `kinds` has, for each kind of pods, the number of a rule that selects it and
+/// the nodes that its pods are on. `ground` has the nodes that count for each rule.
 pub(super) fn count_out<'s>(
     rules: &[Arc<Rule>],
     ground: &[Ground],
@@ -256,7 +257,7 @@ impl State {
     }
 
     /// Drops the counts that it shares with the world, so that the world need not copy them for its next
-    /// change. Returns the number with which they can be fetched again; before that, nothing may be checked.
+    /// change. Returns the number with which to fetch them again. Until then, nothing may be checked.
     pub(super) fn hand_back(&mut self, crowd: &Crowd) -> Option<usize> {
         let number = self.number?;
         crowd.shares(number, self.counted.as_ref()?).then(|| self.counted = None)?;

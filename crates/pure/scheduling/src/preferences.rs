@@ -47,7 +47,7 @@ pub(super) fn scores(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Ve
     Some(by_node.zip(by_pods).map(|(node, pods)| WEIGHT * (node + pods)).collect())
 }
 
-/// By domain, how many pods the term selects.
+/// How many pods the term selects in each domain.
 fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&'w str, i64> {
     let mut counts = BTreeMap::new();
     let namespaces = world.around().namespaces;

@@ -1,4 +1,5 @@
-//! A pod to be checked, with what depends on the entire world, not on a single node: it is determined once.
+//! A pod to be checked, with everything that depends on the entire world and not on a single node. This is
+//! determined once.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl Prepared {
     }
 
     /// Whether a node that refuses the pod will keep refusing similar pods while pods are only added to the
-    /// world: true without topology spread and pod affinity, which other pods can satisfy.
+    /// world: true unless the pod has topology spread or pod affinity, which added pods can satisfy.
     pub fn refusals_last(&self) -> bool {
         self.spread.is_empty() && self.pod.affinity.pods.is_empty()
     }

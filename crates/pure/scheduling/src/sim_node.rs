@@ -17,7 +17,7 @@ use model::workload::CsiNode;
 pub struct SimNode {
     /// The node.
     pub node: Arc<Node>,
-    /// Its pods, except those in `copies`.
+    /// Its pods, without those in `copies`.
     pub pods: Vec<Arc<Pod>>,
     /// Equal pods that were placed together: one of them, and their number. They cannot be removed again.
     pub copies: Vec<(Arc<Pod>, i64)>,
@@ -82,14 +82,14 @@ impl SimNode {
         self.devices = NodeDevices::default();
     }
 
-    /// What it offers that no pod has requested.
+    /// Its allocatable resources that no pod requests.
     pub fn free(&self) -> Resources {
         let mut free = self.node.allocatable.clone();
         free.subtract(&self.used);
         free
     }
 
-    /// What is in use as far as this pod is concerned.
+    /// What counts as used for this pod.
     pub(super) fn used_for(&self, pod: &Pod) -> Cow<'_, Resources> {
         if !pod.never_preempts || self.yielded.pods == 0 {
             return Cow::Borrowed(&self.used);

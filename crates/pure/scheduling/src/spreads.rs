@@ -1,4 +1,4 @@
-//! The topology spreads that pods ask for. Equal ones are kept once, with their counts in a world.
+//! The topology spreads that pods ask for. Equal spreads are kept once, with their counts in a world.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -108,9 +108,10 @@ impl Spreads {
 /// What was counted in a world.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    /// By spread.
+    /// The counts for each spread.
     kept: Vec<Kept>,
-    /// By [`Manner`]: which nodes count. Determined when first needed, and dropped when the nodes change.
+    /// For each [`Manner`]: which nodes count. Determined when first needed, and dropped when the nodes
+    /// change.
     grounds: Vec<OnceLock<Arc<Vec<Ground>>>>,
 }
 
@@ -182,7 +183,7 @@ impl Counts {
         }
     }
 
-    /// Forgets what was counted: the nodes have changed.
+    /// Forgets what was counted, because the nodes have changed.
     pub(super) fn forget(&mut self) {
         self.grounds.fill_with(OnceLock::default);
         for kept in &mut self.kept {
@@ -192,8 +193,8 @@ impl Counts {
 
     /// Forgets the counts that depend on which nodes take pods.
     pub(super) fn forget_taints(&mut self, spreads: &Spreads) {
-        // Hardly any constraint honors taints, but nodes are closed often: thousands of spreads need not be
-        // looked through.
+        // Hardly any constraint honors taints, but nodes are often closed. This saves going through thousands
+        // of spreads each time.
         if !spreads.any_honors_taints {
             return;
         }

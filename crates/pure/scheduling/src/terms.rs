@@ -19,7 +19,7 @@ pub(super) struct Terms {
     all: Vec<Term>,
     numbers: BTreeMap<(Vec<PodAffinityTerm>, String, String), usize>,
     finder: Finder,
-    /// By what pods ask of other pods: the index of their terms in `own`.
+    /// The index in `own` of pods' terms, by the fingerprint of what the pods require of other pods.
     askers: Numbers,
     own: Vec<Arc<Own>>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Terms {
 /// Which pods are selected, and the label whose values are the domains.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    /// All of these must select a pod. For anti-affinity, there is only one.
+    /// All of these must select a pod. For anti-affinity, there is only one term.
     terms: Vec<PodAffinityTerm>,
     /// The namespace of the pods that have the term; empty if it does not matter.
     namespace: String,

@@ -40,7 +40,7 @@ pub(super) struct Key {
 pub(super) enum Domain {
     /// The node lacks the label.
     Nowhere,
-    /// The node's value of the label is one that no node of the world has.
+    /// No node of the world has this node's value of the label.
     New,
     /// The domain with this number.
     Known(usize),

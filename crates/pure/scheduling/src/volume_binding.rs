@@ -18,7 +18,7 @@ use model::workload::{PersistentVolume, StorageCapacity, StorageClass, VolumeCla
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     bound: Vec<Bound>,
-    /// The smallest first.
+    /// Claims with the smallest request first.
     waiting: Vec<Waiting>,
     problem: Option<VolumeProblem>,
 }
@@ -38,16 +38,16 @@ struct Waiting {
     class: Arc<StorageClass>,
     /// Volumes that are reserved for it. If there are any, it binds to no others.
     reserved: Vec<Arc<PersistentVolume>>,
-    /// Others that it may bind to, the smallest first.
+    /// Other volumes that it may bind to, the smallest first.
     suitable: Vec<Arc<PersistentVolume>>,
     /// The storage capacities with room for a new volume; `None`: room is not checked.
     room: Option<Vec<Arc<StorageCapacity>>>,
 }
 
-/// Volumes that are promised to the claims of placed pods, which do not run yet.
+/// Volumes that are promised to claims of pods that were placed but do not run yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promised {
-    /// By namespace and name of the claim, with how many of the pods use it.
+    /// By namespace and name of the claim, with the number of these pods that use it.
     by_claim: BTreeMap<(String, String), (Arc<PersistentVolume>, i64)>,
     /// The names of these volumes.
     names: BTreeSet<String>,
@@ -57,7 +57,7 @@ impl Promised {
     /// Notes that this many pods like this one were placed on the node, or removed from it if `by` is
     /// negative.
     pub(super) fn count(&mut self, pod: &Pod, sim: &SimNode, by: i64, volumes: &Volumes) {
-        // The claims of a pod that runs are bound.
+        // The claims of a running pod are already bound.
         if pod.node.is_some() || !volumes.any_to_bind() {
             return;
         }
@@ -186,8 +186,7 @@ impl Waiting {
                 && claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
         };
         let open = |volume: &&Arc<PersistentVolume>| !promised.holds(volume);
-        // If pods with the same claim were placed, the volume that is promised to them is as good as
-        // reserved.
+        // If pods with the same claim were placed, the volume that is promised to them counts as reserved.
         let reserved = match promised.of(claim) {
             Some(volume) => vec![volume.clone()],
             None => volumes.reserved(claim).iter().filter(suits).filter(for_it).cloned().collect(),

@@ -37,8 +37,8 @@ pub(super) fn check<'a>(
     Ok(())
 }
 
-/// Whether one of the pod's claims does not exist. Looks only at the claims of ephemeral volumes
-/// (`of_ephemeral`), or only at the others.
+/// Whether one of the pod's claims does not exist. Looks only at the claims of ephemeral volumes (if
+/// `of_ephemeral`), or only at the others.
 pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
     pod.volumes.iter().any(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {
@@ -48,8 +48,8 @@ pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool 
     })
 }
 
-/// Names of the claims of a pod that only one pod at a time may use. Those of ephemeral volumes belong to one
-/// pod anyway.
+/// Names of a pod's claims that only one pod at a time may use. The claims of ephemeral volumes are left out:
+/// each belongs to one pod anyway.
 pub(super) fn exclusive_claims<'p>(pod: &'p Pod, volumes: &'p Volumes) -> impl Iterator<Item = &'p str> {
     pod.volumes.iter().filter_map(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral: false, .. } => {

@@ -26,10 +26,10 @@ pub(super) struct Counted {
 /// The volumes of a pod that count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mounted {
-    /// Each once.
+    /// These volumes, each once.
     pub counted: Vec<Counted>,
-    /// Whether there is a disk that its driver does not serve: kube-scheduler gives up on a node if it has to
-    /// count such a disk.
+    /// Whether one of the volumes is a disk that its driver does not serve. kube-scheduler gives up on a node
+    /// if it has to count such a disk.
     pub untranslatable: bool,
     /// Whether the claim of an ephemeral volume belongs to another pod, which has the same effect.
     pub of_another: bool,
@@ -245,7 +245,8 @@ impl Volumes {
         Some(Counted { volume: identity(driver, handle, false), driver, migrated: true })
     }
 
-    /// The volume of a claim. If it has none, the one that it will get, which is identified by the claim.
+    /// The volume of a claim. If the claim has none yet, the volume that it will get, identified by the
+    /// claim.
     fn count_claim(&mut self, claim: &VolumeClaim) -> Option<Counted> {
         let volume = claim.volume.as_ref().and_then(|name| self.persistent.get(name));
         if let Some(volume) = volume {

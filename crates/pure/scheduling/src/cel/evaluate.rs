@@ -1,4 +1,4 @@
-//! Evaluation, step by step and with a limit.
+//! Evaluation of expressions, with a limit on the steps.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -28,7 +28,7 @@ pub(super) struct Run<'e> {
 }
 
 impl<'e> Run<'e> {
-    /// Takes this many steps. Fails if the limit is exceeded.
+    /// Uses up this many steps. Fails if the limit is exceeded.
     pub(super) fn pay(&mut self, steps: usize) -> Result<(), Fault> {
         self.steps = self.steps.saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
         if self.steps > MOST_STEPS { Err(Fault::TooCostly) } else { Ok(()) }
@@ -105,7 +105,7 @@ impl<'e> Run<'e> {
         }
     }
 
-    /// Evaluates a part while a variable has this value.
+    /// Evaluates a part with a variable set to this value.
     pub(super) fn with(
         &mut self,
         name: &'e str,
@@ -186,7 +186,8 @@ impl<'e> Run<'e> {
         (!known).then_some(name.as_str())
     }
 
-    /// `&&` and `||`: if one side decides, it does not matter whether the other one can be evaluated.
+    /// `&&` and `||`: if one side decides the result, it does not matter whether the other side can be
+    /// evaluated.
     fn logical(&mut self, a: &'e IdedExpr, b: &'e IdedExpr, decides: bool) -> Result<Value, Fault> {
         let first = self.value(a).and_then(|value| value.bool());
         if first == Ok(decides) {
@@ -241,7 +242,7 @@ impl<'e> Run<'e> {
     }
 
     /// Evaluates a macro that the parser does not expand, and whose arguments must not be evaluated first.
-    /// `None`: not such a macro.
+    /// `None`: it is not such a macro.
     fn macro_call(
         &mut self,
         target: &'e IdedExpr,

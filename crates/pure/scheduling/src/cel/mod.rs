@@ -1,5 +1,5 @@
-//! Selectors of devices: expressions of the Common Expression Language (CEL) in the environment that
-//! `k8s.io/dynamic-resource-allocation/cel` gives them.
+//! Device selectors: expressions of the Common Expression Language (CEL), in the environment that
+//! `k8s.io/dynamic-resource-allocation/cel` defines.
 //!
 //! The `cel` crate parses them. They are evaluated here: the crate's own interpreter has no limit on cost, no
 //! maps with a default (`device.attributes` is one), and no Kubernetes quantities or versions.
@@ -23,9 +23,9 @@ pub(super) use value::Value;
 
 /// The longest expression that the API server accepts, in bytes.
 const LONGEST: usize = 10 * 1024;
-/// How deep brackets may be nested in an expression.
+/// The maximum depth of nested brackets in an expression.
 const DEEPEST: usize = 40;
-/// How many operators may be chained: each is a level of the parsed expression.
+/// How many operators may be chained: each operator is a level of the parsed expression.
 const LONGEST_CHAIN: usize = 250;
 
 /// Why an expression has no value.
@@ -90,7 +90,7 @@ impl Program {
     }
 }
 
-/// How deep brackets are nested. Brackets in string literals count, too.
+/// The depth of nested brackets. Brackets in string literals count too.
 fn depth(text: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for letter in text.bytes() {

@@ -9,7 +9,7 @@ use super::value::Value;
 
 /// How many bytes a compiled regular expression may take.
 const LARGEST_PATTERN: usize = 1 << 18;
-/// How many steps it costs to compile a regular expression: it may take a millisecond.
+/// How many steps it costs to compile a regular expression, which can take a millisecond.
 const COMPILING: usize = 20_000;
 
 /// Calls a function on a string.

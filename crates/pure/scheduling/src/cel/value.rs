@@ -1,4 +1,4 @@
-//! Values of expressions: how they are compared, and what they are called.
+//! Values of expressions, how they are compared, and the names of their types.
 
 use std::cell::Cell;
 use std::cmp::Ordering;

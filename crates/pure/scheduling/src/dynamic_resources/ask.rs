@@ -8,7 +8,7 @@ use model::devices::{
     AllocationMode, DeviceAsk, DeviceConstraint, DeviceRequest, RequestKind, ResourceClaim,
 };
 
-/// Expressions by number, each once.
+/// The numbers of expressions; equal expressions have the same number.
 #[derive(Debug, Default)]
 pub(super) struct Expressions {
     numbers: BTreeMap<String, usize>,
@@ -53,7 +53,7 @@ pub(super) struct ClaimAsk {
 #[derive(Debug)]
 pub(super) struct Request {
     pub name: String,
-    /// What it asks for. Of several alternatives, the first that is available is used.
+    /// What it asks for. Of several alternatives, the first available one is used.
     pub asks: Vec<Ask>,
     /// Whether it is a `firstAvailable` request.
     pub prioritized: bool,
@@ -76,7 +76,7 @@ impl ClaimAsk {
         }
     }
 
-    /// Asks for devices in place of a pod's extended resources. `wanted`: for each resource, its name, its
+    /// Asks for devices in place of a pod's extended resources. `wanted` has the name of each resource, its
     /// class and the number of devices.
     pub(super) fn of_classes(
         pod: String,

@@ -10,7 +10,7 @@ use model::devices::{Amounts, Capacity, CapacityRange};
 /// What a request takes of each capacity. `None`: it names a capacity that the device lacks.
 ///
 /// # Errors
-/// An amount cannot be computed. Then the whole search fails, not only for this device.
+/// An amount cannot be computed. In this case, the whole search fails, not only this device.
 pub(super) fn taken(
     wanted: &Amounts,
     capacity: &BTreeMap<String, Capacity>,

@@ -1,4 +1,4 @@
-//! What the devices of a claim must have in common, or must not.
+//! What the devices of a claim must, or must not, have in common.
 
 use model::devices::{Attribute, ConstraintKind, Device, DeviceConstraint};
 
@@ -17,7 +17,7 @@ impl<'c> Constraint<'c> {
         Self { object, chosen: Vec::new(), first: None }
     }
 
-    /// Adds a device if the constraint still holds with it. Returns whether it does.
+    /// Adds a device if the constraint still holds with the device. Returns whether it does.
     pub(super) fn add(&mut self, request: &str, sub: Option<&str>, driver: &str, device: &Device) -> bool {
         if !self.concerns(request, sub) {
             return true;

@@ -14,7 +14,7 @@ type Key = (String, String);
 pub(super) struct Counters<'s> {
     state: &'s State,
     pools: &'s [Pool],
-    /// By pool; computed when first needed.
+    /// What is left in each pool; computed when first needed.
     left: Vec<Option<BTreeMap<Key, Amount>>>,
 }
 

@@ -18,14 +18,14 @@ pub(crate) type ClaimKey = (String, String);
 /// Everything that is known of devices, classes and claims.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// The slices. Their devices are not looked at until a pod asks for any.
+    /// The slices. Their devices are not read until a pod asks for devices.
     objects: Vec<Arc<ResourceSlice>>,
     slices: OnceLock<Slices>,
     classes: BTreeMap<String, Class>,
-    /// By extended resource: the class that serves it.
+    /// The class that serves each extended resource.
     resources: BTreeMap<String, String>,
     claims: BTreeMap<ClaimKey, Claim>,
-    /// By the pod's uid: the claim that the scheduler made for its extended resources.
+    /// The claims that the scheduler created for pods' extended resources, by the pod's uid.
     extended: BTreeMap<String, ClaimKey>,
     expressions: Expressions,
     rules: Vec<Arc<DeviceTaintRule>>,
@@ -105,8 +105,8 @@ impl Facts {
         }
     }
 
-    /// The slices, which are prepared when the first pod asks for devices: a cluster whose pods ask for none
-    /// pays nothing for them.
+    /// The slices. They are prepared when the first pod asks for devices, so they cost nothing if no pod
+    /// does.
     pub(super) fn slices(&self) -> &Slices {
         self.slices.get_or_init(|| Slices::of(&self.objects, &self.rules, self.expressions.count()))
     }
@@ -148,7 +148,7 @@ impl Facts {
         self.resources.get(resource).map(String::as_str)
     }
 
-    /// The maximum number of devices: a device in two slices counts twice.
+    /// An upper bound on the number of devices: a device in two slices counts twice.
     pub(super) fn devices(&self) -> DeviceId {
         let count: usize = self.objects.iter().map(|slice| slice.devices.len()).sum();
         DeviceId::try_from(count).unwrap_or(DeviceId::MAX)
@@ -160,7 +160,7 @@ impl Facts {
     }
 }
 
-/// The claims that a pod names or that were made for it.
+/// The claims that a pod names or that were created for it.
 pub(super) fn named_claims(pod: &Pod) -> impl Iterator<Item = ClaimKey> {
     pod.resource_claims.iter().filter_map(|claim| match &claim.source {
         ClaimSource::Named(name) | ClaimSource::Template { made: Made::As(name), .. } => {

@@ -1,9 +1,9 @@
 //! DynamicResources: devices can be allocated for the pod's claims, and for extended resources that a class
 //! serves.
 //!
-//! Devices are chosen in the order in which kube-scheduler chooses them, so that what is left for the next
-//! pod is the same. What was allocated in the cluster stays allocated; what a pod takes in the simulation is
-//! given back when the pod is removed.
+//! Devices are chosen in kube-scheduler's order, so that the same devices are left for the next pod. What was
+//! allocated in the cluster stays allocated; what a pod takes in the simulation is given back when the pod is
+//! removed.
 
 mod ask;
 mod capacity;
@@ -46,10 +46,10 @@ pub(super) struct Devices {
 /// The devices of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeDevices {
-    /// The slices that are expected of it, if it does not exist yet.
+    /// The slices that it is expected to have, if it does not exist yet.
     expected: Option<Arc<[Arc<ResourceSlice>]>>,
     first: Option<DeviceId>,
-    /// The pools that it reaches, gathered on first use.
+    /// The pools whose devices it can use, gathered when first needed.
     pools: OnceLock<Arc<[Pool]>>,
 }
 
@@ -66,11 +66,11 @@ pub(super) struct Asked {
 struct AskedClaim {
     key: ClaimKey,
     ask: Arc<ClaimAsk>,
-    /// Whether it is the pod's own: similar pods have equal claims.
+    /// Whether it is the pod's own claim: similar pods have equal claims of their own.
     own: bool,
     /// Where the devices that the cluster has allocated for it can be used; `None`: nothing is allocated.
     place: Option<Place>,
-    /// Whether the pod has a node. If so, the question is where it could move, together with its claims.
+    /// Whether the pod has a node. If so, the checks determine where the pod could move with its claims.
     moves: bool,
 }
 
@@ -124,7 +124,7 @@ impl Devices {
         !pod.resource_claims.is_empty() || pod.requests.other.keys().any(|name| self.serves(name))
     }
 
-    /// Numbers the devices that are expected of a node, which was added to the world.
+    /// Numbers the expected devices of a node that was added to the world.
     pub(super) fn number(&mut self, node: &mut SimNode) {
         if let Some(slices) = &node.devices.expected {
             let count = slices.iter().map(|slice| slice.devices.len()).sum();
@@ -332,7 +332,7 @@ pub(super) fn refuse(asked: &Asked) -> Result<(), DeviceProblem> {
     asked.problem.clone().map_or(Ok(()), Err)
 }
 
-/// Whether the claim was made for the pod.
+/// Whether the claim was created for the pod.
 fn is_of(claim: &ResourceClaim, pod: &Pod) -> bool {
     claim.owner.as_ref().is_some_and(|owner| owner.uid == pod.uid)
 }

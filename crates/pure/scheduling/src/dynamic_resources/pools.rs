@@ -16,7 +16,7 @@ use model::node::Node;
 pub(crate) struct Pool {
     pub(super) driver: String,
     pub(super) name: String,
-    /// Not all of its slices are there.
+    /// Some of its slices are missing.
     pub(super) incomplete: bool,
     /// What is wrong with its slices.
     pub(super) invalid: Option<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) dev: Arc<Dev>,
-    /// Whether the node reaches the device itself, if the slice leaves this to its devices; otherwise true.
+    /// If the slice leaves this to its devices: whether the node reaches the device. Otherwise true.
     pub(super) reached: bool,
     slice: Arc<Slice>,
 }

@@ -48,7 +48,7 @@ pub(super) struct Wanted<'s> {
     pub(super) ask: &'s Ask,
     class: &'s Class,
     count: usize,
-    /// If all devices are requested: the numbers of their pools, and their places in them.
+    /// If all devices are requested: their pools' numbers, and their places in these pools.
     all: Option<Vec<(usize, usize)>>,
 }
 
@@ -68,15 +68,15 @@ pub(super) struct Search<'s> {
     pub(super) state: &'s State,
     pub(super) pools: &'s [Pool],
     pub(super) claims: &'s [Arc<ClaimAsk>],
-    /// By claim, request and alternative.
+    /// What is wanted, by claim, request and alternative.
     pub(super) wanted: Vec<Vec<Vec<Wanted<'s>>>>,
     pub(super) constraints: Vec<Vec<Constraint<'s>>>,
     pub(super) counters: Counters<'s>,
-    /// By device: the claims for which all of it was chosen.
+    /// For each device: the claims for which all of the device was chosen.
     pub(super) chosen: BTreeMap<DeviceId, Vec<usize>>,
-    /// By device: how many shares were chosen, and what they consume in total.
+    /// For each device: how many shares were chosen, and what they consume in total.
     pub(super) shares: BTreeMap<DeviceId, (u32, Amounts)>,
-    /// By claim: the chosen devices, with their pools and places.
+    /// For each claim: the chosen devices, with their pools and places.
     pub(super) results: Vec<Vec<(usize, usize, TakenDevice)>>,
     steps: u32,
 }
@@ -114,8 +114,8 @@ pub(super) fn search(
 }
 
 impl<'s> Search<'s> {
-    /// Determines what each request looks for, including the devices of a request for all. Fails if a request
-    /// cannot be processed.
+    /// Determines what each request looks for and, for requests for all devices, which devices these are.
+    /// Fails if a request cannot be processed.
     fn prepare(&mut self) -> Result<(), DeviceProblem> {
         for claim in self.claims {
             let mut requests = Vec::with_capacity(claim.requests.len());
@@ -163,7 +163,7 @@ impl<'s> Search<'s> {
         Ok(wanted)
     }
 
-    /// If a request asks for all devices: the numbers of their pools, and their places in them.
+    /// The devices of a request for all devices: their pools' numbers, and their places in these pools.
     fn all(&mut self, claim: &ClaimAsk, wanted: &Wanted) -> Result<Vec<(usize, usize)>, DeviceProblem> {
         let mut all = Vec::new();
         for (number, pool) in self.pools.iter().enumerate() {
@@ -187,7 +187,7 @@ impl<'s> Search<'s> {
         Ok(all)
     }
 
-    /// How deep the search can get.
+    /// The maximum depth of the search.
     fn depth(&self) -> usize {
         let most = |choices: &Vec<Wanted>| choices.iter().map(|one| one.count.min(MOST_DEVICES)).max();
         let of_claim = |requests: &Vec<Vec<Wanted>>| {
@@ -288,7 +288,7 @@ impl<'s> Search<'s> {
         Ok(false)
     }
 
-    /// Continues after a device was taken, and gives it back if that leads nowhere.
+    /// Continues after a device was taken, and gives the device back if no solution follows.
     fn go_on(&mut self, next: Step, start: (usize, usize), undo: &Undo) -> Result<bool, Stop> {
         let found = self.next(next, start);
         if !matches!(found, Ok(true)) {

@@ -1,4 +1,4 @@
-//! Why a search found nothing, in useful terms: which request, which devices, how many.
+//! Explains why a search found nothing: which request lacks how many of which devices.
 
 use std::sync::Arc;
 

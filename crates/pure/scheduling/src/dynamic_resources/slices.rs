@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::cel::{self, Fault, Program, Value};
 use model::devices::{AllocatedDevice, Device, DeviceTaint, DeviceTaintRule, ResourceSlice};
 
-/// A number in place of a device's driver, pool and name.
+/// A number that stands for a device's driver, pool and name.
 pub(super) type DeviceId = u32;
 
 /// All slices.
@@ -37,7 +37,7 @@ pub(super) struct Dev {
     slice: Arc<ResourceSlice>,
     at: usize,
     value: OnceLock<Result<Value, Fault>>,
-    /// By expression: whether it selects the device.
+    /// For each expression: whether it selects the device.
     selected: Box<[OnceLock<Result<bool, Fault>>]>,
 }
 

@@ -16,7 +16,7 @@ use model::selector::NodeSelector;
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     used: BTreeMap<DeviceId, Use>,
-    /// By device: how many claims have all of it. A look at this rules out most devices.
+    /// For each device: how many claims have all of it. A look at this rules out most devices.
     whole: Vec<u16>,
     claims: BTreeMap<ClaimKey, Held>,
     /// The number of the next device of a node that does not exist yet.
@@ -89,7 +89,7 @@ impl Place {
 
 impl Taken {
     fn of(allocation: &Allocation, facts: &Facts) -> Self {
-        // A device that is in no slice cannot be given to any pod.
+        // A device that is in no slice cannot be allocated to any pod.
         let device = |one| {
             let id = facts.slices().id_of(one)?;
             let share = one.share.is_some();
@@ -191,7 +191,7 @@ impl State {
         self.claims.get(claim).is_some_and(|held| held.users > 0)
     }
 
-    /// What the snapshot says was allocated for a claim, if it is still free.
+    /// The devices that the snapshot shows as allocated for a claim, if they are still free.
     pub(super) fn home(&self, claim: &ClaimKey, facts: &Facts) -> Option<Taken> {
         let taken = Taken::of(facts.claim(claim)?.object.allocation.as_ref()?, facts);
         let is_free = |device: &TakenDevice| {
@@ -231,9 +231,9 @@ impl State {
         self.claims.insert(claim, held);
     }
 
-    /// Notes that a pod no longer uses a claim. Once no pod uses it, its devices are free again, unless the
-    /// cluster had allocated them, and either no pod had reserved the claim or more pods had reserved it than
-    /// ever used it here at once.
+    /// Notes that a pod no longer uses a claim. Once no pod uses the claim, its devices are free again. They
+    /// stay allocated only if the cluster had allocated them, and the claim was reserved for no pod, or for
+    /// more pods than ever used it here at once.
     pub(super) fn leave(&mut self, claim: &ClaimKey) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);
@@ -245,8 +245,8 @@ impl State {
         self.give_back(claim);
     }
 
-    /// Frees what the cluster has allocated for a claim, unless a pod of the world uses the claim: the claim
-    /// moves to another node with its pod.
+    /// Frees what the cluster has allocated for a claim that moves to another node with its pod, unless a pod
+    /// of the world uses the claim.
     pub(super) fn void(&mut self, claim: &ClaimKey) {
         if self.allocated_for(claim).is_some() && !self.is_used(claim) {
             self.give_back(claim);

@@ -30,8 +30,8 @@ impl<'s> Search<'s> {
         Ok(capacity::fits(&taken, capacity, &[before, now], version).then_some(taken))
     }
 
-    /// Takes a device that can be selected, if counters, taints, constraints and capacities allow it. `must`:
-    /// the names of the claim and the request that need exactly this device.
+    /// Takes a selectable device, if counters, taints, constraints and capacities allow it. `must` has the
+    /// names of the claim and the request if they need exactly this device.
     pub(super) fn take(
         &mut self,
         step: Step,
@@ -48,7 +48,7 @@ impl<'s> Search<'s> {
             return Ok(None);
         }
         let mut undo = Undo { step, choice, pool, place, constraints: 0, counted: false, share: false };
-        // The request with the first share of the device has already consumed the counters.
+        // The request that got the first share of the device has already consumed the counters.
         let consumed_already = device.shared && self.has_shares(id);
         if !consumed_already && !device.consumes.is_empty() {
             if !self.counters.take(pool, &device.consumes) {
@@ -92,7 +92,7 @@ impl<'s> Search<'s> {
             }
         }
         let share = consumed.is_some();
-        // In Kubernetes, a share that consumes nothing has no consumed capacity.
+        // In Kubernetes, a share that consumes nothing has no `consumedCapacity`.
         let consumed = consumed.filter(|amounts| !amounts.is_empty());
         self.results[step.claim].push((pool, place, TakenDevice { id, admin, share, consumed }));
         Ok(Some(undo))
@@ -103,7 +103,7 @@ impl<'s> Search<'s> {
         self.shares.contains_key(&id) || self.state.used(id).is_some_and(Use::is_shared)
     }
 
-    /// The names of the request, and of the alternative if there are several.
+    /// The names of the request and, for `firstAvailable`, of the alternative.
     fn names(&self, step: Step, choice: usize) -> (&'s str, Option<&'s str>) {
         let request = &self.claims[step.claim].requests[step.request];
         let sub = request.prioritized.then(|| request.asks[choice].object.name.as_str());

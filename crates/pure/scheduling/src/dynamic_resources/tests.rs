@@ -50,7 +50,7 @@ fn world(text: &str) -> (World, Vec<Arc<Pod>>) {
     (World::new(&snapshot), snapshot.pods)
 }
 
-/// Why each of the two nodes refuses the pod; empty if it does not.
+/// Why each of the two nodes refuses the pod; empty if the node takes it.
 fn said(world: &World, pod: &Arc<Pod>) -> [String; 2] {
     let prepared = world.prepare(pod);
     [0, 1].map(|at| world.check(&prepared, at).map_or_else(|refusal| refusal.to_string(), |()| String::new()))
@@ -184,7 +184,7 @@ fn reasons_say_which_request_and_which_selector() {
 
 #[test]
 fn a_search_without_end_is_given_up() {
-    // 24 devices are requested, and there are 23: far too many choices fail.
+    // 24 devices are requested, but there are only 23: the search would try far too many choices.
     let apart = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: d}\n\
          spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, count: 12}},\n\
          {name: s, exactly: {deviceClassName: gpu, count: 12}}]}}\n";
