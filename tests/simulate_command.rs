@@ -141,10 +141,7 @@ fn configurations_are_compared_in_one_table() {
     assert_eq!(row("b.toml"), "1 1 1.3 1");
     assert_eq!(row("none.toml"), "0 0 0.0 0");
     assert!(text.contains("none.toml       NoPoolFits      2"), "{text}");
-    assert!(
-        text.contains("Assumptions\n* Pods are created and deleted when they were in the record"),
-        "{text}"
-    );
+    assert!(text.contains("Assumptions\n* Pods are created and deleted at their recorded times"), "{text}");
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
     let most = tree.whole(&["maxKpNodes"]).unwrap_or(3);
     table.must("max", parts::count(most), 3, "maxKpNodes; VMs count, ready or not");
     let cores = tree.whole(&["kpNodeCores"]).unwrap_or(2);
-    table.must("cores", parts::count(cores), 2, "kpNodeCores; a pool may have several `sizes`");
+    table.must("cores", parts::count(cores), 2, "kpNodeCores (`sizes` allows several)");
     let memory = tree.whole(&["kpNodeMemory"]).unwrap_or(2048);
     table.must(
         "memory",
@@ -223,7 +223,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
     table.missing(
         "vmids",
         "\"9100-9149\"",
-        "VMIDs for this pool only, at least `max`; kproximate uses the next free one",
+        "at least `max` VMIDs, for this pool only; kproximate uses the next free one",
     );
     table.set("addresses", "dhcp", "as in kproximate; a separate address range for the pool is safer");
     if let Some(strategy) = tree.text(&["nodeSelectionStrategy"]) {

@@ -164,7 +164,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree) {
     }
     table.set("clone", "linked", "as in proxmox-autoscaler");
     let why =
-        "VMIDs for this pool only, at least `max`; proxmox-autoscaler uses the lowest free one from 100 on";
+        "at least `max` VMIDs, for this pool only; proxmox-autoscaler uses the lowest free one from 100 on";
     table.missing("vmids", "\"9100-9149\"", why);
     addresses(&mut table, tree, most);
     draft.push(table);

@@ -49,7 +49,7 @@ fn what_cannot_be_taken_over_is_said_and_never_repeated() {
         ("pmUrl: \"https://a b/hidden\"", "FILL IN: pmUrl is not a host's address"),
         ("pmUserID: hidden@pam", "FILL IN: pmUserID is a user"),
         ("kpNodeCores: hidden", "kpNodeCores (not a valid value)"),
-        ("kpNodeCores: 0", "kpNodeCores; a pool may have several `sizes`: not converted"),
+        ("kpNodeCores: 0", "kpNodeCores (`sizes` allows several): not converted"),
         ("kpNodeLabels: \"hidden\"", "kpNodeLabels: one of them has no `=`"),
         ("kpNodeLabels: node-role.kubernetes.io/master=", "kpNodeLabels: not converted"),
         ("kpNodeSomething: hidden", "# Unknown settings, not converted:\n# kpNodeSomething\n"),

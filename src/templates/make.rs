@@ -377,7 +377,7 @@ fn public(url: &str) -> &str {
 /// The options of the VM that becomes the template.
 fn options(template: &Template, mark: &TemplateMark, file: &str) -> BTreeMap<String, String> {
     let about =
-        format!("Template {} of pve-autoscaler.\nMade of {}.", template.name, public(&template.image.url));
+        format!("pve-autoscaler template {}.\nMade from {}.", template.name, public(&template.image.url));
     let tag = template.vlan.map(|vlan| format!(",tag={vlan}")).unwrap_or_default();
     let mut options: BTreeMap<String, String> = [
         ("name", mark.aside()),

@@ -291,9 +291,9 @@ impl Daemon {
         }
     }
 
-    /// Whether the maximum number of machines of a record's cluster are already being removed, including
-    /// those of this round. Machines of an unavailable cluster do not hold up other clusters' machines or
-    /// bare-metal machines. Removals that were just decided count, although their tasks have not begun yet.
+    /// Whether `max_parallel_retires` is reached in a record's cluster, including removals of this round.
+    /// Machines of an unavailable cluster do not hold up other clusters' machines or bare-metal machines.
+    /// Removals just decided count, although their tasks have not begun.
     pub(super) fn retires_enough(
         &self,
         config: &Config,

@@ -239,7 +239,7 @@ impl Daemon {
         self.registry.put(view.clone());
         if active && new && self.reconcile.begun && is_untouched(&stored.record) {
             // Other machines were created in its place, and the pool may be full.
-            return self.discard(config, &view, "the answer to the creation of its record was lost");
+            return self.discard(config, &view, "the response to creating its record was lost");
         }
         if active {
             if new {

@@ -1,7 +1,7 @@
 //! Makes the guest of a growing machine use the vCPUs and memory that its VM has, and its Node report them.
 //!
 //! A kubelet determines its machine's size only when it starts, so it is restarted whenever the VM's size has
-//! changed. Before that, a taint closes the Node until it reports the actual size.
+//! changed. The Node is tainted first, until it reports the actual size.
 
 use std::time::Duration;
 

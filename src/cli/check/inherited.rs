@@ -57,7 +57,7 @@ fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
     let mib: i64 = pages.parse().unwrap_or(2);
     let odd = pool.sizes.iter().find(|size| (size.memory >> 20) % mib.max(1) != 0)?;
     let message = format!(
-        "it has `hugepages` of {mib} MiB, and {} MiB of memory is not a multiple of that: no such machine starts",
+        "it has `hugepages` of {mib} MiB, and {} MiB of memory is not a multiple of that: such a VM cannot start",
         odd.memory >> 20
     );
     let help = format!(

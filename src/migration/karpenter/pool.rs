@@ -84,7 +84,7 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
     table.missing(
         "vmids",
         "\"20000-20049\"",
-        "VMIDs for this pool only, at least `max`; Karpenter uses the next free one from `--proxmox-vmid` on",
+        "at least `max` VMIDs, for this pool only; Karpenter uses the next free one from `--proxmox-vmid` on",
     );
     let mut tables = vec![table];
     tables.extend(further);

@@ -143,9 +143,8 @@ impl Written {
             let whole = round_up(self.mantissa, self.doublings, self.tens - self.places);
             low(whole.min(u128::from(i64::MAX.unsigned_abs())), shift)
         } else if self.digits <= 18 && self.tens - self.places >= -9 {
-            // A 64-bit number with a power of ten. Kubernetes multiplies by these powers in one step, which
-            // wraps around. It multiplies by others step by step, which yields zero if the result does not
-            // fit.
+            // A 64-bit number and a power of ten. Kubernetes multiplies by the powers below in one step,
+            // which wraps around; by others step by step, which yields zero if the result does not fit.
             match self.tens - self.places + shift {
                 tens @ (1 | 2 | 3 | 6 | 9) => low(self.mantissa, tens),
                 _ => 0,

@@ -80,7 +80,7 @@ pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for node in &snapshot.nodes {
-        // A guest that was started again is a Node without the daemon's label, so its machine is counted.
+        // A restarted guest's Node lacks the daemon's label; its machine is counted below.
         if let Some(pool) = pool_of(node) {
             names.insert(&node.name);
             *leaving.entry(pool).or_default() += usize::from(is_leaving(node));

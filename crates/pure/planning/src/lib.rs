@@ -229,9 +229,9 @@ fn decide(
     Decision { plan, homeless: homeless.collect() }
 }
 
-/// The pods to evict from a node that is being drained, by the rules with which it was chosen. `stays`: the
-/// pod is not evicted, but ends with the node's machine. `others`: pods that end with the machines of other
-/// nodes. As long as these exist, they use up their budgets like pods that stay on this node.
+/// The pods to evict from a node being drained, by the rules that chose the node. `stays`: the pod is not
+/// evicted, but ends with the node's machine. `others`: pods that end with the machines of other nodes. As
+/// long as these exist, they use up their budgets like pods that stay on this node.
 ///
 /// # Errors
 /// A pod on the node must not be evicted: the pod, and why.

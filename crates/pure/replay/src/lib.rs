@@ -59,7 +59,7 @@ impl Default for WhatIf {
 
 /// The assumptions of a simulation, in sentences: a record does not show what would have happened otherwise.
 pub const ASSUMPTIONS: &[&str] = &[
-    "Pods are created and deleted when they were in the record. A pod that finishes by itself runs for as long as it did then, and at least until it finished in the record.",
+    "Pods are created and deleted at their recorded times. A pod that finishes by itself runs for as long as it did then, and at least until it finished in the record.",
     "A pod that was moved by a drain or a lost node counts as one pod. If the simulation does not move it, it stays.",
     "A pending pod is bound as soon as it fits a node, to the one with the most room and the fewest pods of its controller. Preemption, the start of containers and pods that a kubelet refuses are not simulated; pods of a gang are placed one by one.",
     "Pods on nodes outside all pools, and those of DaemonSets, stay as recorded whatever `--scale` is. Copies of pods have no volumes or devices that only one pod can use.",

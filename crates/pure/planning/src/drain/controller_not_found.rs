@@ -1,5 +1,5 @@
 //! With `skip_nodes_with_custom_controller_pods`: a pod whose controller is gone would not be recreated.
-//! Controllers of other API groups are not looked up.
+//! Only controllers of Kubernetes' own kinds are looked up.
 
 use super::{Outcome, Question, Rules};
 use model::drain::Blocking;
