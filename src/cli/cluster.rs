@@ -87,8 +87,8 @@ pub(super) fn socket(run: &Path, name: Option<&ClusterName>) -> PathBuf {
     run.join(unit(name)).join(SOCKET)
 }
 
-/// The cluster whose daemon listens at a socket, and the folder of all sockets; `None` if the path does not
-/// follow the usual pattern.
+/// The folder that holds each cluster's socket folder (usually `/run`), and the cluster whose daemon listens
+/// at this socket; `None` if the path does not follow the usual pattern.
 pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = path.parent().filter(|_| path.file_name().is_some_and(|name| name == SOCKET))?;
     let rest = folder.file_name()?.to_str()?.strip_prefix(PROGRAM)?;

@@ -36,7 +36,7 @@ pub(super) fn of_pod(verdict: PodOutcome) -> &'static str {
         PodOutcome::BackingOff => "pool backs off",
         PodOutcome::PredictionMissed => "kube-scheduler refused such pods",
         PodOutcome::Unfinished => "left for a later round",
-        PodOutcome::AwaitsRequest => "waits for its request",
+        PodOutcome::AwaitsRequest => "waits for its ProvisioningRequest",
         PodOutcome::AwaitsGang => "waits with its gang",
     }
 }

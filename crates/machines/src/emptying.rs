@@ -101,9 +101,9 @@ pub(super) async fn give_back(ctx: &Context, machine: &mut MachineHandle, node: 
     }
 }
 
-/// Waits until only the volumes of pods that stay on the node, such as a DaemonSet's, are attached: they are
-/// released with the machine. There is no wait for a silent node: no kubelet unmounts its volumes, and they
-/// are released once its machine is off.
+/// Waits until the only volumes still attached are those of pods that stay on the node, such as a
+/// DaemonSet's: these are released with the machine. There is no wait for a silent node: no kubelet unmounts
+/// its volumes, and they are released once its machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
     loop {

@@ -1,8 +1,9 @@
 //! Limits how much Proxmox VE is asked to do at a time: calls per host, clones per storage.
 //!
-//! A host has three workers for protected calls. It has one lane for agent calls and one for all others.
-//! Every clone takes its storage's lock, for which others wait only ten seconds, and a full clone copies the
-//! entire disk. So the number of clones at a time is limited, however many machines are created.
+//! A host has only three workers for protected calls. The daemon therefore limits its calls to each host: one
+//! limit (a lane) for agent calls, another for all other protected calls. Every clone takes its storage's
+//! lock, for which others wait only ten seconds, and a full clone copies the entire disk. So the number of
+//! clones at a time is limited, however many machines are created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

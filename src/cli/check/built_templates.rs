@@ -64,7 +64,12 @@ fn line(what: &str, template: &Template, step: &Step) -> Line {
             Line::doubtful(what, format!("VM {vmid} on {host} is not finished")).help(run)
         }
         Step::Aside(vmid, host, mark) => {
-            Line::doubtful(what, format!("VM {vmid} on {host} has version {}", mark.version)).help(run)
+            let has = &mark.version;
+            let message = format!(
+                "VM {vmid} on {host} is still used as the template, with version {has}; the description has \
+                 version {version}"
+            );
+            Line::doubtful(what, message).help(run)
         }
         Step::Destroy(vmid, host, mark) => {
             let help =

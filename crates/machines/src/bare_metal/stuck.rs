@@ -69,7 +69,9 @@ impl From<Stuck> for StepError {
                 let what = format!("its Node `{node}` reports no systemUUID, which would identify it");
                 failed(what, BackoffTarget::Host)
             }
-            Stuck::Stays { why } => failed(format!("it is not switched off: {why}"), BackoffTarget::Other),
+            Stuck::Stays { why } => {
+                failed(format!("it will not be switched off: {why}"), BackoffTarget::Other)
+            }
             Stuck::NotOff { limit } => late("switching it off", limit),
         }
     }

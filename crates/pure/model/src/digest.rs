@@ -1,6 +1,6 @@
 //! What every decision needs to know about every pod, computed once for each pod instead of in each round.
 //!
-//! A pod that is shared no longer changes. Its digest is computed when it arrives (or when it is first
+//! Once a pod is in an `Arc`, it does not change. Its digest is computed when it arrives (or when it is first
 //! needed) and stays with it. A clone starts without a digest, because clones are made to be changed.
 
 use std::cmp::Ordering;

@@ -2,8 +2,9 @@
 //!
 //! A quantity is parsed exactly, as a decimal number times a power of ten or of two. It is rounded up if an
 //! integer is needed, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does not refuse
-//! numbers that are too large for an `i64`: its scheduler uses what is left of them, which may be zero or
-//! negative, and so does this module. Negative amounts, which do not matter here, saturate.
+//! numbers that are too large for an `i64`: its arithmetic overflows, and its scheduler uses the result,
+//! which may be zero or negative. This module computes the same. A negative number that does not fit becomes
+//! `i64::MIN`; such numbers do not matter here.
 
 use thiserror::Error;
 

@@ -259,8 +259,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// A waiting machine that is like a new one of the pool, and can run on its host. The maxima already
-    /// include it.
+    /// A warm machine to wake instead of creating one: it has the pool's size, and its host can run it. It
+    /// already counts towards the maxima.
     fn woken(&self, pool: &Pool) -> Option<Place> {
         let waiting = self.waiting.get(&pool.name).filter(|_| !self.backoffs.contains_key(&pool.name))?;
         let can_run = |one: &&Woken| match self.hosts.as_ref().map(|hosts| hosts.get(&one.host)) {

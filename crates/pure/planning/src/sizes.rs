@@ -20,9 +20,9 @@ pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     config.pools.iter().flat_map(of_pool).collect()
 }
 
-/// What a machine of each offer takes from its host: the sum of cores and memory in millionths of the
-/// largest. The allocatable of its node would make small machines look better than they are, because each
-/// reserves something for itself.
+/// What a machine of each offer takes from its host: its share of the most cores plus its share of the most
+/// memory of any offer, in millionths. It is not computed from the node's allocatable: each node reserves
+/// something for itself, so small machines would look better than they are.
 pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
     let machine = |pool: &Pool| Resources {
         cpu_milli: i64::from(pool.cores) * 1000,

@@ -15,7 +15,7 @@ use model::workload::CsiNode;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// What drivers have reported about their room, by driver.
+/// For each CSI driver: which nodes the room that it has published is for.
 #[derive(Debug, Default)]
 pub(super) struct StorageRoom<'a>(BTreeMap<&'a str, Published<'a>>);
 

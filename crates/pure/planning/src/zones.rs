@@ -17,7 +17,7 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
             groups.entry(pool.labels_on(&host)).or_default().push(host);
         }
     }
-    // There may be thousands of pools, and each is large.
+    // The pool is moved, not cloned: there may be thousands of pools, and each is a large value.
     if groups.is_empty() {
         return vec![if pool.labels_vary() { Pool { labels: pool.labels_anywhere(), ..pool } } else { pool }];
     }

@@ -46,8 +46,7 @@ pub struct ScaleDown {
     /// Maximum number of removals in any hour, over all pools. It limits the damage that a mistake can do.
     /// `None`, no limit, is only for simulations and cannot be set in a file.
     pub max_removals_per_hour: Option<u32>,
-    /// Maximum share of a pool's nodes that is being removed at a time, in percent. One node may always be
-    /// removed.
+    /// Maximum percentage of a pool's nodes removed at a time. One node may always be removed.
     pub max_removal_percentage: f64,
 }
 

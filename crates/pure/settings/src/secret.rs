@@ -10,8 +10,8 @@ use super::values::Checker;
 /// there.
 pub const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
-/// The folder that contains a folder for each further cluster of this host, which holds the cluster's
-/// configuration and a folder `credentials`.
+/// The folder of this host's further clusters: each has a folder there, with its configuration and a folder
+/// `credentials`.
 const CLUSTERS: &str = "clusters";
 
 /// A systemd credential (`LoadCredential=`).

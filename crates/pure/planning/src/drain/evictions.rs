@@ -47,9 +47,9 @@ impl Evictions {
 }
 
 impl Rules<'_> {
-    /// The pods of a node that is being drained, without those that stay until it is gone. A budget without
-    /// room no longer blocks the drain: the eviction is retried. The pods that stay end at the same time as
-    /// their machine, so the drain waits if their budgets have no room for all of them.
+    /// The pods of a node that is being drained, without those that stay until it is gone. For pods that are
+    /// evicted, a budget without room does not end the drain: the eviction is retried. Pods that stay all end
+    /// together with their machine, so the drain waits until their budgets have room for all of them.
     pub(crate) fn evictions(
         &self,
         pods: &[&Arc<Pod>],
