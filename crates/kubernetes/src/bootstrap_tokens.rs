@@ -69,10 +69,10 @@ impl Cluster {
         self.ask_of_secrets("create a bootstrap token", create(token, description)).await
     }
 
-    /// Deletes a token by the id in one of our records. Succeeds if the token is already gone.
+    /// Deletes a token by its id, which a machine's record contains. Succeeds if the token is already gone.
     ///
-    /// The daemon cannot read Secrets, so only the admission policy that is shipped with the rights prevents
-    /// this from deleting anything but a bootstrap token with our label.
+    /// The daemon cannot read Secrets, so it cannot check the token first. Only the admission policy in
+    /// `packaging/rbac.yaml` prevents this call from deleting anything but a bootstrap token with our label.
     ///
     /// # Errors
     /// The id is malformed, or the call failed.

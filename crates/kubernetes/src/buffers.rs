@@ -98,7 +98,7 @@ pub(super) async fn tell_referred(
 }
 
 impl Cluster {
-    /// Writes a buffer's status over the version that was read.
+    /// Writes a buffer's status, but only if the buffer still has the version that was read.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the buffer has been replaced or changed; otherwise the call failed.
@@ -119,7 +119,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Writes a request's conditions over the version that was read.
+    /// Writes a request's conditions, but only if the request still has the version that was read.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the request has been replaced or changed; otherwise the call failed.

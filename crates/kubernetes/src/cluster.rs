@@ -39,11 +39,11 @@ pub struct EntropyError;
 /// A source of random bytes for secrets. Tests and the simulation use a seeded one.
 pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sync>;
 
-/// Gets a report of each finished call: the kind of failure, if any, and how long it took. Watches are not
-/// reported.
+/// A function that is called after each finished call, with the kind of failure, if any, and how long the
+/// call took. It is not called for watches.
 pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
 
-/// How to reach a cluster, besides the kubeconfig.
+/// What connecting to a cluster needs besides the kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The kubeconfig's context; `None`: the current one.
@@ -102,7 +102,8 @@ impl Cluster {
             let reason = "its certificate authority data contains no certificate".to_owned();
             return Err(Error::Unusable { action: "use the kubeconfig".to_owned(), reason });
         }
-        // kube repeats 429, 503 and 504 for minutes by default, and a disruption budget's refusal is a 429.
+        // By default, kube retries after 429, 503 and 504 for minutes, and a disruption budget's refusal is a
+        // 429.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_LIMIT.min(options.request_timeout));
         config.write_timeout = Some(options.request_timeout);
@@ -209,7 +210,8 @@ impl Cluster {
         ClockDifference::of(self.time.now()?, self.clock.now())
     }
 
-    /// The later of the two clocks' times, for deadlines that the API server must not consider past.
+    /// This host's time or the API server's, whichever is later: a deadline computed from it is not already
+    /// past for the API server.
     pub(super) fn latest_now(&self) -> Timestamp {
         let own = self.clock.now();
         self.time.now().map_or(own, |time| time.max(own))

@@ -1,4 +1,4 @@
-//! `cluster-info`: where a machine finds the API server, and how it verifies it.
+//! `cluster-info`: where a machine finds the API server, and how it verifies the server.
 
 use std::time::Duration;
 

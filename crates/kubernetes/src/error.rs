@@ -41,7 +41,7 @@ pub enum Error {
     Contended {
         /// What was tried, as an infinitive.
         action: String,
-        /// How often it was tried.
+        /// How many times it was tried.
         attempts: u32,
     },
     /// A setting, an argument or an answer cannot be used.

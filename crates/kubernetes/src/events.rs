@@ -1,4 +1,4 @@
-//! Events on pods and nodes: they show this daemon's decisions in `kubectl describe`.
+//! Events on pods, nodes and machines' records: they show this daemon's decisions in `kubectl describe`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +19,8 @@ use model::{Node, Pod, Record};
 
 /// The same event is not sent again before this time has passed.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// An event that the API server could not accept for now is retried after this time, so that others have
-/// their turn first.
+/// An event that the API server could not accept for now may be sent again after this time, so that other
+/// events are sent first.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// How many events are remembered at most; beyond that, the oldest are forgotten.
 const REMEMBERED: usize = 4096;
@@ -36,7 +36,7 @@ pub enum EventKind {
     Warning,
 }
 
-/// An event about a pod or node.
+/// An event about a pod, a node or a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saying {
     /// Its type.
@@ -45,14 +45,14 @@ pub struct Saying {
     pub reason: &'static str,
     /// What was done or decided.
     pub action: &'static str,
-    /// Distinguishes events with the same object and reason: one with a new code is sent immediately. It
-    /// contains no figures, because they may change all the time.
+    /// Distinguishes events with the same object and reason: an event with a new code is sent immediately.
+    /// The code contains no figures, because these may change all the time.
     pub code: String,
     /// The text, with figures.
     pub note: String,
 }
 
-/// Sends events about pods and nodes, and limits repetitions. Cheap to clone.
+/// Sends events about pods, nodes and machines, and limits repetitions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     cluster: Cluster,

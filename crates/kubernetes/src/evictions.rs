@@ -27,8 +27,8 @@ pub enum Eviction {
     Refused {
         /// Why, in the API server's words.
         message: String,
-        /// How long to wait before the next try, if the API server says how long. If a budget merely allows
-        /// no eviction now, it does not.
+        /// How long to wait before the next try, if the API server says so. A budget's refusal usually does
+        /// not.
         retry_after: Option<Duration>,
     },
     /// The pod cannot be evicted at all at present, e.g. because two budgets select it.
@@ -55,14 +55,15 @@ impl Cluster {
             action: action.clone(),
             source: Box::new(source),
         };
-        // The version only affects what pods take from their node, which does not matter for an eviction.
+        // The Kubernetes version only affects what pods take from their node, which does not matter for an
+        // eviction.
         let mut specs = Specs::default();
         let mut read = |pod| convert::pod(pod, KubernetesVersion::NEWEST, &mut specs);
         list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
     }
 
-    /// The PersistentVolumes that are attached to a node, as the API server has them now. Other volumes are
-    /// listed by the attachment's name.
+    /// The volumes that are attached to a node, as the API server has them now: the names of
+    /// PersistentVolumes. A volume without a PersistentVolume is listed by the name of its VolumeAttachment.
     ///
     /// # Errors
     /// The call failed.
@@ -75,10 +76,10 @@ impl Cluster {
         Ok(here.filter_map(|one| one.spec.source.persistent_volume_name.or(one.metadata.name)).collect())
     }
 
-    /// Requests the eviction of the pod with this uid. `grace` shortens its grace period.
+    /// Requests the eviction of the pod with this uid. `grace` replaces the pod's own grace period.
     ///
-    /// The uid guards against a namesake. It must come from a fresh view: an eviction that is refused because
-    /// of its uid still uses up the budget.
+    /// The uid guards against a namesake. It must be current: an eviction that is refused because the uid is
+    /// wrong still uses up the budget.
     ///
     /// # Errors
     /// The call failed in a way that says nothing about the pod.
@@ -125,7 +126,7 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         }
         ErrorKind::Conflict if status.message.contains("UID in") => Ok(Eviction::Gone),
         ErrorKind::Conflict => Ok(Eviction::Refused { message: refusal_text(status), retry_after: None }),
-        // The only 500 answer to this call that is about the pod; it has no reason.
+        // The only 500 answer to this call that is about the pod. Its `reason` is empty.
         ErrorKind::Unavailable if status.message.contains("more than one PodDisruptionBudget") => {
             Ok(Eviction::Blocked { message: refusal_text(status) })
         }

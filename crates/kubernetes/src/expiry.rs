@@ -18,7 +18,7 @@ pub struct Expiry {
     pub at: Timestamp,
 }
 
-/// The credentials of a context (by default, the current one) that expire. Unreadable credentials are left
+/// A context's credentials that expire (by default, the current context's). Unreadable credentials are left
 /// out: connecting reports them.
 pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry> {
     let Ok(kubeconfig) = Kubeconfig::from_yaml(kubeconfig.expose_secret()) else { return Vec::new() };
@@ -33,7 +33,8 @@ pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry>
     ends.into_iter().filter_map(named).collect()
 }
 
-/// When the last of these certificates (PEM) expires; `None` if there is none, or it never expires.
+/// When the last of these certificates (PEM) expires. Certificates that never expire (year 9999) are left
+/// out; `None` if there are no others.
 pub fn certificates_end(pem: &[u8]) -> Option<Timestamp> {
     ends(pem).max()
 }
@@ -72,7 +73,7 @@ fn client_certificate(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<
 
 fn token(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    // The client reads a `tokenFile` again, and the program that writes the file renews the token.
+    // A token in a `tokenFile` is not considered: the client rereads the file, and another program renews it.
     token_ends(user.token.as_ref()?.expose_secret())
 }
 

@@ -53,7 +53,7 @@ pub struct Lease {
     run: Arc<str>,
     /// The lease as we have written it, so that one call renews it.
     held: Option<Object>,
-    /// Another instance's lease, and when we first saw it in this state.
+    /// The `resourceVersion` of another instance's lease, and when we first saw it.
     seen: Option<(String, Instant)>,
     /// Whether the lease was read in this run. A holder with our name at the first read is an earlier run
     /// that has ended; one that appears later is another living instance.
@@ -103,7 +103,7 @@ impl Lease {
         } else if let Some(free_at) = self.seen.as_ref().map(|(_, since)| *since + duration)
             && asked <= free_at
         {
-            // It was deleted, and its holder continues until its next renewal.
+            // The lease was deleted, but its holder continues until its next renewal.
             return Ok(Claim::Other { holder: "another instance".to_owned(), free_at: Some(free_at) });
         }
         match self.write(found.as_ref(), duration).await {
@@ -155,7 +155,7 @@ impl Lease {
         }
     }
 
-    /// Writes the lease as ours over the one that was found.
+    /// Writes the lease with this instance as its holder, in place of the one that was found.
     async fn write(&mut self, found: Option<&Object>, duration: Duration) -> Result<(), Error> {
         let (leases, options) = (self.leases(), PostParams::default());
         let ours = self.ours(found, duration);

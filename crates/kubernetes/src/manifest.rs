@@ -27,7 +27,8 @@ impl Cluster {
     /// Returns `kind/name` of each.
     ///
     /// # Errors
-    /// The text is not a manifest, or a call failed. In that case, the objects before it were applied.
+    /// The text is not a manifest, or a call failed. If a call failed, the objects before the failed one were
+    /// applied.
     #[boxed]
     pub async fn apply_manifest(&self, manifest: &str) -> Result<Vec<String>, Error> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|source| {

@@ -1,8 +1,8 @@
-//! What the daemon remembers between rounds, and operators' orders to the leader, in one ConfigMap in its own
-//! namespace.
+//! What the daemon remembers between rounds, and operators' orders to the leader, in one ConfigMap in the
+//! daemon's own namespace.
 //!
-//! The leader writes the former; the instance that an operator uses writes the latter. Each write keeps what
-//! it does not change, and is based on the version that was read.
+//! The leader writes what is remembered; the instance that receives an order writes the order. Each write
+//! keeps what it does not change, and is based on the version that was read.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const NAME: &str = "autoscaler-state";
 const KEY: &str = "state";
 /// The key of the pause switch: if it exists, the switch is on, whatever its value.
 const PAUSED: &str = "paused";
-/// The key of the requests to try again, and how many of them may be pending.
+/// The key of the operators' retry orders, and how many of them are kept at most: further ones are dropped.
 const RETRY: (&str, usize) = ("retry", 50);
 /// How many times writing an operator's order is tried if the daemon writes its memory at the same time.
 const ATTEMPTS: u32 = 5;
@@ -146,7 +146,8 @@ impl Cluster {
         .await
     }
 
-    /// Tells the leader what to try again. This is an operator's order, so it does not need the lease.
+    /// Stores an order to the leader to try something again. This is an operator's order, so it does not need
+    /// the lease. An order that is already stored, or that is one too many, is dropped without an error.
     ///
     /// # Errors
     /// The call failed, or other clients' writes kept conflicting.
@@ -165,7 +166,7 @@ impl Cluster {
         .await
     }
 
-    /// Removes the stored requests to try again, and returns them.
+    /// Removes the stored retry orders, and returns them.
     ///
     /// # Errors
     /// The call failed, or other clients' writes kept conflicting.
@@ -255,7 +256,8 @@ fn json(action: &str, value: &impl serde::Serialize) -> Result<String, Error> {
         .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })
 }
 
-/// The stored requests to try again. A value written by hand is a name, or empty for everything.
+/// The stored retry orders. A value written by hand is the name of what to retry; an empty one means
+/// everything.
 fn retries(text: Option<&String>) -> Vec<Retry> {
     let by_hand = |text: &str| {
         let name = Some(text.trim().to_owned()).filter(|name| !name.is_empty());

@@ -86,7 +86,7 @@ impl Cluster {
     }
 
     /// Like [`Self::add_taint`], but only if `may` holds for the version of the Node that is changed, and if
-    /// the Node has no taint with this key. Returns whether `may` holds.
+    /// the Node has no taint with this key. Returns whether `may` held.
     ///
     /// # Errors
     /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
@@ -147,8 +147,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes the list of taints, which can only be written as a unit, over the version that was read.
-    /// `edit` returns whether there is anything to write.
+    /// Changes the list of taints, which can only be written as a whole, and only if the Node still has the
+    /// version that was read. `edit` returns whether there is anything to write.
     async fn edit_taints(
         &self,
         action: String,

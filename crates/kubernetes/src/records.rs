@@ -20,7 +20,8 @@ const KEY: &str = "record";
 const POOL: &str = "pve-autoscaler/pool";
 /// The label with the host on which a machine waits for its own CPUs.
 const PINS_ON: &str = "pve-autoscaler/pins-on";
-/// The label with the machine's id: the slot's next machine has a record of the same name.
+/// The label with the machine's id. The ConfigMap's name does not show it: the next machine in the slot has a
+/// record with the same name.
 const MACHINE: &str = "pve-autoscaler/machine";
 /// How many records one page of a list holds.
 const PAGE: u32 = 200;
@@ -50,7 +51,7 @@ pub struct UnreadableRecord {
 /// All records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Readable records, by the names of their ConfigMaps.
+    /// Readable records, in the order of the list: by the names of their ConfigMaps.
     pub readable: Vec<Versioned<Record>>,
     /// Unreadable records.
     pub unreadable: Vec<UnreadableRecord>,
@@ -67,7 +68,7 @@ pub enum RecordError {
         /// The VMID.
         vmid: Vmid,
     },
-    /// Since it was read, the record was changed, or replaced by another machine's.
+    /// Since it was read, the record was changed, deleted, or replaced by another machine's.
     #[error("the record of `{name}` was changed by another client")]
     Changed {
         /// The machine's name.
@@ -127,8 +128,8 @@ impl Cluster {
     /// Writes a machine's record, which claims its slot. Repeating this for the same machine has no effect.
     ///
     /// # Errors
-    /// [`RecordError::SlotTaken`] if another machine has the slot; otherwise the call failed, and if the
-    /// error's outcome is unknown, the record may have been written.
+    /// [`RecordError::SlotTaken`] if another machine has the slot; otherwise the call failed. If
+    /// [`Error::outcome_unknown`] holds for its error, the record may have been written.
     #[boxed]
     pub async fn create_record(&self, record: &Record) -> Result<Versioned<Record>, RecordError> {
         let failed = |source| RecordError::Kubernetes { name: record.name.clone(), source };
@@ -145,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// Writes a changed record over the version that it is based on.
+    /// Writes a changed record, but only over the version that it is based on.
     ///
     /// If the same write has already been stored, and only its answer was lost, the conflict is no error. A
     /// conflict without another writer is a failed call, to be retried.

@@ -10,7 +10,7 @@ use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// The difference that slow answers, and dates in whole seconds, can cause.
+/// A difference up to this can be due to slow answers and to dates in whole seconds, so it is tolerated.
 const TOLERATED: SignedDuration = SignedDuration::from_secs(30);
 
 /// The difference between this host's clock and the API server's.
@@ -47,7 +47,7 @@ impl ServerTime {
         }
     }
 
-    /// What the server's clock shows now; `None` if no answer has shown it.
+    /// What the server's clock shows now; `None` if no answer has contained it.
     pub fn now(&self) -> Option<Timestamp> {
         let heard = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (date, at) = heard?;

@@ -26,7 +26,7 @@ use runtime::ordered_notify::Changed;
 
 /// The signer of kubelets' serving certificates.
 pub(super) const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
-/// Only its requests are listed and watched.
+/// Only requests to this signer are listed and watched.
 const FIELDS: &str = "spec.signerName=kubernetes.io/kubelet-serving";
 const KIND: &str = "CertificateSigningRequest";
 /// Maximum size of a request that is kept, in bytes. A kubelet's is smaller than a kilobyte.
@@ -49,7 +49,7 @@ pub struct ServingRequest {
     pub groups: Vec<String>,
     /// What the key is to be used for.
     pub usages: Vec<String>,
-    /// The PKCS#10 as PEM; empty if it is longer than any kubelet's.
+    /// The PKCS#10 request as PEM; empty if it is decided, or longer than any kubelet's.
     pub pem: Vec<u8>,
     /// Whether it was approved, denied, signed, or marked as failed.
     pub decided: bool,

@@ -1,7 +1,7 @@
 //! Which changes are worth a round.
 //!
 //! A kubelet writes its Node every few minutes even if nothing has happened, and our own annotations on a
-//! Node must not start the round that writes the next ones.
+//! Node must not start a round that writes annotations again.
 
 use model::buffer::{BufferStatus, CapacityBuffer};
 use model::pod::Scheduling;
@@ -68,8 +68,8 @@ pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&Provisioni
     round_if(asked(old) != asked(new))
 }
 
-/// A change of a controller is only worth a round if a buffer refers to it: only then does it have its
-/// template here.
+/// A change of a controller is only worth a round if a buffer refers to the controller: only then is its
+/// template kept.
 pub(super) fn controller(old: Option<&Controller>, new: Option<&Controller>) -> Worth {
     let referred = |one: Option<&Controller>| one.is_some_and(|one| one.template.is_some());
     round_if((referred(old) || referred(new)) && old != new)

@@ -191,7 +191,7 @@ impl Board {
         problems
     }
 
-    /// Whether the kind is read without a problem.
+    /// Whether updates of the kind can be read at the moment.
     pub(super) fn is_well(&self, kind: &'static str) -> bool {
         self.lock().get(kind).is_some_and(|state| state.trouble.is_none())
     }

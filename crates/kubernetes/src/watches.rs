@@ -218,8 +218,8 @@ impl Watches {
         self.stores.nodes.all().into_iter().find(|node| node.system_uuid == uuid)
     }
 
-    /// The PersistentVolumes that are attached to the node. Other volumes are listed by the attachment's
-    /// name.
+    /// The volumes that are attached to the node: the names of PersistentVolumes. A volume without a
+    /// PersistentVolume is listed by the name of its VolumeAttachment.
     pub fn attached(&self, node: &str) -> BTreeSet<String> {
         let all = self.stores.attachments.all();
         let here = all.iter().filter(|one| one.node == node);
@@ -246,15 +246,16 @@ impl Watches {
         self.board.demand()
     }
 
-    /// Waits until every kind was listed once, or is known not to be served. Waits for ever while an
-    /// essential kind is refused: [`Watches::problems`] shows this.
+    /// Waits until every kind was listed once or given up. A kind that is not essential is given up if it is
+    /// not served, or after several refusals. Otherwise this waits for as long as a kind cannot be read:
+    /// [`Watches::problems`] shows why.
     #[boxed]
     pub async fn synced(&self) {
         // The sender lives in `self`, so this cannot fail.
         let _ = self.board.settled().wait_for(|settled| *settled).await;
     }
 
-    /// Whether every kind was listed once, or is known not to be served.
+    /// Whether every kind was listed once or given up: see [`Self::synced`].
     pub fn is_synced(&self) -> bool {
         *self.board.settled().borrow()
     }
@@ -270,7 +271,8 @@ impl Watches {
         self.board.unseen()
     }
 
-    /// Whether the essential kinds are current: they are synced, and none of their watches is broken.
+    /// Whether the essential kinds are current: all kinds are synced, and the watches of the essential ones
+    /// are not broken.
     pub fn is_current(&self) -> bool {
         self.is_synced() && !self.problems().iter().any(|problem| problem.essential)
     }

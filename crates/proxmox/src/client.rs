@@ -55,7 +55,8 @@ pub struct Settings {
     pub lifecycle_lane: usize,
     /// How many linked clones may run at a time per source storage.
     pub linked_clones: usize,
-    /// How many full clones may run at a time per source storage.
+    /// How many full clones may run at a time per source storage, and how many guests may be suspended at a
+    /// time per host.
     pub full_clones: usize,
 }
 

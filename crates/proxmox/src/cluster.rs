@@ -113,9 +113,9 @@ impl Client {
         Ok(privileges.into_iter().flat_map(|privileges| privileges.keys().cloned()).collect())
     }
 
-    /// Whether any VM or container of the cluster has this VMID, even one that the token cannot see: with
-    /// rights on a pool only, a token gets the same refusal for a hidden VM as for a missing one. The VMID is
-    /// not reserved.
+    /// Whether any VM or container of the cluster has this VMID, even one that the token cannot see. Other
+    /// calls do not show this: to a token with rights on a pool only, they refuse a hidden VM in the same way
+    /// as a missing one. This call does not reserve the VMID.
     #[boxed]
     pub async fn vmid_taken(&self, vmid: Vmid) -> Result<bool, Error> {
         match self.get(Lane::Free, "/cluster/nextid", &[("vmid", vmid.to_string())]).await {

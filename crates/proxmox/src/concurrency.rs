@@ -24,7 +24,8 @@ pub(super) enum Lane<'a> {
     Lifecycle(&'a str),
 }
 
-/// What a lane limits: one kind of call to a host, or one kind of clone from a storage.
+/// What a lane limits: one kind of call to a host, one kind of clone from a storage, or suspensions on a
+/// host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Agent(String),
@@ -112,9 +113,9 @@ impl Client {
         CloneTurn(lane.acquire_owned().await.ok().into_iter().collect())
     }
 
-    /// Waits for a place in a host's lane, and returns a client that holds it, for one call. That call does
-    /// not wait again, so a check that the caller makes after this wait is still current when the call is
-    /// sent. The caller must limit the wait.
+    /// Waits for a place in a host's lane for protected calls, and returns a client that holds it, for one
+    /// call. That call does not wait again, so a check that the caller makes after this wait is still current
+    /// when the call is sent. The caller must limit the wait.
     #[boxed]
     pub async fn in_line(&self, host: &str) -> Self {
         self.with_place(Lane::Lifecycle(host)).await
@@ -135,7 +136,7 @@ impl Client {
     }
 
     /// Takes places for a clone that began before a restart and is still running. It does not wait: if a
-    /// storage has no free place, none is taken there.
+    /// storage has no free place, none is taken from it.
     pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let lanes = sources.iter().map(|source| self.lanes().clones(source, full));
         CloneTurn(lanes.filter_map(|lane| lane.try_acquire_owned().ok()).collect())

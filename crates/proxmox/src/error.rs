@@ -10,7 +10,7 @@ use thiserror::Error;
 pub enum Kind {
     /// The VM, template, pool, storage or task does not exist.
     NotFound,
-    /// The VMID is taken.
+    /// The VMID is taken, or something else that was to be created already exists.
     Exists,
     /// The token lacks a privilege.
     Forbidden,

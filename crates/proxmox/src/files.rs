@@ -82,7 +82,7 @@ impl Client {
     }
 
     /// Removes an ISO image; a missing one is not an error. Needs `Datastore.Allocate` on the storage,
-    /// whichever user has created it.
+    /// whichever user created the image.
     #[boxed]
     pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));

@@ -1,6 +1,6 @@
-//! Proxmox VE's firewall for a VM: options, security groups, IP sets. Everything is readable with `VM.Audit`
-//! and writable with `VM.Config.Network`. It only has an effect if the cluster's firewall is on and the
-//! device has `firewall=1`.
+//! Proxmox VE's firewall for a VM: options, security groups, IP sets. A VM's settings are readable with
+//! `VM.Audit` and writable with `VM.Config.Network`. They only have an effect if the cluster's firewall is on
+//! and the network device has `firewall=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

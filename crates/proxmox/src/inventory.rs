@@ -1,7 +1,7 @@
 //! The inventory: hosts, guests and storages, from the cluster's own list.
 //!
-//! The list is one cheap call, but it lags: a VM's power and name are up to 11 s old and may flip back and
-//! forth; VMs of a dead host keep their last state. VMID, host, tags, pool and lock are always current.
+//! The list is one cheap call, but it lags: a VM's power state and name are up to 11 s old and may flip back
+//! and forth; VMs of a dead host keep their last state. VMID, host, tags, pool and lock are always current.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,8 +54,8 @@ pub struct HostSeen {
     pub name: String,
     /// Whether it is up.
     pub online: bool,
-    /// Whether its `pvestatd` has not reported for five minutes: then only the names of the host, its guests
-    /// and its storages are known.
+    /// Whether its `pvestatd` has not reported for five minutes. Then nothing is known of its guests but what
+    /// is always current (VMID, host, tags, pool, lock), and of its storages only their names.
     pub silent: bool,
     /// Whether it is in HA maintenance.
     pub maintenance: bool,
@@ -189,7 +189,8 @@ impl ClusterResources {
     }
 
     /// The hosts in the planner's form, with the vCPUs and memory that are assigned to running guests. With
-    /// `count_stopped`, stopped guests count too, but never templates.
+    /// `count_stopped`, guests that do not run count too if another client may start them at any time, so not
+    /// templates, locked guests and the daemon's own machines.
     pub fn hosts(&self, count_stopped: bool) -> Vec<Host> {
         self.hosts
             .values()
@@ -312,7 +313,8 @@ mod tests {
         let hosts = seen.hosts(false);
         assert_eq!((hosts[0].cores_assigned, hosts[0].memory_assigned, hosts[0].memory_used), (4, 30, 40));
         assert!(hosts[0].online && !hosts[1].online);
-        // VM 102 is being cloned, so it does not count here: the record of the daemon that creates it does.
+        // VM 102 is locked because it is being cloned, so it does not count here: a machine counts through
+        // its record.
         assert_eq!(seen.hosts(true)[0].memory_assigned, 30);
     }
 

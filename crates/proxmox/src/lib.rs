@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  Client ── lanes (agent, lifecycle) ──> Transport ──> an endpoint
-//!     │                                                 (the next one, if nothing was sent)
+//!     │                                                 (the next one, if nothing was sent, or for a GET)
 //!     └─ answers: data, or an Error that says what can be done about it
 //! ```
 //!
-//! Rules that hold for every call: HTTP/1.1; idle connections are closed before the server closes them; a
-//! host's three protected workers are never all occupied; values are percent-encoded; numbers and booleans
-//! are read in any of their forms. A write that may have reached the server is never repeated here: its error
-//! is `OutcomeUnknown`, and the caller reads the state back.
+//! Rules that hold for every call: HTTP/1.1; idle connections are closed before the server closes them; calls
+//! that occupy one of a host's three workers are limited for each host; values are percent-encoded; numbers
+//! and booleans are read in any of their forms. A write that may have reached the server is never repeated
+//! here: its error is `OutcomeUnknown`, and the caller reads the state back.
 
 mod access;
 mod agent;

@@ -283,7 +283,7 @@ impl Client {
             .collect())
     }
 
-    /// Whether a call's error means that the VMID is taken by an unmanaged VM, which must be left alone.
+    /// Whether a call's error means that a VM with this VMID already exists. Only its mark shows whose it is.
     pub fn is_collision(error: &Error) -> bool {
         error.kind == Kind::Exists
     }

@@ -18,7 +18,8 @@ pub struct PciMapping {
     pub id: String,
     /// Its entries: a host, and the address of a device there. Proxmox VE treats each entry as one device.
     pub devices: Vec<(String, String)>,
-    /// What is wrong with it on the host that checked it, if anything. No VM that uses it starts there.
+    /// The error that the checking host found in it, if any. No VM that uses such a mapping starts on that
+    /// host.
     pub problem: Option<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Requests through `pvesh`: the API for root on a Proxmox VE host, without a token.
 //!
-//! It is only used for the setup. `pvesh` takes parameters as arguments, so they must not contain secrets. It
-//! runs the workers of tasks in the foreground and exits successfully whatever their result. For another
-//! host, it sends the request there through ssh.
+//! This transport is only used for the setup. `pvesh` takes parameters as arguments, so they must not contain
+//! secrets. It runs the workers of tasks in the foreground and exits successfully whatever their result. For
+//! another host, it sends the request there through ssh.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -11,7 +11,7 @@ use super::error::{Error, Kind};
 /// The cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The cause is temporary: the call is retried, and the failure attributed to the host if it persists.
+    /// The cause is temporary: the call is retried, and the failure is attributed to the host if it persists.
     Passes,
     /// A volume that the host does not see. If another host has just created it, for example on NFS, it
     /// becomes visible some seconds later.

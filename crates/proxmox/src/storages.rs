@@ -63,7 +63,7 @@ impl StorageConfig {
         matches!(self.kind.as_str(), "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs")
     }
 
-    /// Whether VM disks may be put there.
+    /// Whether it may hold VM disks.
     pub fn holds_disks(&self) -> bool {
         !self.disabled && self.content.iter().any(|kind| kind == "images")
     }
@@ -97,8 +97,8 @@ impl Client {
 
     /// The volume ids of a VMID's disks on a storage, as a host sees them. Proxmox VE leaves out disks
     /// that the token cannot see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit` on it
-    /// and `VM.Config.Disk` on the VM. So a token with rights on a pool no longer sees the leftover disks of
-    /// a destroyed VM.
+    /// and `VM.Config.Disk` on the VM. So a token whose rights come from a resource pool no longer sees the
+    /// leftover disks of a destroyed VM.
     #[boxed]
     pub async fn disks_of(&self, host: &str, storage: &str, vmid: Vmid) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));

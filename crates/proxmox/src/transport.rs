@@ -37,7 +37,7 @@ pub struct TooLarge {
     pub limit: AnswerLimit,
 }
 
-/// A transport over the network. No more of an answer is read than its `AnswerLimit` allows.
+/// A transport over the network. No more of an answer is read than the `AnswerLimit` of its request allows.
 ///
 /// HTTP/1.1 only. Idle connections are dropped after 3 s, before Proxmox closes them after 5 s. No request is
 /// repeated, and no proxy from the environment is used.

@@ -78,8 +78,8 @@ impl VmConfig {
         self.parts("agent").flag("enabled") == Some(true)
     }
 
-    /// Whether cloud-init upgrades all packages at the first boot: it does unless set otherwise, which makes
-    /// boots slow and unreliable.
+    /// Whether cloud-init upgrades all packages at the first boot. This is the default, and makes boots slow
+    /// and unreliable.
     pub fn upgrades_packages(&self) -> bool {
         self.get("ciupgrade").and_then(truth) != Some(false)
     }

@@ -1,8 +1,8 @@
 //! The Redfish client against an independent emulator, sushy-tools, whose fake systems follow a request only
 //! after some seconds.
 //!
-//! It is installed from the package index into the target folder, once. Without Python or the index the test
-//! is skipped, which is an error if the environment says `CI=true`.
+//! The emulator is installed from the package index into the target folder, once. Without Python or the index
+//! the test is skipped, which is an error if the environment says `CI=true`.
 
 #![expect(
     clippy::unwrap_used,

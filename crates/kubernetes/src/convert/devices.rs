@@ -123,9 +123,9 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
     requested.and_then(|amount| Amount::read(&amount.0).ok()).and_then(Amount::whole).unwrap_or(0)
 }
 
-/// The requests for each extended resource that several containers request. An init container that ends
-/// shares what later containers request, so it only adds what it needs beyond that. Of these init containers,
-/// only the one that adds the most counts.
+/// For each extended resource that needs more than one request, the requests of its containers. An init
+/// container that ends uses the devices of later containers before they start, so it only adds what it needs
+/// beyond those. Of these init containers, only the one that adds the most counts.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");
@@ -152,7 +152,7 @@ pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
             lasting.iter().copied().enumerate().filter(|one| one.1 > 0).collect();
         let beyond = |at: usize| amounts[at] - lasting[at..].iter().sum::<i64>();
         let short = (0..containers.len()).filter(|at| containers[*at].1).map(|at| (at, beyond(at)));
-        // If two are equal, the first counts.
+        // If two of them add the same, the first counts.
         counts.extend(short.filter(|one| one.1 > 0).rev().max_by_key(|one| one.1));
         counts.sort_unstable();
         if counts.len() > 1 {

@@ -18,7 +18,7 @@ use model::pod_spec::{PodSpec, Specs};
 use model::storage::InTreeKind;
 
 /// A Pod with its digest computed: pods exist for a long time, and decisions need the digest in every round.
-/// Pods with equal specs share one copy.
+/// Pods with equal specs share one copy of the spec.
 ///
 /// What it takes from its node is counted as kube-scheduler of this `version` counts it.
 pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
@@ -30,8 +30,8 @@ pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) ->
     Ok(pod)
 }
 
-/// A pod as the controller of `object` would create it: with the tolerations that the controller adds, but
-/// without a node.
+/// A pod as the DaemonSet controller would create it for this DaemonSet: with the tolerations that the
+/// controller adds, but without a node.
 pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> {
     let template = &object.spec.template;
     let meta = ObjectMeta {
@@ -229,8 +229,8 @@ fn refusal<'a>(mut conditions: impl Iterator<Item = &'a core::PodCondition>) -> 
     text(refused.and_then(|condition| condition.message.as_ref()))
 }
 
-/// A toleration with another operator (`Lt`, `Gt`) tolerates nothing and is left out: the feature gate for
-/// these operators is off by default.
+/// Converts a toleration with the operator `Equal` or `Exists`. The caller leaves out those with `Lt` or
+/// `Gt`: the feature gate for these is off by default, so they tolerate nothing.
 fn toleration(toleration: &core::Toleration) -> Result<Toleration, ConvertError> {
     let word = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
     Ok(Toleration {
@@ -301,7 +301,7 @@ fn spread(constraint: &core::TopologySpreadConstraint) -> Result<SpreadConstrain
     })
 }
 
-/// What the pod needs from a kubelet, even if the scheduler checks only a part of it.
+/// The kubelet features that the pod needs. The scheduler may check only some of them.
 fn features(spec: &core::PodSpec) -> Features {
     let all = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let restarts = all().flat_map(|one| one.restart_policy_rules.iter().flatten());
@@ -347,8 +347,9 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// A volume of a pod; empty if no rule considers its kind (configMap, secret, projected, nfs …). An RBD
-/// volume becomes one entry for each monitor, because volumes with the same image conflict if they share one.
+/// The entries for a pod's volume: none if no scheduling rule depends on its kind (configMap, secret,
+/// projected, nfs …), and one for each monitor if it is an RBD volume, because two RBD volumes with the same
+/// image conflict if they have a monitor in common.
 fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
     let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {
         kind: kind.to_owned(),

@@ -59,7 +59,7 @@ fn is_sidecar(container: &core::Container) -> bool {
 }
 
 /// The sum of containers and sidecars, but at least what any init container takes together with the sidecars
-/// that run before it.
+/// that were started before it.
 fn aggregate(
     spec: &core::PodSpec,
     of: impl Fn(&core::Container) -> Result<Resources, ConvertError>,
@@ -181,7 +181,7 @@ fn level_requests(
 struct Reckoning<'a> {
     spec: &'a core::PodSpec,
     status: &'a core::PodStatus,
-    /// Whether the node cannot provide what the spec requests now. If so, the spec does not count.
+    /// Whether the node cannot provide what the spec requests after a resize. If so, the spec does not count.
     infeasible: bool,
     version: KubernetesVersion,
 }
@@ -224,7 +224,8 @@ impl Reckoning<'_> {
         all.next()
     }
 
-    /// Before 1.37: the largest of spec, actual and allocated for each container that can be resized.
+    /// What a container takes, as counted before 1.37: the largest of its spec, actual and allocated
+    /// requests; without a status, or if it cannot be resized, its spec's.
     fn most_of(&self, container: &core::Container) -> Result<Resources, ConvertError> {
         let is_initial = self.spec.init_containers.iter().flatten().any(|one| std::ptr::eq(one, container));
         let resizable = !is_initial || is_sidecar(container);

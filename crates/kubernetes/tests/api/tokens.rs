@@ -32,7 +32,8 @@ async fn a_token_authenticates_signs_and_ends() {
     let cluster = cluster.with_clock(Arc::new(clock)).with_entropy(Arc::new(counting()));
     let token = cluster.draw_token(Duration::from_mins(30)).unwrap();
     cluster.create_token(&token, "machine web-x7k2").await.unwrap();
-    // 250 and 251 are the last useful bytes, 252 to 255 none, then 0, 1, 2 …
+    // Bytes 250 and 251 are the last usable ones and give `8` and `9`; 252 to 255 are discarded, and 0, 1, 2
+    // … give `a`, `b`, `c` …
     assert_eq!(token.id, "89abcd");
     assert_eq!(token.joined().expose_secret(), "89abcd.89abcdefghijklmn");
     let asked = log.last();

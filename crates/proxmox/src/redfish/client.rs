@@ -149,7 +149,7 @@ impl Client {
         self.system().await.map(|system| system.state)
     }
 
-    /// The system's power, uuid and resets now.
+    /// The system's power and uuid now, and the values of `ResetType` that it accepts.
     ///
     /// # Errors
     /// The controller does not answer, or its answer does not follow Redfish.
@@ -159,7 +159,8 @@ impl Client {
         Ok(SystemState { power: system.state, uuid: system.uuid, resets: system.allowed })
     }
 
-    /// Requests a state, unless the system is already in it; returns whether it was requested.
+    /// Requests a change of power, unless the system already has the wanted state or, except for `ForceOff`,
+    /// is changing to it. Returns whether the change was requested.
     ///
     /// # Errors
     /// The controller does not answer, or refuses. With [`Kind::OutcomeUnknown`] the request may have

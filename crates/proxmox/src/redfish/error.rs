@@ -39,7 +39,7 @@ impl Error {
         Self { kind, call: call.to_owned(), text: text.into() }
     }
 
-    /// Whether the request itself, and not only a read before it, may have been sent.
+    /// Whether it is unknown if the request itself, and not only a read before it, was carried out.
     pub fn may_have_asked(&self) -> bool {
         self.kind == Kind::OutcomeUnknown && self.call.starts_with("POST")
     }

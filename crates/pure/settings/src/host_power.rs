@@ -127,7 +127,7 @@ impl WrittenRedfish {
 pub struct PowerSettings {
     /// A host is shut down once it has not been needed for this long.
     pub idle_for: Duration,
-    /// The last machine must have left a host within this time.
+    /// Once a host is being emptied to be switched off, its last machine must have left it within this time.
     pub empty_time: Duration,
     /// A host must be off within this time after it was asked to shut down.
     pub shutdown_time: Duration,

@@ -72,7 +72,8 @@ use values::Checker;
 /// The purpose of the settings, which decides what is required in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// The daemon: both clusters, the bootstrap, and for each pool a template, VMIDs and addresses.
+    /// The daemon: both clusters are required, and for each pool of VMs its VMIDs, its addresses and, unless
+    /// they boot from the network, a template.
     Run,
     /// Anything else, such as a plan: what only the daemon needs may be missing. What is present is checked.
     Plan,
@@ -105,11 +106,11 @@ pub struct Config {
     pub batch_max: Duration,
     /// What happens to VMs with this cluster's mark that have no record.
     pub orphans: Orphans,
-    /// How long a VM without a record must have been seen unchanged before it is destroyed.
+    /// How long a VM must have been an orphan, unchanged, before it is destroyed.
     pub orphans_after: Duration,
     /// How the Proxmox VE cluster is reached; not needed for snapshot files.
     pub proxmox: Option<Proxmox>,
-    /// Further clusters, each a region of its own.
+    /// Further Proxmox VE clusters, each a region of its own.
     pub also: Vec<Proxmox>,
     /// How the Kubernetes cluster is reached; not needed for snapshot files.
     pub kubernetes: Option<Kubernetes>,
@@ -204,8 +205,8 @@ impl Config {
         pool.bootstrap.as_ref().or(self.bootstrap.as_ref())
     }
 
-    /// All bootstraps that are in use. The one for all pools comes first, if a pool uses it; each of the
-    /// others comes with its pool.
+    /// All bootstraps that are in use. The one for all pools comes first, if a pool uses it or there are no
+    /// pools; each of the others comes with its pool.
     pub fn bootstraps(&self) -> impl Iterator<Item = (Option<&Pool>, &Bootstrap)> {
         let made = || self.pools.iter().filter(|pool| !pool.is_physical());
         let own = made().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));

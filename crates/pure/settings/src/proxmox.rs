@@ -51,7 +51,8 @@ pub struct Proxmox {
     pub resource_pool: Option<String>,
     /// Maximum number of concurrent linked clones from one storage.
     pub linked_clones_per_storage: usize,
-    /// Maximum number of concurrent full clones from one storage.
+    /// Maximum number of concurrent full clones from one storage, and of guests that are being suspended on
+    /// one host.
     pub full_clones_per_storage: usize,
     /// vCPUs that a host may be given for each of its threads, unless the pool sets it.
     pub cpu_overcommit: f64,

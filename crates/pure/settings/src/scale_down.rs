@@ -34,7 +34,8 @@ pub struct ScaleDown {
     pub ignore_daemonsets_utilization: bool,
     /// Whether a pod with local storage keeps its node.
     pub skip_nodes_with_local_storage: bool,
-    /// Whether a young kube-system pod without a disruption budget keeps its node.
+    /// Whether a kube-system pod that is younger than an hour keeps its node, unless a disruption budget
+    /// covers it.
     pub skip_nodes_with_system_pods: bool,
     /// Whether a pod whose controller is missing or of an unknown kind keeps its node.
     pub skip_nodes_with_custom_controller_pods: bool,

@@ -46,8 +46,8 @@ pub struct ScaleUp {
     pub backoff_initial: Duration,
     /// The longest back-off of a pool or host.
     pub backoff_max: Duration,
-    /// A pod that fits a ready node, but that kube-scheduler has refused for this long, is a missed
-    /// prediction.
+    /// If kube-scheduler still refuses a pod after this long, although the pod fits a ready node, the
+    /// prediction was wrong (`missed`). This may also show earlier, if the pod is refused with a new message.
     pub prediction_timeout: Duration,
     /// How long a pool gets no machine for pods of a kind after the first missed prediction. Each further
     /// missed prediction doubles this time.

@@ -57,7 +57,7 @@ pub(super) fn own_file(key: &str) -> String {
     )
 }
 
-/// One of `KEY_file` and `KEY_credential`.
+/// The source that `KEY_file` or `KEY_credential` names; exactly one of the two must be given.
 pub(super) fn source(
     checker: &mut Checker,
     table: &Spanned<()>,

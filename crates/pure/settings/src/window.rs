@@ -28,7 +28,8 @@ pub(super) struct Written {
 /// The search for a window's first start begins at this time. A window that never opens is reported.
 const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
-/// Maximum number of starts within one window's length that are checked. Further ones only move its end.
+/// Maximum number of starts within one window's length that are checked. Further starts could only make the
+/// window's end later.
 const MOST_STARTS: usize = 100;
 
 impl Window {

@@ -11,7 +11,7 @@ use super::Written;
 pub struct K3s {
     /// `host:port` of the K3s server (or of the load balancer of several), as nodes reach it.
     pub server: String,
-    /// The agent token, or the server's (`/var/lib/rancher/k3s/server/agent-token` on a server).
+    /// The agent token (`/var/lib/rancher/k3s/server/agent-token` on a server), or the server token.
     pub token: SecretSource,
 }
 

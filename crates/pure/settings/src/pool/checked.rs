@@ -46,11 +46,13 @@ pub struct Pool {
     pub sizes: Vec<Size>,
     /// What its machines start from.
     pub boot: Boot,
-    /// The template that its machines are clones of; `None` if they boot from the network, and for plans.
+    /// The template that its machines are clones of; `None` if they boot from the network or are bare metal,
+    /// and for plans.
     pub template: Option<TemplateRef>,
     /// How the template is cloned.
     pub clone: CloneKind,
-    /// The storages that a full clone may be on; empty: the template's.
+    /// The storages that a full clone, or the disk of a machine without a template, may be on; empty: the
+    /// template's.
     pub storages: Vec<String>,
     /// Bytes that stay free on each storage that the pool names.
     pub storage_reserve: i64,
@@ -58,11 +60,12 @@ pub struct Pool {
     pub extra_disks: Vec<ExtraDisk>,
     /// Further options of its VMs.
     pub vm_options: BTreeMap<String, String>,
-    /// VMIDs of its machines in their order; empty only for plans.
+    /// VMIDs of its machines in their order; empty only for plans and bare-metal machines.
     pub vmids: Vec<RangeInclusive<u32>>,
     /// How its machines get their addresses.
     pub addressing: Addressing,
-    /// The size that a disk is grown to; `None`: the template's.
+    /// The size that a disk is grown to or, without a template, created with; `None`: the template's size, or
+    /// no disk.
     pub disk: Option<DiskSize>,
     /// Its network devices, by number. The addresses in `addressing` are the first device's: IPv4, or IPv6 if
     /// it has no IPv4 ones.

@@ -29,8 +29,8 @@ pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {
     }
 }
 
-/// Compares the VMIDs and addresses of each pool with those of the pools before it, and all templates with
-/// all VMIDs.
+/// Compares the VMIDs and addresses of each pool with those of the pools before it, and each template's VMID,
+/// if it is given, with the VMIDs that pools reserve in the same cluster.
 pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
     for (at, (pool, reserved, _, prefix)) in pools.iter().enumerate() {
         let name = pool.get_ref().name.get_ref();

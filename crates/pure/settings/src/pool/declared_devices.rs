@@ -259,7 +259,8 @@ impl Written {
     }
 }
 
-/// Checks devices that come from `[[pool.pci]]`: a driver publishes each device of a mapping in the same way.
+/// Checks devices that come from `[[pool.pci]]`: a driver publishes the same number of devices for each
+/// device of a mapping.
 fn tied(pool: &Pool, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let mut sums: BTreeMap<(&str, &str), (Vec<&Written>, &pci::Written)> = BTreeMap::new();

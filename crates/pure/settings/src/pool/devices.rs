@@ -193,8 +193,8 @@ fn bridge(pool: &str, written: Option<&Spanned<String>>, checker: &mut Checker) 
     )
 }
 
-/// Checks an MTU. Proxmox VE accepts 1 to 65520; of the values below IPv6's minimum (RFC 8200 § 5), only 1
-/// has a meaning.
+/// Checks an MTU. Proxmox VE accepts 1 to 65520. Of the values below IPv6's minimum of 1280 (RFC 8200 § 5),
+/// only 1 is allowed here: it stands for the bridge's MTU.
 fn mtu(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) -> Option<u16> {
     let written = written?;
     let mtu = *written.get_ref();

@@ -81,8 +81,8 @@ pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, St
     free(&format!("pool `{}`", pool.name.get_ref()), &pool.vm_options, checker)
 }
 
-/// Checks options that no other setting writes, and returns them as a VM's configuration contains them.
-/// `whose` begins the text of each finding.
+/// Checks `vm_options`, in which options that other settings write are not allowed, and returns them as a
+/// VM's configuration contains them. `whose` begins the text of each finding.
 pub(crate) fn free(
     whose: &str,
     options: &BTreeMap<Spanned<String>, Spanned<Scalar>>,

@@ -1,7 +1,7 @@
 //! Which settings of a pool make a machine what it is. If a value in a machine's record differs from the
 //! pool's, the machine has drifted: it can only be replaced. Left out are settings that can be changed on a
 //! running node (labels, taints, tags), that control the number or the placement of machines, or that are
-//! read at other times.
+//! only used later (such as `drain`).
 //!
 //! A setting that is added here later is in no earlier record, so it causes no drift of existing machines.
 
@@ -65,8 +65,7 @@ impl Pool {
     }
 }
 
-/// A machine's dedicated CPUs and their memory, in words. `reserve` is left out, because it does not affect a
-/// machine.
+/// The pinning settings in words. `reserve` is left out, because it does not affect a machine.
 fn pinning(pinning: &Pinning) -> String {
     let numa = if pinning.numa { " numa" } else { "" };
     format!(
@@ -130,7 +129,7 @@ fn cloud_init(cloud_init: &CloudInit) -> String {
     format!("seed {} {texts}", seed.storage)
 }
 
-/// What all addresses of the pool have in common.
+/// The network settings that the pool's machines share, in words, but not their addresses.
 fn network(addressing: &Addressing) -> String {
     let Addressing::Static { prefix, gateway, dns, search, .. } = addressing else {
         return "dhcp".to_owned();

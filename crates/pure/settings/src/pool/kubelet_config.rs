@@ -14,11 +14,11 @@ use super::Written;
 use crate::values::Checker;
 use model::quantity;
 
-/// The kubelet's default for reserved memory (`memory.available<100Mi`).
+/// The kubelet's default eviction threshold for memory (`memory.available<100Mi`).
 const DEFAULT_EVICTION: i64 = 100 << 20;
 /// Maximum size of the table in bytes, because it is passed to the guest in an argument.
 const LONGEST: usize = 8 << 10;
-/// Maximum length in a record, in bytes; a longer text is kept as its digest.
+/// Maximum length of the settings in a record, in bytes; longer ones are recorded as a digest.
 const WORDS: usize = 400;
 
 /// Fields that the daemon or kubeadm sets, and what to do instead.
@@ -111,8 +111,9 @@ impl KubeletSettings {
         }
     }
 
-    /// CPU in thousandths that a kubelet with these settings reserves (`getNodeAllocatableReservation` of
-    /// `pkg/kubelet/cm`). Other settings in the cluster's own configuration are not known.
+    /// CPU in thousandths of a core that a kubelet with these settings reserves
+    /// (`getNodeAllocatableReservation` of `pkg/kubelet/cm`). What the cluster's own configuration reserves
+    /// is not known here.
     pub fn kept_cpu(&self) -> i64 {
         if let Some(list) = self.0.get("reservedSystemCPUs").and_then(Value::as_str) {
             return cpus(list).unwrap_or_default() * 1000;
@@ -290,7 +291,7 @@ impl Look<'_> {
     }
 }
 
-/// The kubelet argument that corresponds to a field.
+/// The name that the kubelet argument for a field usually has.
 fn kebab(field: &str) -> String {
     let mut out = String::new();
     let mut before = '-';

@@ -94,8 +94,7 @@ pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
     memory_of(pool, &pool.memory, checker)
 }
 
-/// Memory of one of the pool's sizes, in bytes. Without a template, as in a plan's test data, any amount
-/// above zero is valid.
+/// Memory of one of the pool's sizes, in bytes. Without a template, any amount above zero is valid.
 pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut Checker) -> i64 {
     let name = pool.name.get_ref();
     let before = checker.findings.len();
@@ -158,8 +157,8 @@ pub(super) fn is_disk(text: &str) -> bool {
     })
 }
 
-/// The storages that full clones may be on. A linked clone is on its template's storage: the API refuses any
-/// other.
+/// The storages that full clones, and disks of machines without a template, may be on. A linked clone is on
+/// its template's storage: the API refuses any other.
 pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let name = pool.name.get_ref();
     let reserve_alone =

@@ -29,8 +29,8 @@ impl Boot {
     }
 }
 
-/// The disk of a machine without a template, by default: the only one whose controller needs no privilege
-/// over hardware (`scsihw` needs `VM.Config.HWType`).
+/// The disk of a machine without a template, by default. Unlike a fast SCSI disk, it needs no `scsihw`, which
+/// requires the privilege `VM.Config.HWType`.
 pub(super) const DISK: &str = "virtio0";
 
 /// Reports what is missing without a template, and what cannot be passed to machines that boot from the

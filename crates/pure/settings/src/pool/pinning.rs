@@ -6,7 +6,7 @@ use toml::Spanned;
 use super::{Size, Written as Pool};
 use crate::values::Checker;
 
-/// Maximum number of cores that can be reserved for a host.
+/// Maximum for `reserve`, in cores.
 const MOST_RESERVED: u32 = 256;
 
 /// Checked `[pool.pinning]`: each machine has entire cores of its host for itself.

@@ -23,7 +23,7 @@ pub(super) struct Written {
     memory: Spanned<String>,
 }
 
-/// With more sizes than this, comparing them would take too long.
+/// Maximum number of a pool's sizes, its own included: comparing more would take too long.
 const MOST: usize = 16;
 
 /// All sizes of the pool, including `cores` and `memory`, smallest first.

@@ -35,11 +35,13 @@ pub enum Addressing {
         /// Search domain.
         search: Option<String>,
     },
-    /// From a DHCP server. Also the default if `addresses` is missing, which is only allowed for plans.
+    /// From a DHCP server. Also the default if `addresses` is missing, which is only allowed for plans and
+    /// bare-metal machines.
     Dhcp,
 }
 
-/// The slots as they are written, to compare them with those of other pools.
+/// A pool's VMIDs and addresses with their places in the file, to compare them with those of other pools, and
+/// the pool's network devices.
 pub(super) struct Reserved {
     pub devices: Vec<Device>,
     pub vmids: Vec<Piece>,

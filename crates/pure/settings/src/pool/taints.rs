@@ -38,7 +38,8 @@ pub(super) fn check(pool: &Written, checker: &mut Checker) -> Taints {
         }
         seen.push((one, text));
     }
-    // A temporary taint is not set again once another component has removed it, wherever it was configured.
+    // A taint that is known to be temporary is a startup taint, even if it is in `taints`: once another
+    // component has removed it, it is not set again.
     let (passing, lasting) = lists.0.into_iter().partition(|taint| passes_by_itself(&taint.key));
     let startup = [passing, lists.1].concat();
     Taints { lasting, startup, domains }

@@ -10,7 +10,7 @@ use model::machine::WarmState;
 /// How many machines are kept ahead of demand, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
-    /// How many. They count towards `max`, but not towards `min`.
+    /// The number of machines kept. They count towards `max`, but not towards `min`.
     pub count: u32,
     /// How they are kept.
     pub state: WarmState,

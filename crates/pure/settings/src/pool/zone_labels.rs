@@ -6,10 +6,10 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneLabels {
-    /// Those where the machine was created, because volumes may be bound to them.
+    /// The host and zone where the machine was created, because volumes may be bound to them.
     #[default]
     Birth,
-    /// Those where the machine is now.
+    /// The host and zone where the machine is now.
     Follow,
 }
 

@@ -145,7 +145,7 @@ pub(super) struct Facts {
     pub apart: Option<Number>,
 }
 
-/// A configuration, all of whose lines are in use.
+/// A configuration that is made from the example, with its settings enabled.
 struct Document {
     lines: Vec<String>,
     /// The checked configuration, in words.
@@ -231,7 +231,7 @@ impl Documents {
         }
     }
 
-    /// The default, if each line's value is also the value without that line; otherwise an example.
+    /// Finds an example, and the default, if each line's value is also the value without that line.
     fn values(&self, places: &[Line], facts: &mut Facts) {
         let mut defaults: Vec<Value> = Vec::new();
         for place in places {

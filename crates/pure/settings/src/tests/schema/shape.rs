@@ -57,7 +57,7 @@ impl Shape {
         self.types.contains(&kind)
     }
 
-    /// Whether anything is accepted there.
+    /// Whether values of all types are accepted.
     pub fn is_any(&self) -> bool {
         SAMPLES.iter().all(|(kind, _)| self.takes(kind))
     }
