@@ -9,13 +9,13 @@ use super::quantity::{self, QuantityError};
 /// Billionths in one.
 const NANO: i128 = 1_000_000_000;
 
-/// An exact amount. Kubernetes supports nothing smaller than a billionth, and rounds up to it.
+/// An exact amount, in billionths. Kubernetes supports no smaller unit, and rounds away from zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(i128);
 
 impl Amount {
-    /// Parses a quantity such as `1.5Gi`. A quantity that is too large for Kubernetes becomes the largest
-    /// possible one.
+    /// Parses a quantity such as `1.5Gi`. An amount with more units than an `i64` can hold is limited to
+    /// `i64::MAX` units, or to as many negative ones.
     ///
     /// # Errors
     /// The text is not a quantity.
@@ -34,7 +34,7 @@ impl Amount {
         Self(i128::from(milli) * 1_000_000)
     }
 
-    /// The amount in units, rounded up (`Quantity.Value()`).
+    /// The amount in units, rounded away from zero (`Quantity.Value()`).
     pub fn rounded_up(self) -> i64 {
         i64::try_from(up(self.0, NANO)).unwrap_or(if self.0 < 0 { i64::MIN } else { i64::MAX })
     }

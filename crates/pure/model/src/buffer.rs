@@ -1,4 +1,4 @@
-//! Spare capacity that the cluster requests (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers and
+//! Spare capacity that users of the cluster request (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers and
 //! PodTemplates.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::workload::Controller;
 /// The default strategy of a buffer: its chunks are placed like pods, and machines are created for them.
 pub const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
 
-/// A CapacityBuffer.
+/// A CapacityBuffer. It consists of chunks: each keeps room for one pod that does not exist yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityBuffer {
     /// Its namespace.
@@ -30,7 +30,7 @@ pub struct CapacityBuffer {
     pub created: Option<Timestamp>,
     /// `spec.provisioningStrategy`, [`ACTIVE`] if absent.
     pub strategy: String,
-    /// What a chunk looks like; `None`: the buffer does not define it.
+    /// The object that describes a chunk's pod; `None`: the buffer names none.
     pub template: Option<TemplateRef>,
     /// `spec.replicas`.
     pub replicas: Option<i64>,
@@ -57,8 +57,8 @@ impl CapacityBuffer {
     }
 }
 
-/// Whether `group` in a reference means the API group `of`. An empty `group` means `apps` for Karpenter, and
-/// the core group for the API; Cluster Autoscaler calls the core group `core`.
+/// Whether `group` in a reference means the API group `of`. Karpenter takes an empty `group` for `apps`, and
+/// the API takes it for the core group. Cluster Autoscaler calls the core group `core`.
 fn is_group(group: &str, of: &str) -> bool {
     match of {
         "apps" => group == "apps" || group.is_empty(),

@@ -1,7 +1,7 @@
-//! Codes: the names of variants in JSON, in metric labels and in messages. They are part of the contract, and
-//! stay the same if a variant is renamed.
+//! Codes: the names of variants in JSON, in metric labels and in messages. Users rely on them, so they stay
+//! the same if a variant is renamed.
 
-/// Gives an enum the constant `ALL` and the method `code()`. A missing variant is a compiler error.
+/// Gives an enum the constant `ALL` and the method `code()`. Leaving out a variant is a compiler error.
 #[macro_export]
 macro_rules! codes {
     ($name:ty { $($variant:ident => $code:literal),* $(,)? }) => {

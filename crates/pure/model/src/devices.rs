@@ -9,7 +9,7 @@ use super::amount::Amount;
 use super::pod::Owner;
 use super::selector::NodeSelector;
 
-/// Prefix of extended resources. The rest of the name is that of the DeviceClass that serves them.
+/// Prefix of the extended resource that every DeviceClass serves; the name of the class follows.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 /// Amounts of counters or of capacities, by name.
@@ -68,7 +68,7 @@ pub struct DeviceAsk {
     pub name: String,
     /// `deviceClassName`.
     pub class: String,
-    /// CEL expressions that must all be true; `None` if a selector is of another kind.
+    /// CEL expressions that must all be true; `None` stands for a selector of another kind.
     pub selectors: Vec<Option<String>>,
     /// How many devices are requested.
     pub mode: AllocationMode,
@@ -163,7 +163,7 @@ pub struct AllocatedDevice {
 pub struct DeviceClass {
     /// Its name.
     pub name: String,
-    /// CEL expressions that must all be true; `None` if a selector is of another kind.
+    /// CEL expressions that must all be true; `None` stands for a selector of another kind.
     pub selectors: Vec<Option<String>>,
     /// `spec.extendedResourceName`.
     pub extended_resource: Option<String>,
@@ -350,8 +350,8 @@ pub enum ClaimSource {
 }
 
 impl PodClaim {
-    /// What distinguishes kinds of pods: the claim's name, or else its template and whether the claim has yet
-    /// to be created. The name of a claim that was created from a template does not count.
+    /// The part that counts when pods are grouped by kind: the claim's name, or else its template and whether
+    /// the claim has yet to be created. The name of a claim that was created from a template does not count.
     pub fn kind(&self) -> (&str, &str, bool) {
         match &self.source {
             ClaimSource::Named(name) => ("", name, true),
@@ -377,8 +377,8 @@ pub enum Made {
 pub struct ExtendedRequest {
     /// The resource.
     pub resource: String,
-    /// How many devices the container takes. An init container that ends takes only what it needs beyond the
-    /// requests of later containers that keep running.
+    /// How many devices the container adds. An init container that ends shares the devices of later
+    /// containers that keep running, so it adds only what it needs beyond those.
     pub count: i64,
 }
 

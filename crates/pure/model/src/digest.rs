@@ -31,7 +31,7 @@ pub struct Digest {
     pub seen_as: Fingerprint,
     /// What it requires of other pods, if anything.
     looks: Option<Arc<Looks>>,
-    /// The position of `/` in the id; `FAR` if it is too large.
+    /// The position of `/` in the id; `FAR` if a `u8` cannot hold it.
     slash: u8,
     /// It has no node, and is neither finished nor being deleted.
     pub waits: bool,
@@ -39,7 +39,7 @@ pub struct Digest {
     pub delayed: bool,
     /// A scheduling gate holds it back.
     pub gated: bool,
-    /// Preemption makes room for it on a node.
+    /// A node is nominated for it, usually because preemption makes room there.
     pub nominated: bool,
     /// A DaemonSet's pod, or a pod that asks to be treated like one.
     pub daemon: bool,
@@ -77,7 +77,7 @@ pub struct Looks {
     pub spread_as: Option<Fingerprint>,
 }
 
-/// Stands for any position of `/` that is too large. Namespaces in the API have shorter names.
+/// Stands for any position of `/` that a `u8` cannot hold. Namespaces in the API have shorter names.
 const FAR: u8 = u8::MAX;
 
 /// Annotation of a pod: no machine is created for the pod until it is this old.
@@ -247,7 +247,7 @@ impl Fingerprint {
     }
 }
 
-/// Collects the bytes to hash, including the lengths and ends that keep neighbouring values apart.
+/// Collects the bytes to hash, including the lengths and end marks that keep neighbouring values apart.
 struct Text(Vec<u8>);
 
 impl Hasher for Text {

@@ -1,8 +1,8 @@
 //! The sizes of memory that a VM with memory hotplug can have.
 //!
 //! qemu-server starts such a VM with 1 GiB and plugs DIMMs until the size is reached: 32 of 512 MiB, then 32
-//! of twice that size, and so on for eight sizes (`foreach_dimm` of its `Memory.pm`). It rounds up any other
-//! size.
+//! of twice that size, and so on for eight sizes (`foreach_dimm` of its `Memory.pm`). It rounds up a
+//! size in between.
 
 /// The initial memory of every VM with memory hotplug, in bytes.
 pub const FIRST: i64 = 1 << 30;

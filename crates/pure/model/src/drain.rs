@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 /// Why a pod prevents its node from being drained: the rule that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocking {
-    /// Its controller should exist, but does not.
+    /// The controller that it names does not exist.
     ControllerNotFound,
     /// No controller would recreate it.
     NotReplicated,

@@ -11,7 +11,7 @@ use super::version::KubernetesVersion;
 pub enum Feature {
     /// A container's restart rule can restart all containers of the pod.
     RestartAllContainers,
-    /// The pod has its own users (`hostUsers: false`) together with the host's network.
+    /// The pod has its own user namespace (`hostUsers: false`) together with the host's network.
     UserNamespacesOnHostNetwork,
     /// Options of a bind mount (`bindMountOptions`).
     BindMountOptions,
@@ -51,7 +51,7 @@ impl Features {
         names.into_iter().filter_map(known).collect()
     }
 
-    /// What a kubelet of this version declares by default. Features that are not listed are off by default.
+    /// What a kubelet of this version declares by default: only [`Feature::RestartAllContainers`] is ever on.
     pub fn by_default(version: KubernetesVersion) -> Self {
         Feature::ALL
             .into_iter()

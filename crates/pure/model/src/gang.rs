@@ -18,7 +18,8 @@ pub struct PodGroup {
     pub priority: Option<i32>,
     /// Whether `spec.preemptionPolicy` is `Never`; `None`: it is not set.
     pub never_preempts: Option<bool>,
-    /// `spec.schedulingConstraints.topology[].key`: the label whose value all nodes of its pods share.
+    /// `spec.schedulingConstraints.topology[].key`: the label that must have the same value on all nodes of
+    /// its pods.
     pub topology: Option<String>,
     /// `spec.parentCompositePodGroupName`.
     pub parent: Option<String>,
@@ -54,7 +55,8 @@ pub enum GangReason {
     TooFewPods,
     /// There is no room for its minimum, and not enough machines can be created.
     NoRoom,
-    /// kube-scheduler refuses all of its pods, because they do not match each other.
+    /// kube-scheduler refuses all of its pods, because their priorities, preemption policies or schedulers do
+    /// not match each other or the PodGroup.
     Mismatch,
     /// It asks for something that the planner does not support.
     NotSupported,

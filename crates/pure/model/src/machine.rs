@@ -1,4 +1,5 @@
-//! Machines (one VM of a pool, from the first intent to its end), and the hosts that run them.
+//! Machines (a VM of a pool, or a bare-metal machine, from its request to its removal), and the hosts that
+//! run VMs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -114,7 +115,7 @@ impl WarmState {
     }
 }
 
-/// The progress of a machine that gets dedicated CPUs.
+/// Whether a machine that is to have dedicated CPUs has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pinned {
@@ -176,8 +177,8 @@ pub struct Machine {
     pub vmid: Vmid,
     /// The Proxmox host it is on.
     pub host: HostKey,
-    /// Another host on which Proxmox VE shows it: an administrator has moved it, or is about to, and the
-    /// record does not show this yet.
+    /// Another host on which Proxmox VE last showed it: an administrator has moved it, and the record was
+    /// updated only afterwards, or not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_on: Option<HostKey>,
     /// vCPUs.
@@ -347,7 +348,8 @@ pub enum Intent {
 
 /// The record of a machine. It is stored in Kubernetes before the first call to Proxmox VE, and dropped last.
 ///
-/// It contains everything that was assigned, so that later changes of the configuration do not affect it.
+/// It contains everything that was assigned to the machine, so that later changes of the configuration do not
+/// affect the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -400,8 +402,9 @@ pub struct Record {
     /// The daemon cordoned the Node, so it may uncordon it.
     #[serde(default)]
     pub cordoned: bool,
-    /// When a bare-metal machine that was not being switched on was seen to be off; `None` again once its
-    /// Node reports. If it is on but its Node does not report, another client has switched it on.
+    /// When a bare-metal machine that was not being switched on was seen to be off; `None` again once it
+    /// is on and its Node is ready. If it is on but its Node does not report, another client has switched it
+    /// on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
     /// A clone was requested, and its outcome is not known: a VM with this VMID that is not visible now might
@@ -433,7 +436,8 @@ pub struct Record {
     /// When a machine that was kept warm was asked to join. Its time limits count from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
-    /// How it was kept before it was asked to join; also `None` in a record of an earlier release.
+    /// How it was kept before it was asked to join; `None`: it was not kept, or an earlier release wrote the
+    /// record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<WarmState>,
     /// The progress of its dedicated CPUs; `None`: it gets none, or has not reached this step yet.
@@ -551,8 +555,8 @@ impl Record {
         self.left_hosts.remove(&self.host);
     }
 
-    /// When it started on its way to becoming a node. Time before its creation starts does not count: a
-    /// pause, or waiting for its turn among clones.
+    /// When it started on its way to becoming a node. The time before its creation starts does not count,
+    /// such as a pause or the wait for its turn among clones.
     pub fn wanted_since(&self) -> Timestamp {
         self.entered.get(&Phase::Requested).copied().or(self.asked).unwrap_or(self.created)
     }

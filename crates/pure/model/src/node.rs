@@ -68,7 +68,7 @@ pub struct Node {
     pub provider_id: Option<String>,
     /// `status.nodeInfo.systemUUID`, lower case, empty if unknown.
     pub system_uuid: String,
-    /// `status.addresses` of kind InternalIP.
+    /// `status.addresses` of type InternalIP.
     pub internal_ips: Vec<String>,
     /// `status.capacity`.
     pub capacity: Resources,
@@ -80,8 +80,8 @@ pub struct Node {
     pub conditions: Vec<Condition>,
     /// The names in `status.volumesAttached`.
     pub volumes_attached: Vec<String>,
-    /// Only during a decision, and in no file: the planner decides as if the node were being replaced, for
-    /// this reason.
+    /// Set only during a decision, never in a file: the planner decides as if the node were being replaced,
+    /// for this reason.
     #[serde(skip)]
     pub replaced: Option<RemovalReason>,
 }

@@ -36,7 +36,8 @@ pub struct TaintDomain {
 }
 
 impl TaintDomain {
-    /// Whether the taint's key is in this domain, and its effect is the given one, if any.
+    /// Whether the taint's key is in this domain and, if the domain has an effect, the taint has the same
+    /// effect.
     pub fn holds(&self, taint: &Taint) -> bool {
         taint.key.starts_with(&self.prefix) && self.effect.is_none_or(|effect| effect == taint.effect)
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pause {
-    /// When it was set; `None` if it was set by hand.
+    /// When it was set; `None` if the ConfigMap was edited by hand.
     pub since: Option<Timestamp>,
     /// The instance that received the order.
     pub by: String,

@@ -17,7 +17,7 @@ pub struct HostPci {
     /// of a host.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub broken: BTreeMap<String, String>,
-    /// The devices that managed and other VMs have, one entry for each device.
+    /// The devices that VMs have, whether managed or not; one entry for each device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
 }

@@ -94,7 +94,7 @@ pub struct PoolGrowth {
     pub machines: Vec<NewMachine>,
 }
 
-/// A machine to create, in enough detail that carrying it out needs no further decision.
+/// A machine to create or to wake, in enough detail that no further decision is needed to do so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewMachine {
@@ -139,9 +139,9 @@ pub struct GrownMachine {
     pub pool: PoolName,
     /// Its Node.
     pub node: String,
-    /// What it has.
+    /// Its size now.
     pub from: GrownSize,
-    /// What it is to have.
+    /// The size that it is to have.
     pub to: GrownSize,
     /// Why, in words.
     pub reason: String,
@@ -198,9 +198,10 @@ pub enum PodOutcome {
     UpcomingNode,
     /// It would not fit the nodes of any pool.
     NoPoolFits,
-    /// The pools that fit are at their maximum.
+    /// The pools that fit are at their maximum, or have no free slot.
     PoolAtMax,
-    /// No host has room for the pools that fit.
+    /// No host has room for a machine of the pools that fit, or none of their bare-metal machines can be
+    /// switched on.
     NoHostCapacity,
     /// Its priority is below the cut-off.
     Expendable,
@@ -210,7 +211,7 @@ pub enum PodOutcome {
     Gated,
     /// It is younger than the configured delay.
     TooYoung,
-    /// The pools that fit are backing off after failures.
+    /// The pools that fit are backing off after failures, or are left alone after a change.
     BackingOff,
     /// kube-scheduler refuses pods like it on a node where the planner found that they fit.
     PredictionMissed,
@@ -301,7 +302,7 @@ pub struct RequestVerdict {
     pub pods: i64,
     /// How many of them get machines that are created now.
     pub on_new_machines: usize,
-    /// Why the pools take none of them.
+    /// Why no pool gets a machine for the first pod that finds no room.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
 }
@@ -369,7 +370,7 @@ pub struct BufferVerdict {
     pub reasons: Vec<PoolReason>,
 }
 
-/// Why a pool does not take a pod.
+/// Why a pool gets no machine, for example for a certain pod or to reach its minimum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolReason {
     /// The pool.
@@ -452,7 +453,8 @@ impl PodVerdict {
         self.missed.is_none() && self.gang.as_ref().is_some_and(|gang| gang.reason == GangReason::NoRoom)
     }
 
-    /// Why no machine is created for it, in words; empty if there is no pool.
+    /// Why no machine is created for it, in words; empty if no reason is known, for example because there is
+    /// no pool.
     pub fn why(&self) -> String {
         let reasons: Vec<String> =
             self.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
@@ -519,7 +521,7 @@ pub struct Removal {
     pub node: String,
     /// Why.
     pub reason: RemovalReason,
-    /// Its utilization, rounded to four digits.
+    /// Its utilization, rounded to four decimal places.
     pub utilization: f64,
     /// Its pods, and the nodes that can take them.
     pub moves: Vec<Move>,
@@ -530,21 +532,21 @@ pub struct Removal {
 pub enum NodeOutcome {
     /// Not in a managed pool.
     NotManaged,
-    /// Its utilization is above the threshold.
+    /// Its utilization is above the threshold, or its machine is growing.
     Utilized,
     /// A pod prevents its removal.
     Blocked,
     /// Its pods fit nowhere else.
     NoPlaceToMovePods,
-    /// Its pool is at its minimum.
+    /// Without it, its pool would be below its minimum or its headroom.
     AtMinimum,
     /// It is unneeded, but may not be removed yet.
     Unneeded,
-    /// A cool-down is running.
+    /// A cool-down is running, or a disruption limit has been reached.
     CoolingDown,
-    /// Too many nodes of its pool are not ready.
+    /// Too many nodes of its pool are not ready, or the pool's Proxmox VE cluster cannot be used.
     PoolUnhealthy,
-    /// An annotation forbids its removal.
+    /// An annotation forbids its removal, or removals are switched off.
     Disabled,
     /// It is not ready, but may not be removed yet.
     Unready,
@@ -580,7 +582,7 @@ pub struct NodeVerdict {
     /// Its pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// Its utilization, rounded to four digits.
+    /// Its utilization, rounded to four decimal places.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,
     /// The verdict.

@@ -73,9 +73,10 @@ pub struct Toleration {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodAffinityTerm {
     /// Which pods are meant; `None` matches none. `matchLabelKeys` and `mismatchLabelKeys` are merged in, as
-    /// the API server does it.
+    /// by the API server.
     pub selector: Option<LabelSelector>,
-    /// The listed namespaces. Without a list and a selector, the pod's own namespace is meant.
+    /// The listed namespaces. With neither a list nor a `namespace_selector`, the pod's own namespace is
+    /// meant.
     pub namespaces: Vec<String>,
     /// Namespaces by label; an empty selector means all.
     pub namespace_selector: Option<LabelSelector>,
@@ -134,7 +135,7 @@ pub struct SpreadConstraint {
     pub honor_node_taints: bool,
 }
 
-/// A host port that a container asks for.
+/// A host port that a container uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostPort {
     /// `hostIP`, `0.0.0.0` if absent.
@@ -189,8 +190,8 @@ pub enum VolumeSource {
         /// The driver's name.
         driver: String,
     },
-    /// An in-tree disk that only one node may use at a time (GCE PD, AWS EBS, Azure disk, iSCSI, RBD): kind
-    /// and identity, which VolumeRestrictions compares.
+    /// An in-tree disk that pods on the same node cannot share, except if all of them only read it (GCE PD,
+    /// AWS EBS, iSCSI, RBD). VolumeRestrictions compares its kind and identity.
     Exclusive {
         /// e.g. `gcePersistentDisk`.
         kind: String,

@@ -24,7 +24,7 @@ pub struct PodSpec {
     pub annotations: Labels,
     /// The controller.
     pub owner: Option<Owner>,
-    /// `spec.schedulingGroup.podGroupName`: the PodGroup in its namespace that it belongs to.
+    /// `spec.schedulingGroup.podGroupName`: the PodGroup, in the pod's namespace, that the pod belongs to.
     pub scheduling_group: Option<String>,
     /// `spec.schedulerName`, `default-scheduler` if absent.
     pub scheduler: String,
@@ -90,7 +90,8 @@ impl DerefMut for Pod {
     }
 }
 
-/// Known specs, so that pods with equal specs share them: tens of thousands of pods have a few hundred specs.
+/// Known specs, so that pods with equal specs share them: tens of thousands of pods may have only a few
+/// hundred specs.
 #[derive(Debug, Default)]
 pub struct Specs {
     known: BTreeMap<Key, Weak<PodSpec>>,

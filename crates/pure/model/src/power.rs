@@ -27,8 +27,8 @@ pub struct PowerFacts {
 pub struct HostFacts {
     /// Its API answers.
     pub answers: bool,
-    /// Unmanaged VMs and containers there that might be running: those not known to be stopped, those with a
-    /// task in progress, and those of the HA manager.
+    /// Unmanaged VMs and containers on it that might be running: those not known to be stopped, those with a
+    /// task in progress, and those under the HA manager.
     pub others: BTreeSet<Vmid>,
     /// VMs that were managed machines until recently. They are gone, but older data on guests may still
     /// include them.
@@ -45,7 +45,7 @@ pub struct HostFacts {
 /// The progress of switching a host off or on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PowerStep {
-    /// Its machines leave it, and no new ones are placed on it.
+    /// Its machines are being removed, and no new ones are placed on it.
     #[default]
     Emptying,
     /// It was asked to shut down.
@@ -56,8 +56,8 @@ pub enum PowerStep {
     Waking,
 }
 
-/// What is remembered of a host that the daemon switches. Without it, a host that is off was switched off by
-/// another client.
+/// What is remembered of a host that the daemon switches off and on. If nothing is remembered, a host that is
+/// off was switched off by another client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PowerMemory {
@@ -71,10 +71,10 @@ pub struct PowerMemory {
     /// The host as it was after the last managed machine had left it: the room that it has once it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Host>,
-    /// The pools whose machines can be created there.
+    /// The pools whose machines can be created on it.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub reached_by: BTreeSet<PoolName>,
-    /// Those pools in `reached_by` that have no template of their own there.
+    /// Those pools in `reached_by` that have no template of their own on it.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub across: BTreeSet<PoolName>,
 }
@@ -86,17 +86,17 @@ pub enum HostOutcome {
     Needed,
     /// It is on but not needed, and will be shut down when its time and its turn come.
     Idle,
-    /// Its machines leave it.
+    /// Its machines are being removed, so that it can be shut down.
     Emptied,
-    /// Nothing is left on it: it is being shut down.
+    /// Nothing is left on it: this round asks it to shut down.
     SwitchOff,
-    /// It was asked to shut down.
+    /// It was asked to shut down, and is not off yet.
     GoingOff,
     /// It is off until it is needed.
     Off,
-    /// It is being woken.
+    /// This round asks it to start.
     Wake,
-    /// It was asked to start.
+    /// It was asked to start, and cannot be used yet.
     Waking,
     /// It failed to shut down or start, and is left alone for a while.
     GivenUp,

@@ -87,7 +87,7 @@ pub struct MadeFor {
     pub pool: PoolName,
     /// The kinds of the pods.
     pub kinds: Vec<String>,
-    /// When it was requested.
+    /// When a round first found it.
     pub at: Timestamp,
     /// Its node was ready and empty, but did not get the pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -123,7 +123,8 @@ pub struct Missed {
     /// A fingerprint of the pod's volumes; empty if it has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub volumes: String,
-    /// The uids of pods of the kind that were pending.
+    /// The uids of pods of this kind that were pending when the miss was noticed. If there were many, only
+    /// some are listed.
     pub waiting: Vec<String>,
 }
 
@@ -137,7 +138,7 @@ pub struct Moved {
     pub pool: PoolName,
     /// The kinds of its pods.
     pub kinds: Vec<String>,
-    /// How many pods of these kinds there were in all.
+    /// How many pods of these kinds there were in the whole cluster.
     pub pods: usize,
     /// When its removal began.
     pub at: Timestamp,
@@ -147,8 +148,8 @@ pub struct Moved {
     pub missed: Option<String>,
 }
 
-/// A fingerprint of everything that scheduling reads of a pod, except what distinguishes it from other pods
-/// of its controller. It is the same in each run of the program.
+/// A fingerprint of what scheduling reads of a pod, except what distinguishes it from other pods of its
+/// controller. It is the same in each run of the program.
 pub fn kind(pod: &Pod) -> String {
     let labels: Labels = pod
         .labels

@@ -1,10 +1,10 @@
 //! Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), by the rules of `k8s.io/apimachinery/pkg/api/resource`.
 //!
-//! A quantity is parsed exactly, as a decimal number times a power of ten or of two. It is rounded up if an
-//! integer is needed, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does not refuse
-//! numbers that are too large for an `i64`: its arithmetic overflows, and its scheduler uses the result,
-//! which may be zero or negative. This module computes the same. A negative number that does not fit becomes
-//! `i64::MIN`; such numbers do not matter here.
+//! A quantity is parsed exactly, as a decimal number times a power of ten or of two. It is rounded up (away
+//! from zero) if an integer is needed, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does
+//! not refuse numbers that are too large for an `i64`: its arithmetic overflows, and its scheduler uses the
+//! result, which may be zero or negative. This module computes the same. A negative number that does not fit
+//! becomes `i64::MIN`; such numbers do not matter here.
 
 use thiserror::Error;
 

@@ -13,7 +13,7 @@ pub const CHECK_CAPACITY: &str = "check-capacity.autoscaling.x-k8s.io";
 /// The class of requests for which machines are created only if all of their pods then have room.
 pub const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 
-/// The annotation of a pod that names its request, and the former name of this annotation.
+/// The annotation by which a pod names its ProvisioningRequest, and the former name of this annotation.
 pub const CONSUMES: [&str; 2] = [
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",

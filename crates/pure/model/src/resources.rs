@@ -74,7 +74,7 @@ impl Resources {
                 .all(|(name, amount)| fits(*amount, self.other.get(name).copied().unwrap_or(0)))
     }
 
-    /// Takes `less` from every amount, saturating; the result may be negative.
+    /// Subtracts `less` from every amount, saturating; the result may be negative.
     pub fn subtract(&mut self, less: &Self) {
         self.cpu_milli = self.cpu_milli.saturating_sub(less.cpu_milli);
         self.memory = self.memory.saturating_sub(less.memory);
@@ -86,7 +86,7 @@ impl Resources {
         }
     }
 
-    /// Raises every amount to that of `other` if it is larger.
+    /// Raises every amount that is smaller in `self` than in `other` to the one in `other`.
     pub fn raise_to(&mut self, other: &Self) {
         self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
         self.memory = self.memory.max(other.memory);

@@ -58,19 +58,19 @@ pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
 pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
 /// Why an operator pinned a Node, if a reason was given (annotation).
 pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
-/// An operator wants the node removed, for the reason in its value (annotation). `retire` writes it.
+/// An operator wants the node removed, for the reason that is the value (annotation). `retire` writes it.
 pub const RETIRE: &str = "pve-autoscaler/retire";
 /// The taint that keeps pods away from a new Node until the daemon has verified its labels and taints:
 /// kubeadm or the kubelet may have dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
-/// An administrator has protected the node's VM, so it cannot be removed. Never written to a Node; only
-/// rounds and snapshot files contain it.
+/// An administrator has protected the node's VM, so it cannot be removed. This annotation is never written to
+/// a Node object; only snapshots of Nodes have it.
 pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";
 /// The taint of a node that is being removed.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 /// Taint of a node whose machine is being given more vCPUs or memory, from before its kubelet restarts until
 /// the kubelet has reported the new size. Until the kubelet's own watch shows the new size, it refuses pods
-/// that the scheduler sends it for the added resources (`OutOfcpu`).
+/// that were scheduled to it because of the added resources (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
 /// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are released without its
 /// kubelet.
@@ -93,8 +93,8 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// Until this back-off ends, no machine is created in the pool.
     pub backoff: Option<Backoff>,
-    /// Hosts that failed to create a machine of the pool, but are otherwise fine: a storage or a bridge may
-    /// be broken. Until the given time, the pool tries them last.
+    /// Hosts on which only the creation of a machine of this pool failed, perhaps because a storage or a
+    /// bridge is broken. Until the given time, the pool tries them last.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_on: BTreeMap<HostKey, Timestamp>,
     /// Until this back-off ends, no running machine of the pool grows.
@@ -108,7 +108,7 @@ pub struct PoolMemory {
     /// The CSI drivers of its nodes, with their limits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub csi_limits: DriverLimits,
-    /// The slices of devices of one of its nodes.
+    /// The ResourceSlices of one of its nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_slices: Vec<ResourceSlice>,
     /// The fingerprint of the devices that the pool declared when `device_slices` was stored; empty: it
@@ -140,7 +140,7 @@ pub struct PoolMemory {
     /// Fingerprints of its current templates; empty: not all of them could be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
-    /// Its bare-metal machines that must not be switched on now, and why, in words that follow a machine's
+    /// Its bare-metal machines that must not be switched on now, and why: a phrase that follows the machine's
     /// name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub out_of_service: BTreeMap<String, String>,

@@ -57,8 +57,8 @@ pub enum InTreeKind {
 }
 
 impl InTreeKind {
-    /// All of them. Azure files and vSphere volumes are left out, because kube-scheduler does not convert
-    /// them.
+    /// All kinds. Azure files and vSphere volumes are not among them, because kube-scheduler does not convert
+    /// those.
     pub const ALL: [Self; 5] = [
         Self::AwsElasticBlockStore,
         Self::AzureDisk,
@@ -67,7 +67,7 @@ impl InTreeKind {
         Self::PortworxVolume,
     ];
 
-    /// The name of the source's field.
+    /// The field of a volume's source that describes such a disk.
     pub fn field(self) -> &'static str {
         match self {
             Self::AwsElasticBlockStore => "awsElasticBlockStore",

@@ -104,7 +104,7 @@ pub struct VolumeClaim {
 pub struct PersistentVolume {
     /// Its name.
     pub name: String,
-    /// Labels (zones of in-tree volumes).
+    /// Labels: zones of in-tree volumes, and what selectors of claims match.
     pub labels: Labels,
     /// Its storage class, empty for none.
     pub class: String,

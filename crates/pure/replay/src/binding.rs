@@ -1,5 +1,5 @@
-//! Chooses the node for a pending pod, with the same filters as decisions, and with simplified scores of
-//! kube-scheduler.
+//! Chooses the node for a pending pod, with the same filters as decisions, and with a simplified form of
+//! kube-scheduler's scores.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -46,8 +46,8 @@ pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     bound
 }
 
-/// The node with the best score: for much room, for few pods of the same controller, and for the pod's
-/// preferences.
+/// The node with the best score. Free room, few pods of the same controller, and what the pod prefers raise a
+/// node's score.
 fn best(world: &World, pod: &Pod, nodes: &[NodeIndex]) -> Option<NodeIndex> {
     if nodes.len() < 2 {
         return nodes.first().copied();

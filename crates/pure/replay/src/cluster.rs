@@ -27,7 +27,8 @@ use planning::being_deleted;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// The time between decisions while nothing changes, unless `scan_interval` is longer.
+/// The time between decisions while nothing changes and no pod lacks a machine, unless `scan_interval` is
+/// longer.
 const IDLE: SignedDuration = SignedDuration::from_mins(1);
 /// Kubernetes' taints of nodes that are not ready.
 const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
@@ -174,7 +175,8 @@ impl Simulation {
         }
     }
 
-    /// Makes pods pending from the beginning if their node is missing because its host is missing.
+    /// In the first round, makes pods pending if their node is not simulated, for example because its host is
+    /// left out ([`WhatIf::without`]). Their wait does not count.
     fn leave_lost_nodes(&mut self) {
         let others: BTreeSet<&str> = self.around.nodes.iter().map(|node| node.name.as_str()).collect();
         let there = |node: &str| self.nodes.contains_key(node) || others.contains(node);
@@ -270,7 +272,8 @@ impl Simulation {
             if let Some(node) = member.pod.node.clone().filter(|_| first) {
                 member.bind(&node, self.now);
             } else {
-                // The original has its node and has already waited. Its copies would have waited, too.
+                // If the original already has a node, its copies are pending only because the simulation
+                // begins: their wait does not count.
                 member.at_first = first && pod.node.is_some();
                 member.wait(if member.at_first { self.now } else { member.since });
             }
@@ -474,7 +477,8 @@ impl Simulation {
     }
 }
 
-/// Makes a node ready, and removes the taints of nodes that are not: in a simulation, no machine fails.
+/// Makes a node ready, and removes the taints of nodes that are unready, starting, growing or off: in a
+/// simulation, no machine fails.
 fn as_if_healthy(node: &mut Node) {
     for condition in node.conditions.iter_mut().filter(|one| one.kind == "Ready" && one.status != "True") {
         "True".clone_into(&mut condition.status);

@@ -104,7 +104,7 @@ pub struct HostUse {
     pub others: Use,
     /// What nodes of the pools offer.
     pub offered: Use,
-    /// What pods on them request.
+    /// What pods on these nodes request.
     pub requested: Use,
 }
 

@@ -31,11 +31,11 @@ use std::time::Duration;
 
 use model::HostKey;
 
-/// Time until a machine's node is ready, if the record has no such machine.
+/// Time until a new machine's node is ready, if the record shows this for no machine of the pool.
 pub const CREATION: Duration = Duration::from_mins(1);
-/// Time until a warm machine's node is ready, if the record has no such machine.
+/// Time until a warm machine's node is ready, if the record shows this for no machine of the pool.
 pub const WAKING: Duration = Duration::from_secs(20);
-/// Time that the removal of a node takes, if the record contains no removal.
+/// Time that the removal of a node takes, if the record shows this for no node of the pool.
 pub const RETIREMENT: Duration = Duration::from_mins(1);
 /// Time until a host that is shut down is off.
 pub const SHUTDOWN: Duration = Duration::from_mins(1);
@@ -47,7 +47,7 @@ pub const STARTUP: Duration = Duration::from_mins(3);
 pub struct WhatIf {
     /// The number of pods, in thousandths of those recorded.
     pub demand: u32,
-    /// These hosts do not exist.
+    /// Hosts that are left out.
     pub without: BTreeSet<HostKey>,
 }
 

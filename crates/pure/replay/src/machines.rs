@@ -31,7 +31,7 @@ impl Simulation {
         let mut machine = machine.clone();
         machine.growing = None;
         machine.seen_on = None;
-        // The time that a machine takes counts from its request, not from its current phase.
+        // The time that a machine takes to become a node counts from its request, not from its current phase.
         let comes = machine.phase < Phase::Ready;
         let since = if comes { machine.wanted_since() } else { machine.since };
         let gone_for = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
@@ -167,7 +167,7 @@ impl Simulation {
         node
     }
 
-    /// Drains a node and destroys its machine; its pods are pending from now on.
+    /// Starts the removal of a machine. If it is a node, the node's pods are pending from now on.
     pub(super) fn retire(&mut self, name: &str, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(name) else { return };
         let kept = sim.machine.warm.is_some();

@@ -46,7 +46,7 @@ impl Member {
         (self.waited && !self.at_first).then(|| now.duration_since(self.since).as_secs())
     }
 
-    /// Takes it off its node, or makes it pending from the beginning.
+    /// Makes it pending from now on: it leaves its node, or never had one.
     pub fn wait(&mut self, now: Timestamp) {
         (self.since, self.waited, self.bound, self.ends) = (now, false, None, None);
         self.pod = Arc::new(waiting(&self.pod, now));
@@ -90,7 +90,7 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     }
 }
 
-/// Half of a thousand: fractions are rounded to the nearest integer.
+/// Half a pod, in thousandths: fractions are rounded to the nearest integer.
 const HALF: u32 = 500;
 /// Each controller starts with a remainder that exceeds the previous controller's by this much, modulo 1000
 /// (the golden section). If all started alike, controllers of one pod each, such as Jobs, would all be

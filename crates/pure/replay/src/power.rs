@@ -15,7 +15,8 @@ use model::power::{HostFacts, HostOutcome, HostVerdict, PowerFacts, PowerMemory,
 use model::snapshot::HostMemory;
 use model::{HostKey, PoolName, Snapshot};
 
-/// Shows hosts that the daemon of a recorded round had switched off as they are when on. Returns their names.
+/// Changes a recorded round: hosts that its daemon had switched off are shown as on, with their room. Returns
+/// their names.
 pub(super) fn switch_on(round: &mut Snapshot) -> BTreeSet<HostKey> {
     let mut switched = BTreeSet::new();
     for host in Arc::make_mut(&mut round.proxmox).hosts.iter_mut().flatten().filter(|host| !host.online) {
@@ -42,8 +43,8 @@ impl Simulation {
         self.config.hosts.get(host).is_some_and(|own| own.power.is_some())
     }
 
-    /// Keeps what is remembered of hosts that may be switched off, without back-offs. The power of other
-    /// hosts does not change.
+    /// Keeps what is remembered of hosts that may be switched off, except back-offs of creations on them. The
+    /// power of other hosts does not change.
     pub(super) fn begin_hosts(&mut self) {
         let mut hosts = std::mem::take(&mut self.memory.hosts);
         hosts.retain(|host, _| self.is_switched(host));

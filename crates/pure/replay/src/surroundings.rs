@@ -109,7 +109,8 @@ pub(super) fn slots(
         if let Some(known) = recorded {
             let known: BTreeSet<Vmid> =
                 known.iter().map(|slot| slot.vmid).chain(ours.iter().copied()).collect();
-            // If the pool has entirely different VMIDs in this configuration, nothing is known about them.
+            // If the pool has entirely different VMIDs in this configuration, nothing is known about them, so
+            // they count as free.
             let of_pool: Vec<Vmid> = pool.slots().into_iter().map(|slot| slot.vmid).collect();
             if of_pool.iter().any(|vmid| known.contains(vmid)) {
                 vmids.extend(of_pool.into_iter().filter(|vmid| !known.contains(vmid)));

@@ -109,7 +109,7 @@ impl Crowd {
         }
     }
 
-    /// Adds terms and spreads that were announced in the meantime.
+    /// Adds terms and spreads that were announced since the last call.
     pub(super) fn learn(&mut self, around: Around) {
         let (known, spreads) = (self.meanings.len(), self.counts.len());
         self.meanings.resize_with(around.terms.count(), Arc::default);

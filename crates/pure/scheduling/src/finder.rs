@@ -1,4 +1,5 @@
-//! Finds which of many selectors may match a pod by the labels that they require, without looking at each.
+//! Finds those of many selectors that may match a pod, by a label that each requires, without looking at each
+//! selector.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,8 @@ impl Finder {
         self.of(key, value).len()
     }
 
-    /// All numbers that may concern a pod with these labels, each once, in no particular order.
+    /// All numbers that may concern a pod with these labels, in no particular order. A number that was added
+    /// once occurs at most once.
     pub fn candidates(&self, labels: &Labels) -> impl Iterator<Item = usize> {
         let asked = labels.iter().flat_map(|(key, value)| self.of(key, value));
         asked.chain(&self.others).copied()

@@ -1,5 +1,5 @@
-//! Disks that CSI drivers serve in place of Kubernetes' own code: which driver, as which volume, on which
-//! nodes (`k8s.io/csi-translation-lib`).
+//! Disks that CSI drivers serve in place of Kubernetes' own code: which driver serves a disk, under which
+//! name, and on which nodes (`k8s.io/csi-translation-lib`).
 
 use std::collections::BTreeSet;
 

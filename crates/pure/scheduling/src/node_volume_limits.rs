@@ -20,7 +20,7 @@ pub(super) struct Held {
     attached: Option<Arc<[Counted]>>,
     /// For each driver: how many volumes there are in all.
     present: Vec<(u32, i64)>,
-    /// Pods whose volumes cannot be counted.
+    /// How many pods have volumes that cannot be counted.
     uncountable: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Pods for which preemption makes room on a node. Other pods must leave them this room.
+//! Pods for which preemption makes room on a node. Pods without a higher priority must leave them this room.
 //!
 //! A node takes a pod only if it does so both with the pods that are nominated to it and have no lower
 //! priority, and without them (`RunFilterPluginsWithNominatedPods`).
@@ -32,8 +32,8 @@ impl<'a> Nominated<'a> {
         Self { by_node, priorities }
     }
 
-    /// The nodes that refuse the pod because of pods that are nominated to them. The world is unchanged
-    /// afterwards.
+    /// The nodes that refuse the pod because of pods that are nominated to them. Afterwards, the world has
+    /// the same pods as before.
     pub(super) fn refusals(&self, world: &mut World, pod: &Arc<Pod>) -> BTreeMap<NodeIndex, Refusal> {
         let own = self.priorities.of(pod);
         let mut refusals = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! PodTopologySpread: the hard constraints (`DoNotSchedule`).
 //!
-//! The cluster's default constraints are `ScheduleAnyway`, so they refuse nothing.
+//! kube-scheduler's built-in default constraints are `ScheduleAnyway`, so they refuse nothing.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -277,7 +277,7 @@ impl State {
         count(counted, pod, other, at, around, by);
     }
 
-    /// Whether a domain of the node has more pods than a constraint allows now.
+    /// Whether one of the node's domains now has more pods than a constraint allows.
     pub(super) fn is_exceeded(&self, domain: &impl Fn(&Key) -> Domain) -> bool {
         self.counted.iter().flat_map(|all| all.iter()).any(|one| match domain(&one.key) {
             Domain::Known(domain) => {

@@ -37,13 +37,13 @@ pub enum Refusal {
     EphemeralStorage(i64, i64),
     /// Too little of an extended resource: wanted and free.
     Extended(String, i64, i64),
-    /// A claim does not exist, and this is the first filter that needs it: VolumeRestrictions, or
+    /// A claim does not exist. The first filter that needs it refuses the pod: VolumeRestrictions, or
     /// NodeVolumeLimits for the claim of an ephemeral volume.
     ClaimMissing {
         /// It is the claim of an ephemeral volume.
         ephemeral: bool,
     },
-    /// A disk or a ReadWriteOncePod claim is in use elsewhere.
+    /// A disk is in use by another pod on the node, or a ReadWriteOncePod claim by a pod on any node.
     VolumeInUse,
     /// The node takes no more volumes of a driver.
     VolumeLimit {

@@ -23,7 +23,7 @@ pub struct SimNode {
     pub copies: Vec<(Arc<Pod>, i64)>,
     /// What all its pods request in total.
     pub used: Resources,
-    /// The requests of preempted pods. They only count for pods that never preempt others.
+    /// The requests of pods that others may preempt. They count only for pods that never preempt others.
     pub(super) yielded: Resources,
     pub(super) ports: Vec<HostPort>,
     /// Its CSI drivers, with their limits.
@@ -32,7 +32,7 @@ pub struct SimNode {
     pub room_unknown: Arc<BTreeSet<String>>,
     pub(super) held: Held,
     pub(super) devices: NodeDevices,
-    /// Whether it takes pods. A ghost does not: it only keeps its domain known to topology spread.
+    /// Whether it takes pods. A closed node does not: at most, it keeps its domain known to topology spread.
     pub open: bool,
     pub(super) counts_for_spread: bool,
 }

@@ -19,7 +19,7 @@ pub(super) struct Terms {
     all: Vec<Term>,
     numbers: BTreeMap<(Vec<PodAffinityTerm>, String, String), usize>,
     finder: Finder,
-    /// The index in `own` of pods' terms, by the fingerprint of what the pods require of other pods.
+    /// The index in `own` of a pod's terms, by the fingerprint of its affinity and anti-affinity.
     askers: Numbers,
     own: Vec<Arc<Own>>,
 }

@@ -18,7 +18,7 @@ use model::workload::{PersistentVolume, StorageCapacity, StorageClass, VolumeCla
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     bound: Vec<Bound>,
-    /// Claims with the smallest request first.
+    /// Claims that get a volume only once the pod has a node, the smallest request first.
     waiting: Vec<Waiting>,
     problem: Option<VolumeProblem>,
 }
@@ -215,7 +215,8 @@ impl Waiting {
         self.can_provision(sim)
     }
 
-    /// The smallest volume that the claim could bind to on this node (`FindMatchingVolume`).
+    /// The volume that the claim would bind to on this node: one that is reserved for the claim or, if none
+    /// is, the smallest suitable one (`FindMatchingVolume`).
     fn matching(&self, node: &Node, taken: &[*const PersistentVolume]) -> Option<&Arc<PersistentVolume>> {
         let open = |volume: &&Arc<PersistentVolume>| !taken.contains(&Arc::as_ptr(volume));
         let here = |volume: &&Arc<PersistentVolume>| matches(volume.node_affinity.as_ref(), node);

@@ -1,4 +1,4 @@
-//! VolumeRestrictions: disks that only one pod may use at a time, and ReadWriteOncePod claims.
+//! VolumeRestrictions: disks that pods on the same node cannot share, and ReadWriteOncePod claims.
 
 use super::refusal::Refusal;
 use super::volumes::Volumes;

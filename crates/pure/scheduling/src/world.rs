@@ -52,7 +52,7 @@ pub struct World {
     crowd: OnceLock<Crowd>,
     /// How many pods with required anti-affinity there are.
     anti: i64,
-    /// By namespace and name: claims that only one pod at a time may use.
+    /// For each claim that only one pod at a time may use, by namespace and name: how many pods use it.
     claims_in_use: BTreeMap<(String, String), i64>,
     promised: volume_binding::Promised,
     /// `None` if nothing is known of devices that are allocated dynamically.
@@ -90,7 +90,7 @@ impl World {
         let devices = self.devices.as_ref().map(|devices| Box::new(devices.without_pods()));
         let mut world = Self::with_volumes(snapshot, self.volumes.clone(), devices);
         world.effort = self.effort.clone();
-        // What pods ask of each other is the same there.
+        // What pods require of each other is the same in the new world.
         for key in self.topologies.keys() {
             world.topologies.announce(key, &world.nodes);
         }
@@ -127,8 +127,8 @@ impl World {
         world
     }
 
-    /// Announces that a similar pod will be prepared or placed, so that the world keeps count of what it
-    /// requires of other pods.
+    /// Announces that pods like this one will be prepared or placed. From now on, the world keeps count of
+    /// the pods that their affinity, anti-affinity and topology spread select.
     pub fn announce(&mut self, pod: &Pod) {
         if !self.terms.lacks(pod) && !self.spreads.lacks(pod) {
             return;
@@ -153,17 +153,17 @@ impl World {
         }
     }
 
-    /// Adds the cost of questions to this world to `effort`, which other worlds may share.
+    /// From now on, adds the cost of queries to this world to `effort`, which other worlds may share.
     pub fn counts_in(&mut self, effort: &Effort) {
         self.effort = effort.clone();
     }
 
-    /// The cost of the questions asked so far.
+    /// The cost of the queries so far.
     pub fn effort(&self) -> &Effort {
         &self.effort
     }
 
-    /// All nodes, ghosts included.
+    /// All nodes, including closed ones.
     pub fn nodes(&self) -> &[SimNode] {
         &self.nodes
     }
@@ -220,8 +220,8 @@ impl World {
         self.topologies.knows(HOSTNAME)
     }
 
-    /// Whether only a node's labels, taints and free resources decide whether it takes the pod, so that equal
-    /// nodes take equal sets of such pods.
+    /// Whether a node's own properties and free resources alone decide if it takes the pod, whatever other
+    /// pods, volumes and devices there are. Then equal nodes take equal sets of such pods.
     pub fn is_plain(&self, pod: &Pod) -> bool {
         pod.affinity.pods.is_empty()
             && pod.affinity.anti.is_empty()
@@ -244,7 +244,7 @@ impl World {
         Cow::Owned(amounts)
     }
 
-    /// How many pods like this one the node has room for.
+    /// How many pods like this one fit into the node's free resources.
     pub fn room_for(&self, pod: &Pod, node: NodeIndex) -> i64 {
         let sim = &self.nodes[node];
         let mut free = sim.node.allocatable.clone();
@@ -285,8 +285,8 @@ impl World {
         }
     }
 
-    /// Takes a node out of use: it no longer takes pods. Topology spread still knows its domain, as
-    /// kube-scheduler does until the Node object is gone. Its pods stay until they are removed.
+    /// Takes a node out of use: [`Self::takes`] is false for it from now on. Topology spread still knows its
+    /// domain, as kube-scheduler does until the Node object is gone. Its pods stay until they are removed.
     pub fn close(&mut self, node: NodeIndex) {
         self.switch(node, false);
     }
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// Makes a closed node's domain unknown, as when the Node object is gone.
+    /// Closes a node, and also hides it from topology spread, as when the Node object is gone.
     pub fn forget(&mut self, node: NodeIndex) {
         self.nodes[node].open = false;
         self.free[node].open = false;
@@ -340,8 +340,8 @@ impl World {
         self.count(pod, node, count);
     }
 
-    /// Marks a pod on the node as preempted by a pod that needs its room: only pods that never preempt others
-    /// (`preemptionPolicy: Never`) still count what it requests.
+    /// Adds a pod that others may preempt to the node: what it requests counts only for pods that never
+    /// preempt others (`preemptionPolicy: Never`).
     pub fn place_yielding(&mut self, pod: &Pod, node: NodeIndex) {
         self.nodes[node].yielded.add(&pod.requests);
     }
@@ -436,8 +436,8 @@ impl World {
         self.check_last(prepared, (sim, Some(node)), wants_to_know)
     }
 
-    /// Whether the node's domain now has more pods than topology spread would allow for this pod, because
-    /// another domain has become known since then.
+    /// Whether one of the node's domains now has more pods than the pod's topology spread allows. This can
+    /// happen to a placed pod if another domain becomes known later.
     pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         prepared.spread.is_exceeded(&|key: &Key| self.around().domain(key, node))
     }
@@ -492,7 +492,8 @@ impl World {
         inter_pod_affinity::repels(one, other, None, &self.namespaces)
     }
 
-    /// Whether the pod accepts the node's taints and labels, whatever room it has.
+    /// Whether the pod tolerates the node's taints and cordon, and its selectors match the node's labels; the
+    /// node's free resources do not matter.
     pub fn accepts(pod: &Pod, node: &Node) -> bool {
         node_unschedulable::check(pod, node).is_ok()
             && taint_toleration::check(pod, node).is_ok()
@@ -506,7 +507,7 @@ impl World {
             && node_declared_features::check(pod.features.asked_by(self.version), node).is_ok()
     }
 
-    /// Whether required anti-affinity over host names keeps the two off the same node.
+    /// Whether required anti-affinity over host names keeps the two pods off the same node.
     pub fn repel(&self, a: &Pod, b: &Pod) -> bool {
         let repels = |a, b| inter_pod_affinity::repels(a, b, Some(HOSTNAME), &self.namespaces);
         repels(a, b) || repels(b, a)
@@ -520,7 +521,8 @@ impl World {
     }
 
     /// The pod's own anti-affinity terms over host names, and all terms over host names that select the pod.
-    /// Of two announced pods, one repels the other on a host if a term of one selects the other.
+    /// Two announced pods repel each other on a host if a term is in the first list of one and in the second
+    /// list of the other.
     pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
         let over_hosts = |term: &usize| *self.terms.get(*term).key.name == *HOSTNAME;
         let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());

@@ -256,7 +256,8 @@ impl<'e> Run<'e> {
         match (name, arguments) {
             ("bind", [variable, value, body]) if named(target) == Some("cel") => {
                 let variable = named(variable)?;
-                // cel-go evaluates the value only when it is first used.
+                // cel-go evaluates the value only when it is first used. Here, a fault in the value is kept
+                // until then.
                 let value = self.value(value);
                 Some(self.with(variable, value, body))
             }

@@ -127,7 +127,7 @@ impl Value {
 
     /// The operator `==`. Values of different types are not equal, except for numbers. A quantity or a
     /// version on the left can only be compared with its own type and with null. Lists share their parts, so
-    /// a short expression can create a list that takes forever to compare: at most `left` comparisons are
+    /// a short expression can create lists that take very long to compare: at most `left` comparisons are
     /// made.
     pub(super) fn equals(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
         take(left, 1)?;

@@ -1,4 +1,4 @@
-//! What claims ask for. Their selectors are replaced by numbers.
+//! What claims ask for, with each selector replaced by the number of its expression.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -80,7 +80,8 @@ impl Facts {
     }
 
     /// Of two classes that name the same resource, the newer one serves it. If the newer one was added first,
-    /// the older one does not even serve the resource that is named after it (`ExtendedResourceCache`).
+    /// the older one does not even serve the resource of its own name ([`CLASS_PREFIX`]), as in
+    /// kube-scheduler (`ExtendedResourceCache`).
     fn serve(&mut self, class: &DeviceClass) {
         if let Some(resource) = &class.extended_resource {
             let other = self.resources.get(resource).and_then(|name| self.classes.get(name));

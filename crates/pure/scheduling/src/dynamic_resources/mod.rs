@@ -1,9 +1,8 @@
 //! DynamicResources: devices can be allocated for the pod's claims, and for extended resources that a class
 //! serves.
 //!
-//! Devices are chosen in kube-scheduler's order, so that the same devices are left for the next pod. What was
-//! allocated in the cluster stays allocated; what a pod takes in the simulation is given back when the pod is
-//! removed.
+//! Devices are chosen in kube-scheduler's order, so that the same devices are left for the next pod. When a
+//! pod is removed in the simulation, its devices are given back, unless another pod may still use its claim.
 
 mod ask;
 mod capacity;

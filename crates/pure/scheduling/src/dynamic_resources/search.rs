@@ -26,7 +26,8 @@ const MOST_STEPS: u32 = 100_000;
 /// any number of claims.
 const DEEPEST: usize = 1000;
 
-/// Devices for claims, `None` if none fit, or the problem that ended the search.
+/// The devices for each claim, `None` if no choice satisfies all claims, or the problem that ended the
+/// search.
 pub(super) type Found = Result<Option<Vec<Taken>>, DeviceProblem>;
 
 /// Why the search does not continue from a step.

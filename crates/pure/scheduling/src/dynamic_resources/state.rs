@@ -231,9 +231,9 @@ impl State {
         self.claims.insert(claim, held);
     }
 
-    /// Notes that a pod no longer uses a claim. Once no pod uses the claim, its devices are free again. They
-    /// stay allocated only if the cluster had allocated them, and the claim was reserved for no pod, or for
-    /// more pods than ever used it here at once.
+    /// Notes that a pod no longer uses a claim. Once no pod of the world uses the claim, its devices are free
+    /// again, with one exception: devices that the cluster has allocated stay allocated if the claim is
+    /// reserved for no pod, or for more pods than ever used it in this world at the same time.
     pub(super) fn leave(&mut self, claim: &ClaimKey) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);
