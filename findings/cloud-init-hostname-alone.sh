@@ -3,7 +3,7 @@
 #
 # Expected: `hostname: w1` in user-data names the machine w1, on every distribution.
 # What happens: on the RHEL family (and Photon) cloud-init prefers the FQDN to the host name. If user-data has no
-# `fqdn`, cloud-init takes one from the data source. If meta-data has no `local-hostname`, that is the machine's
+# `fqdn`, cloud-init takes one from the data source: `local-hostname` in meta-data, or without that the machine's
 # current name, which in a clone is the template's. So w1 is discarded, and all clones have the same name.
 # With `fqdn: w1.example.org`, as Proxmox VE writes it once `searchdomain` is set, the same user-data gives w1 on
 # Debian and w1.example.org on Rocky; and the kubelet takes the host name as the Node's name.

@@ -2,7 +2,7 @@
 # go-proxmox: waiting for a failed task gives no error, and a task that ended with warnings counts as failed.
 #
 # Expected: Task.Wait returns an error if the task has failed, and "WARNINGS: 1" is a success, as it is for
-# Proxmox VE itself: the task did its work, and its log has a remark about it.
+# Proxmox VE itself: the task did its work, and its log has the warning.
 # What happens: Wait returns nil however a task ends; callers must check IsFailed or IsSuccessful after it. Both
 # only accept "OK": a task that did its work with a warning is IsFailed, like one that did nothing. WaitForCompleteStatus
 # returns false for both. Only ExitStatus has the task's final status text.
