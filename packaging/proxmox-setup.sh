@@ -8,9 +8,10 @@
 #
 # --template, --storage, --bridge, --mapping, --seed and --power may be given several times. --bridge and --storage are also needed
 # for a template's own bridges and storages: Proxmox VE requires rights on them for cloning. --hardware lets the daemon set the
-# machines' hardware. --mapping also lets it give them a PCI device of that resource mapping (`--mapping usb/NAME`, `dir/NAME` or
-# `cpu/NAME` for other kinds of mappings in a template). --seed lets it put cloud-init seeds onto that storage. --power lets it
-# switch that host off and on, for which it has to see every guest. `--dry-run` prints the commands and runs none.
+# machines' hardware. --mapping NAME does that too, and lets it give them a PCI device of that resource mapping; `--mapping usb/NAME`,
+# `dir/NAME` or `cpu/NAME` only grants the use of a mapping of another kind, such as a template's. --seed lets the daemon put
+# cloud-init seeds onto that storage. --power lets it switch that host off and on, for which it has to see every guest. --dry-run
+# prints the commands and runs none.
 set -eu
 
 pool=kubernetes user=autoscaler@pve token=agent
