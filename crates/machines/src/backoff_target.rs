@@ -1,4 +1,4 @@
-//! What backs off after a machine could not be created, if that depends on the storages.
+//! What backs off after a failed creation. If a storage was full, this depends on whether it is shared.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -6,8 +6,8 @@ use super::step_error::{BackoffTarget, StepError};
 use model::machine::STORED_ON;
 use proxmox::Meaning;
 
-/// What backs off after this failure. A full storage is full for each host that uses it. If all hosts share
-/// it, the entire pool backs off, so that not every host has to fail first.
+/// What backs off after this failure. If a storage is full, and all storages of the machine are shared, the
+/// same would happen on the other hosts: the entire pool backs off, so that not every host has to fail first.
 pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> BackoffTarget {
     let blame = trouble.blame();
     match trouble {

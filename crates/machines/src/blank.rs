@@ -25,8 +25,8 @@ pub(super) async fn send(
     ctx.proxmox.create_vm(&record.host, record.slot.vmid, &options, resource_pool).await
 }
 
-/// The options that the VM is created with: the disk, a boot device, and what else cannot be added later. The
-/// other settings are applied afterwards, as for a clone.
+/// The options that the VM is created with: its name, mark and size, the disk, the network device and the
+/// boot order. The other settings are applied afterwards, as for a clone.
 fn options(record: &Record, pool: &Pool, description: String, agent: bool) -> BTreeMap<String, String> {
     let mut options = BTreeMap::from([
         ("name".to_owned(), record.name.clone()),

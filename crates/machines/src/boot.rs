@@ -13,7 +13,7 @@ const PROBE: Duration = Duration::from_millis(200);
 /// How long after its start a guest's agent is first asked, while the pool's boot times are unknown. Most
 /// guests take a little longer.
 const BOOT: Duration = Duration::from_secs(6);
-/// A boot is expected to take at most the limit for the agent, divided by this.
+/// A boot is expected to take at most the agent's limit divided by this.
 const PART: u32 = 3;
 /// The assumed time from a guest's first open port to its agent's first answer, until it was measured.
 const AFTER_PROBE: Duration = Duration::from_millis(700);

@@ -1,5 +1,5 @@
-//! Takes a machine from its record to a ready node. Each step first looks at what exists, unless the record
-//! is so new that nothing can exist yet.
+//! Takes a machine from its record to a ready node, or to a warm machine. Each step first looks at what
+//! exists, unless the record is so new that nothing can exist yet.
 
 use model::MachineKind;
 use std::time::Duration;
@@ -272,7 +272,7 @@ async fn clone(
         machine.stored.record.made_of.extend(template.map(|print| (TEMPLATE.to_owned(), print)));
         let sent = retry_until!(ctx.config.limits.clone, machine.seed(), {
             let sent = send_clone(ctx, machine, pool).await;
-            // A host that dies during the task no longer answers.
+            // If the host died during the call, the clone may have begun.
             doubt |= sent.as_ref().is_err_and(StepError::leaves_doubt);
             sent
         })

@@ -18,7 +18,7 @@ use settings::{CloneKind, Pool};
 
 /// A machine that has waited for this long is given up, and planned again if it is still needed.
 const LIMIT: Duration = Duration::from_hours(1);
-/// How often the start time of a waiting machine is reset.
+/// How often the time limit of a waiting machine is restarted.
 const TICK: Duration = Duration::from_secs(30);
 
 /// A machine's place among those being created, and among the clones of its template's storages.

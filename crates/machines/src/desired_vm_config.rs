@@ -123,7 +123,7 @@ fn guest(pool: &Pool, current: &VmConfig) -> Vec<(String, String)> {
 fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     let is_ours = |key: &str| match stem(key) {
         vm_size::VCPUS => pool.grow.as_ref().is_some_and(|grow| grow.grows_cores),
-        // The helper divides a pinned machine's memory among NUMA nodes, once.
+        // The pinning helper divides a machine's memory among NUMA nodes only once: the result has to stay.
         "numa" => pool.pinning.is_some(),
         _ => false,
     };

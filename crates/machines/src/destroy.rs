@@ -24,7 +24,7 @@ use model::Record;
 use model::machine::Phase;
 use proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
 
-/// Whether a machine ever had a VM. If not, whatever has its VMID is left alone.
+/// Whether a machine had a VM, as far as its record shows.
 fn had_vm(record: &Record) -> bool {
     record.smbios_uuid.is_some() || record.node_uid.is_some()
 }
@@ -131,8 +131,8 @@ async fn begin(
     if emptied.is_none_or(|at| at.elapsed() > FRESH) {
         *emptied = Some(Instant::now());
     }
-    // A VM that is off is not shut down: if it is started before its Node is gone, the resumed run drains the
-    // Node first.
+    // A VM that is off is not shut down. If it is started before its Node is gone, this run ends with an
+    // error, and the next one drains the Node first.
     let (phase, note) = if cut_short {
         (Phase::Deleting, "the VM is off; the Node and the VM are being deleted")
     } else {
@@ -145,8 +145,8 @@ async fn begin(
     if again { Ok(None) } else { returned_nodes::pinned(ctx, machine).await }
 }
 
-/// Refuses to remove a node that was not emptied because its VM was off, if the VM was started again: pods
-/// may run on it.
+/// For a node that was not emptied, because its VM was off: returns an error if the VM was started again,
+/// since pods may run on it by now, or if the daemon is paused.
 async fn stays_off(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     if let Some(what) = ctx.paused() {
         return Err(StepError::Failed { what, blame: BackoffTarget::Other });
@@ -260,7 +260,7 @@ async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, 
     }
 }
 
-/// Undoes the recorded deletion of a machine whose VM was off, because its node is to be drained first.
+/// Removes the recorded `Deleting` phase of a machine whose VM was off: its node is to be drained first.
 pub(super) fn begun_no_more(record: &mut Record) {
     record.entered.remove(&Phase::Deleting);
 }
@@ -269,7 +269,7 @@ pub(super) fn begun_no_more(record: &mut Record) {
 enum Stopped {
     /// The guest's Node is back, and the VM is kept for this reason.
     Kept(Kept),
-    /// The VM is off.
+    /// The VM no longer has to be stopped: it is off or gone, or is not visible as ours.
     Off(Off),
 }
 
@@ -342,7 +342,7 @@ async fn stop(
                 Ok(Stopped::Off(Off::Seen))
             }
             Exit::Ok | Exit::Warnings(_) => Err(still_runs()),
-            // Whatever the task's result, the VM itself is checked again.
+            // A failed task may still have stopped the VM: the next try checks the VM first.
             exit => Err(match proxmox_tasks::failed(job, &upid, &exit) {
                 StepError::Proxmox(error) => StepError::Proxmox(proxmox::Error { kind: Kind::Busy, ..error }),
                 trouble => trouble,

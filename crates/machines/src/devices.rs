@@ -110,7 +110,8 @@ impl DeviceSurvey {
                     let on_host = one.devices.iter().any(|(of, _)| *of == host);
                     Some(((host.clone(), one.id), one.problem.filter(|_| on_host)?))
                 })),
-                // If a host cannot report its faults, starting a machine there shows them.
+                // Until the host can be asked, its last known faults count; new ones show when a machine
+                // starts there.
                 Err(error) => {
                     tracing::debug!(%host, %error, "its PCI mappings cannot be checked");
                     broken.extend(self.broken.extract_if(.., |(of, _), _| *of == host));
@@ -121,8 +122,8 @@ impl DeviceSurvey {
         Ok(())
     }
 
-    /// The VMs to read now: those that may hold devices, now or once they are started. Until a VM has been
-    /// read in its current state, it reserves all devices of its host.
+    /// The VMs to read now: those that may hold devices (stopped ones only with `count_stopped`) and were not
+    /// read recently. Until a VM has been read in its current state, no device of its host is available.
     fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a ClusterResources) -> Vec<&'a Guest> {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {

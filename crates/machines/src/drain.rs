@@ -1,9 +1,9 @@
 //! Empties a node by evictions: each refused eviction is retried with back-off, and a pod that must stay ends
 //! the drain.
 //!
-//! A pod that tolerates all taints may come back as soon as it is evicted, endlessly. So a replacement of an
-//! evicted pod is not evicted: it stays until the node is gone, as pods of DaemonSets do. Karpenter never
-//! evicts pods that tolerate its taint.
+//! If a pod tolerates all taints, its replacement may be placed on the node as soon as the pod is evicted,
+//! endlessly. So replacements are not evicted: they stay until the node is gone, as pods of DaemonSets do.
+//! Karpenter never evicts pods that tolerate its taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

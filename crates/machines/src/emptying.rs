@@ -1,5 +1,5 @@
-//! Empties a node: it is closed, drained, and its volumes are detached. Until all of that is done, the node
-//! can be put back into service.
+//! Empties a node: it is closed to new pods and drained, and its volumes are detached. Until all of that is
+//! done, the node can be put back into service.
 
 use std::time::Duration;
 

@@ -42,8 +42,8 @@ pub(super) async fn take(
     let mut left = None;
     if let Some(said) = said.filter(|_| is_there) {
         let had = now;
-        // If the VM was moved in the meantime, it is unknown what its guest takes up: the guest gets another
-        // chance.
+        // If the VM was moved in the meantime, it is unknown what its guest takes up: nothing is unplugged,
+        // and the guest gets another chance to use it.
         let plugged = plugged.filter(|_| machine.record().host == host);
         let keeps_more = plugged.is_none() && before.missing((now.cores, now.memory), &said) != (0, 0);
         let back = plugged.map(|plugged| back(&before, plugged, now, &said)).unwrap_or_default();

@@ -4,8 +4,8 @@
 //!  record (wanted and former size) ─> guest checked ─> plugged, read back ─> used by the guest ─> reported by its Node ─> record
 //! ```
 //!
-//! * The record holds the wanted size before any request to Proxmox VE, so that its host's room and all
-//!   limits count it. Each step looks at the current state and continues from there.
+//! * The record holds the wanted size before any request to Proxmox VE, so that this size counts towards the
+//!   host's room and all limits. Each step looks at the current state and continues from there.
 //! * Proxmox VE defers what it cannot plug to the next start without reporting it: this is read back and
 //!   reverted.
 //! * Whatever goes wrong, the node stays in service. What was plugged but is not reported by its Node is

@@ -10,7 +10,7 @@ use proxmox::{Client, Error, Kind};
 
 /// How long to wait for an answer that takes milliseconds from a healthy host.
 const ANSWER: Duration = Duration::from_secs(3);
-/// The time for all queries to one host. Queries not sent by then are left for the next look.
+/// The time for all queries to one host. Queries without an answer by then are left for the next look.
 const ALL: Duration = Duration::from_secs(8);
 
 /// Sends each host its queries, one after the other, and all hosts in parallel. A host that does not answer
@@ -32,7 +32,7 @@ where
     answers.map(told).collect()
 }
 
-/// Like `hosts`, but with `None` for each query to a responsive host that could not be sent in time.
+/// Like `hosts`, but if a host answers, its queries for which the time was too short have `None`.
 pub async fn in_time<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,

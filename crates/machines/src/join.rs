@@ -22,8 +22,8 @@ use settings::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, MachineFacts, 
 /// The assumed time for the rest of the boot and the join, until it was measured. The first check comes after
 /// this time.
 const JOIN: Duration = Duration::from_secs(15);
-/// How many tokens of earlier runs are kept for a join that may be under way: the first ones, because joins
-/// wait for each other.
+/// How many tokens of earlier runs are kept for a join that may be under way: the oldest ones, because in the
+/// guest each join waits for the earlier ones.
 const OLD_TOKENS: usize = 3;
 /// How much an agent call and its answer may add to the limits that apply inside the guest.
 const MARGIN: Duration = Duration::from_secs(30);

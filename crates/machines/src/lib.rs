@@ -6,16 +6,17 @@
 //!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  grow:   record ─> guest checked ─> vCPUs and memory plugged ─> used by the guest ─> reported by its Node ─> record
-//!  discard (a creation that failed, a node that was lost): as retire, without the eviction, unless it is a ready Node again
+//!  discard (a creation that failed, a node that was lost): as retire, without the eviction; a lost node that is back stays in service
 //!  bare-metal machines ([`bare_metal`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
 //! ```
 //!
 //! Rules:
 //! * The record is written before the first Proxmox call and dropped after the last. Each step looks at the
-//!   current state and continues from there, so a restart at any await changes nothing.
+//!   current state and continues from there, so the daemon can be restarted at any time.
 //! * A VM is only touched after its own configuration has proved that it is the record's (`ownership`).
 //!   Nothing is destroyed without quorum. The VM is stopped before its Node is deleted.
-//! * Every wait has its own limit from `[limits]`. Until then, temporary failures are retried with back-off.
+//! * A wait for a call, a task or a guest has a limit, usually one from `[limits]`. Until then, temporary
+//!   failures are retried with back-off.
 
 pub mod adoption;
 mod backoff_target;

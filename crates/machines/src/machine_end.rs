@@ -17,12 +17,12 @@ pub(super) enum Manner {
     Abrupt,
 }
 
-/// How the removal of a VM ended.
+/// How the removal of a machine ended.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ended {
-    /// Nothing is left of the VM.
+    /// Its record was dropped, because nothing is left to remove.
     Gone,
-    /// The VM keeps running: its Node is back, and stays in service for the given reason.
+    /// The machine keeps running: its Node stays in service for the given reason.
     Serves(Kept),
     /// Like [`Self::Serves`], but the reason goes away by itself or is fixed by an administrator.
     ServesForNow(Kept),

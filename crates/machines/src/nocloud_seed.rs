@@ -3,7 +3,7 @@
 //!
 //! Its name contains the machine's unique id, so no other machine uses it. Its storage is in the machine's
 //! record, so the image is found whatever the configuration says later. The image contains the operator's
-//! files, filled in with the machine's facts, and no secrets.
+//! files, in which the daemon fills in the machine's facts, but no secrets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -227,8 +227,8 @@ async fn still_in_a_drive(
                 Ok(Some("the VM with the machine's VMID is no longer managed and has the seed in a drive"))
             }
             Ok(_) => Ok(None),
-            // For a VM that is gone, a token with rights on a pool gets the same answer as for an unmanaged
-            // one.
+            // A token with rights only on a pool gets the same answer for a VM that is gone as for one
+            // outside the pool.
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
                 let hidden = "the VM with the machine's VMID is hidden from the token and may have the seed in a \
                               drive";
@@ -241,8 +241,8 @@ async fn still_in_a_drive(
 }
 
 /// The former hosts of a VM on whose storage its seed may still be: those that are on, and those that are
-/// off. (A VM may be moved before it has a seed.) Shared storages are seen from the VM's current host; a host
-/// that has left the cluster took its own storages along.
+/// off. (A VM may be moved after its seed was uploaded, but before the seed is attached.) Shared storages are
+/// seen from the VM's current host; a host that has left the cluster took its own storages along.
 fn left_on<'a>(
     left: &'a BTreeSet<String>,
     storage: &str,

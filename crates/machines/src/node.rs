@@ -16,7 +16,7 @@ use model::snapshot::{POOL_LABEL, STARTING_TAINT};
 use settings::own_labels::starting_taint;
 use settings::{Pool, ZoneLabels};
 
-/// The Node whose `systemUUID` is the VM's, if it exists.
+/// The machine's Node, if the watches show it.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
     seen(&ctx.watches, record)
 }
@@ -144,8 +144,8 @@ async fn read_back(
     Ok(())
 }
 
-/// Lets pods onto the node: sets the labels again (a restarted kubelet may have removed them), then removes
-/// the start-up taint.
+/// Lets pods onto the node: adds the labels, taints and annotations that it lacks (a restarted kubelet may
+/// have removed labels), then removes the start-up taint.
 async fn open(ctx: &Context, machine: &MachineHandle, pool: &Pool, node: &Node) -> Result<(), StepError> {
     read_back(ctx, machine, pool, node).await?;
     let record = machine.record();

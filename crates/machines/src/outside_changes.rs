@@ -149,8 +149,8 @@ pub(super) fn may_explain(trouble: &StepError) -> bool {
     }
 }
 
-/// Whether all guests of a host are being stopped, or were a moment ago: a VM that is started there goes down
-/// with the host, or runs against an administrator's will.
+/// Whether all guests of a host are being stopped, or were stopped a moment ago: a VM started there would go
+/// down with the host, or run against an administrator's will.
 pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
     let now = ctx.clock.now();
     let since = now.saturating_sub(STOPS_FOR).ok().map(jiff::Timestamp::as_second);
@@ -239,7 +239,7 @@ pub(super) async fn go_on(
     }
 }
 
-/// Why a machine ends because its VM is no longer ours. If another VM has its VMID, the slot is taken.
+/// The error for a machine whose VM is no longer ours. If another VM has its VMID, the slot counts as taken.
 async fn not_ours(ctx: &Context, record: &Record, what: String) -> StepError {
     match look(&ctx.proxmox, &ctx.owner(), record).await {
         Ok(Sight::Foreign(found)) => StepError::Foreign { vmid: record.slot.vmid, what: found },

@@ -135,7 +135,7 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
         Description::Ours(marker) if marker.machine == record.id && marker.cluster == owner.cluster => {
             Sight::Ours(Box::new(config))
         }
-        // Copied records do not make it ours either if its mark dates from before marks had a cluster uid.
+        // Nor does copying a record make the VM ours if its mark has no cluster uid.
         Description::Ours(marker) if marker.cluster != owner.cluster => {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
         }
@@ -189,7 +189,7 @@ mod tests {
             ("notes that an administrator wrote".to_owned(), true),
             (mark("home", other), false),
             (mark("shop", other), false),
-            // A mark from before marks had a cluster uid.
+            // A mark without a cluster uid.
             (mark("shop", None), false),
         ] {
             assert_eq!(matches!(seen(&notes, one), Sight::Ours(_)), is_ours, "{notes}");

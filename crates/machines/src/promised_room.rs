@@ -1,5 +1,5 @@
-//! Room on a host that daemons of other Kubernetes clusters have promised to their machines. It is checked
-//! again before a machine starts.
+//! Room on a host that daemons of other Kubernetes clusters have promised to their machines. Just before a
+//! machine starts, its own daemon checks that enough room is left for it.
 //!
 //! Each daemon makes its machine visible (tag, memory, CPUs) before it checks the room. So if two machines
 //! compete for the last room of a host, at least one daemon sees the other's machine. If each sees the

@@ -116,7 +116,7 @@ pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool,
     Ok(tasks.iter().any(|row| row.status == TaskStatus::Running))
 }
 
-/// How the destruction of a machine's VM ended.
+/// The state of the destruction of a machine's VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destruction {
     /// None was requested.
@@ -129,7 +129,7 @@ pub(super) enum Destruction {
     Interrupted,
 }
 
-/// How the destruction of a machine's VM ended. The tasks of the VM's host are searched too, because the
+/// The state of the destruction of a machine's VM. The tasks of the VM's host are searched too, because the
 /// answer with the task's id may have been lost, or the daemon killed before it recorded the id.
 pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destruction, StepError> {
     let recorded = recorded_destruction(record);

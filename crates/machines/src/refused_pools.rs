@@ -97,7 +97,7 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
 
 /// The missing right for which a machine of the pool was refused, with the path on which to grant it. `None`
 /// if the error is not about a right, or if the token has the right there: then the VM was removed from the
-/// machines' pool.
+/// machines' resource pool.
 pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {

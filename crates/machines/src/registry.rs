@@ -154,8 +154,8 @@ impl Registry {
         self.machines().get(id).cloned()
     }
 
-    /// Subscribes to changes: machines that are added or forgotten, and machines whose phase, Node or task
-    /// changes.
+    /// Subscribes to changes: machines that are added or forgotten, and machines whose phase, Node, task or
+    /// protection changes.
     pub fn changed(&self) -> Changed {
         self.0.changed.subscribe()
     }

@@ -80,13 +80,14 @@ pub(super) async fn run(
 /// How emptying a node ended.
 enum Emptied {
     Yes,
-    /// Another client has stopped or destroyed its VM: there is nothing left to empty.
+    /// Another client has stopped or removed its VM, or the VM is no longer visible as ours: it is not
+    /// emptied.
     VmEnded,
     GivenUp(String),
 }
 
-/// Empties a node as long as its VM exists: if another client has stopped or destroyed the VM, a drain would
-/// wait for a dead kubelet.
+/// Empties a node as long as its VM runs and is ours: if another client has stopped or removed the VM, a
+/// drain would wait for a dead kubelet.
 async fn empty_while_there(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -125,8 +126,9 @@ async fn empty_while_there(
     }
 }
 
-/// Puts the node back into service. A node whose creation was given up is in service from now on: if it is
-/// not ready, it gets the same time to become ready as any other.
+/// Puts the node back into service, and ends an operator's wish to remove it if that wish is over. A node
+/// whose creation was given up is in service from now on: if it is not ready, it gets the same time to become
+/// ready as any other.
 pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if is_wish_over(ctx, machine.record(), &node.name) {
         let limit = ctx.config.limits.drain;

@@ -1,8 +1,8 @@
 //! May this kubelet have this serving certificate? Only for the name and the addresses of its own machine.
 //!
 //! The conditions of the signer itself (`ValidateKubeletServingCSR` in Kubernetes' `pkg/apis/certificates`)
-//! apply here too. In addition, the request must come from a machine with a record, and only for what that
-//! record assigns to it. The signer checks the signature, so this module does not.
+//! apply here too. In addition, the request must come from a machine with a record, and may name only what
+//! that record assigns to the machine. The signer checks the signature, so this module does not.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -26,8 +26,8 @@ const IN_GUEST: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(500);
 /// How long the Node may lag behind the guest before the command is run again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
-/// How long the Node stays closed after it reports the size. The kubelet checks pods against the Node that it
-/// watches, and permanently rejects (`OutOfcpu`) a pod that arrives before the watch shows the new size.
+/// How long the Node stays tainted after it reports the size. The kubelet checks pods against the Node that
+/// it watches, and permanently rejects (`OutOfcpu`) a pod that arrives before the watch shows the new size.
 /// There is no way to tell when the watch shows it.
 const KUBELET_SEES: Duration = Duration::from_secs(5);
 
@@ -108,8 +108,8 @@ fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
 /// than its VM has.
 ///
 /// # Errors
-/// The Node still reports more. It stays closed, because kube-scheduler would send it pods for resources that
-/// do not exist.
+/// The Node still reports more. It stays tainted, because kube-scheduler would send it pods for resources
+/// that do not exist.
 pub(super) async fn settle(
     ctx: &Context,
     machine: &mut MachineHandle,

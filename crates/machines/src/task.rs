@@ -120,7 +120,7 @@ pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, rep
     }
 }
 
-/// Removes a machine that no longer runs pods, without draining it.
+/// Removes a machine that is given up, normally without draining it: it is assumed to run no pods.
 #[boxed]
 pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
@@ -131,8 +131,9 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
 }
 
 /// Deals with a ready machine whose VM has not been seen running for a while. A VM that is off is started
-/// again; if it is gone, the machine is removed with all that belongs to it; otherwise it stays in service. A
-/// warm machine that is not in its proper state is removed, unless it has joined in the meantime.
+/// again. If it is gone, or no longer visible as ours, the machine is removed with all else that belongs to
+/// it. Otherwise the machine stays in service. A warm machine that is not in its proper state is removed,
+/// unless its VM runs and has joined or will join by itself.
 #[boxed]
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
@@ -352,7 +353,7 @@ pub(super) async fn discarding(ctx: &Context, mut machine: MachineHandle, reason
     if machine.phase != Phase::Clearing {
         machine.enter(ctx, Phase::Failed, reason);
     }
-    // The Node may still become ready before its VM can be stopped: no more pods may be placed on it.
+    // The Node may still become ready before its VM can be stopped: it must get no further pods.
     if let Some(node) = node::find(ctx, machine.record())
         && let Err(trouble) = emptying::close(ctx, &mut machine, &node).await
     {

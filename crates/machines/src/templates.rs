@@ -31,7 +31,7 @@ pub struct Usable {
     pub reach: BTreeSet<String>,
     /// The storages of its volumes, with the host (`pve1/local-lvm`) if they are not shared.
     pub sources: BTreeSet<String>,
-    /// The bytes that a full clone takes once its disk has the pool's size; 0 if clones are linked.
+    /// The bytes that a full clone takes once its disk has the pool's size; 0 if the pool names no storages.
     pub bytes: i64,
     /// A fingerprint that distinguishes it from every other template, and from one that replaces it under its
     /// name and VMID.
@@ -94,8 +94,8 @@ impl Templates {
         own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
     }
 
-    /// The storages that a template is cloned from. If the template was not read yet, a stand-in with its
-    /// VMID.
+    /// The storages that a template is cloned from; a stand-in that names its VMID if the template was not
+    /// read yet.
     pub fn sources(&self, template: Vmid) -> BTreeSet<String> {
         let known = self.known(template).map(|usable| usable.sources);
         known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
@@ -162,7 +162,7 @@ impl Templates {
         *by_pool = all;
     }
 
-    /// The bytes that a full clone of the pool's largest template takes; 0 if clones are linked.
+    /// The bytes that a full clone of the pool's largest template takes; 0 if the pool names no storages.
     pub fn clone_bytes(&self, pool: &str) -> i64 {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = all.get(pool).into_iter().flat_map(|found| &found.usable);
@@ -447,8 +447,8 @@ fn judge(
     })
 }
 
-/// What a full clone takes: all disks of the template, plus the growth of its main disk. A pool with linked
-/// clones names no storages.
+/// What a full clone takes: all disks of the template, plus the growth of its main disk. 0 if the pool names
+/// no storages, as with linked clones.
 fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     if pool.storages.is_empty() {
         return 0;

@@ -2,9 +2,9 @@
 //!
 //! An adopted machine is drained and destroyed like any other once it is unneeded. So everything is checked
 //! first, and all obstacles are reported together ([`judge`]). Then the record is written, which claims the
-//! slot and names the VM by its SMBIOS uuid. The mark in the VM's notes follows, and last the pool's labels,
-//! taints and annotations on the Node. If this is interrupted, running it again does what is left. Nothing
-//! else about the VM is changed.
+//! slot and names the VM by its SMBIOS uuid. The mark in the VM's notes and the daemon's tag follow, and last
+//! the pool's labels, taints and annotations on the Node. If this is interrupted, running it again does what
+//! is left. Nothing else about the VM is changed.
 //!
 //! The record states that its Node has registered, so that the machine is never mistaken for one whose
 //! creation timed out.
@@ -70,7 +70,7 @@ pub struct Adoption {
     pub record: Record,
     /// Whether the record is already stored.
     pub stored: bool,
-    /// Changes to the VM's configuration; empty if the mark is there.
+    /// Changes to the VM's configuration; empty if the VM already has the mark.
     pub change: BTreeMap<String, String>,
     /// The digest of the configuration that the decision is based on.
     pub digest: String,
@@ -225,10 +225,11 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
     }))
 }
 
-/// Writes the record, then the mark, and reads the mark back.
+/// Writes the record and the mark, reads the mark back, and then labels the Node.
 ///
 /// # Errors
-/// [`AdoptionError::Record`]: nothing was done. [`AdoptionError::Unmarked`]: repeat the call.
+/// [`AdoptionError::Record`]: nothing was done. [`AdoptionError::Unmarked`] and
+/// [`AdoptionError::Unlabelled`]: repeat the call.
 #[boxed]
 pub async fn carry_out(
     client: &Client,

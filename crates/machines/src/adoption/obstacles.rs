@@ -197,7 +197,7 @@ pub(super) fn slot(
     Ok(slot)
 }
 
-/// Why the pool cannot have one more machine like this.
+/// Why the VM cannot become another machine of the pool.
 pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String> {
     let (name, vmid) = (&pool.name, vm.guest.vmid);
     let mut against = Vec::new();

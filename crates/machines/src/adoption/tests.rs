@@ -110,7 +110,7 @@ fn a_worker_keeps_what_it_is_and_gets_a_record_and_our_mark() {
     assert_eq!(adoption.change["description"], mark);
     assert_eq!(adoption.change["tags"], "b;kproximate;pve-autoscaler");
     assert_eq!(adoption.digest, "d1");
-    // A machine whose Node has not registered would be discarded as too late.
+    // Without this uid, the machine would be discarded as one whose creation timed out.
     assert_eq!(record.node_uid.as_deref(), Some("n1"));
     let labels: Vec<_> = adoption.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     assert_eq!(labels, ["example.org/kind=worker", "pve-autoscaler/pool=old"]);
@@ -123,12 +123,12 @@ fn a_machine_of_the_pool_is_not_taken_over_twice() {
     let mut found = found();
     let first = adoption(&found);
     found.records.push(first.record.clone());
-    // Killed between record and mark: only the mark is missing.
+    // Interrupted after the record was written: the mark is still missing.
     let again = adoption(&found);
     assert!(again.stored);
     assert_eq!((again.record, again.change.clone()), (first.record, first.change.clone()));
     set(&mut found, &json!({ "description": first.change["description"] }));
-    // Killed before the Node's labels.
+    // Interrupted before the Node got its labels.
     let last = adoption(&found);
     assert!(last.change.is_empty() && last.stored && last.labels == first.labels);
     found.node.labels.extend(last.labels);

@@ -16,7 +16,8 @@ use crate::step_error::{StepError, Tries};
 use model::machine::Phase;
 
 /// Carries out decisions step by step. If a step fails but may work later, the next decision is made after a
-/// pause, until the step's limit, because its preconditions may have changed.
+/// pause, because the step's preconditions may have changed by then. After the step's limit, its error ends
+/// the run.
 pub(super) async fn follow<D>(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -76,7 +76,7 @@ impl Performer<'_> {
         Ok(found.filter(|node| is_its(record, node)))
     }
 
-    /// A client of the machine's controller, whose resets must pass the fence.
+    /// A client of the machine's controller. Each request that changes the power has to pass the fence.
     fn controller(&self, record: &Record) -> Result<Client, StepError> {
         let pool = self.ctx.config.pools.iter().find(|pool| pool.name == record.pool);
         let Some(own) = pool.and_then(|pool| pool.physical(&record.name)) else {
@@ -94,7 +94,7 @@ impl Performer<'_> {
     }
 }
 
-/// What was seen; `None` after a failure that may pass, such as a busy controller.
+/// What was seen; `None` after a temporary failure, for example because the controller is busy.
 fn unless_it_passes(
     seen: Result<redfish::SystemState, redfish::Error>,
 ) -> Result<Option<redfish::SystemState>, StepError> {

@@ -1,5 +1,5 @@
-//! Bare-metal machines: they are switched on over Redfish, join by themselves, are drained like any other,
-//! and are switched off.
+//! Bare-metal machines: they are switched on over Redfish, join by themselves, are drained like any other
+//! machine, and are switched off.
 //!
 //! ```text
 //!  follow:  look ─> next: what to do (pure) ─> do it ─> look …
@@ -12,8 +12,8 @@
 //! * A machine is ours if its record says that the daemon switched it on (`Starting` in its timeline). This
 //!   claim is written before the machine is switched on, and only if the machine is off and no Node has its
 //!   name. A machine that runs without such a record was switched on by another client and is left alone.
-//! * If its controller was not asked after all, the claim is removed from the record, and the machine is
-//!   claimed again before the next try.
+//! * If its controller did not accept the request to switch it on, the claim is removed from the record, and
+//!   the machine is claimed again before the next try.
 //! * A machine is only switched off if it is ours, and only while no pod on its Node has to move.
 //! * A machine that was seen to be off (the record holds when) is no longer ours once another client switches
 //!   it on. It is ours again once its Node reports.
@@ -22,8 +22,8 @@
 //!   The kubelet registers a new Node at its next start.
 //! * Its Node is identified by its name and its `systemUUID`. The latter is the uuid that the controller
 //!   reports; some controllers swap the bytes of the first three fields (SMBIOS has them little-endian). If
-//!   the controller reports no uuid, that of the first Node that appeared after the machine became ours is
-//!   used.
+//!   the controller reports no uuid, the uuid of the first Node with the machine's name that appears after
+//!   the claim is used.
 
 mod follow;
 mod look;

@@ -75,7 +75,7 @@ impl Performer<'_> {
         machine.enter(self.ctx, Phase::Starting, "it is being switched on");
         machine.stored.record.smbios_uuid = sight.power.as_ref().and_then(|power| power.uuid.clone());
         if let Err(error) = machine.save(self.ctx).await {
-            // Its controller was not asked: the removal must not treat the machine as ours.
+            // Its controller was not asked yet: the removal must not treat the machine as ours.
             machine.stored.record = before;
             return Err(error);
         }
@@ -164,8 +164,8 @@ impl Performer<'_> {
             "it was off, but another client has switched it on since: leaving it on and deleting its Node";
         tracing::warn!(machine = %machine.record().name, "{what}");
         machine.enter(self.ctx, Phase::Deleting, what);
-        // Everything on the machine ended when its power was cut. A Node that reports by now is deleted, too,
-        // but it is not tainted as out of service.
+        // Everything on the machine ended when it was switched off. A Node that reports by now is deleted,
+        // too, but it is not tainted as out of service.
         self.forget_node(machine, Off::Gone).await?;
         sight.cleared = Cleared::Node;
         Ok(())

@@ -41,7 +41,7 @@ pub(super) struct Sight {
     pub heard: Option<bool>,
     /// Its Node as the API server had it, if it was read for the next decision.
     pub node: OwnNode,
-    /// Whether anything is left on the Node.
+    /// Whether anything that has to move is left on the Node.
     pub emptied: Emptied,
     /// The progress of shutting it down.
     pub stopping: Stopping,
@@ -88,8 +88,8 @@ pub(super) struct Power {
 pub(super) struct Start {
     /// Whether this run has claimed it.
     pub claimed: bool,
-    /// Whether this run has asked its controller to switch it on, or may have. If it has, a running machine
-    /// is ours.
+    /// Whether its controller has accepted this run's request to switch it on, or may have. If so, a running
+    /// machine is ours.
     pub asked: bool,
     /// When this run first tried to switch it on.
     pub since: Option<Moment>,
@@ -100,13 +100,13 @@ pub(super) struct Start {
 /// How a controller answered the request to switch its machine on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It was asked to switch on, or may have been.
+    /// It accepted the request, or may have.
     Asked,
-    /// It was not asked: the machine runs, or is about to.
+    /// No request was needed: the machine runs, or is about to.
     WasOn,
-    /// It was not asked: the controller did not answer, or is busy.
+    /// It could not be reached, or refuses for now because it is busy.
     NotNow,
-    /// The controller refuses for good.
+    /// It refuses for good.
     Never(redfish::Error),
 }
 
@@ -182,8 +182,8 @@ impl Watched {
 }
 
 impl Start {
-    /// Whether this run has claimed the machine but not asked its controller: if the machine runs now,
-    /// another client was faster.
+    /// Whether this run has claimed the machine, but its controller has not accepted a request yet: if the
+    /// machine runs now, another client was faster.
     pub fn is_unproven(&self) -> bool {
         self.claimed && !self.asked
     }
@@ -265,8 +265,8 @@ impl Sight {
         (self.emptied, self.node) = (Emptied::Unknown, OwnNode::Unknown);
     }
 
-    /// Notes that the controller is being asked to change the machine's power: the last look at its power is
-    /// outdated, and the second look at its Node no longer counts.
+    /// Notes that the controller is being asked to change the machine's power. The last look at its power is
+    /// outdated, and from now on, the last look at its Node suffices only while it is recent.
     pub fn asks(&mut self) {
         self.power = None;
         if let Emptied::Yes { again, .. } = &mut self.emptied {

@@ -14,14 +14,14 @@ pub(super) enum Step {
     Look(Look),
     /// Record that the machine is ours and is being switched on.
     Claim,
-    /// Remove the claim from the record, because the controller was not asked. If the machine runs, another
-    /// client switched it on; another cluster may manage it, too.
+    /// Remove the claim from the record, because the controller did not accept the request. If the machine
+    /// runs, another client switched it on, for example another cluster's daemon.
     Disown,
     /// Ask the controller to switch the machine on.
     SwitchOn,
     /// Record this uuid, which the machine's Node reports.
     Take(String),
-    /// Close the Node, and evict the pods that have to move.
+    /// Keep new pods off the Node, and evict the pods that have to move.
     Empty,
     /// Record that the machine is being shut down: a run resumed after a crash must not uncordon the node.
     BeginShutdown,

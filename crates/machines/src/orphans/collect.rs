@@ -25,7 +25,7 @@ use proxmox::{TaskFilter, TaskStatus, VmConfig};
 pub struct Claim {
     /// Its VMID.
     pub vmid: Vmid,
-    /// Its host, with the prefix of its cluster.
+    /// Its host, with the prefix of the Proxmox VE cluster.
     pub host: HostKey,
     /// Its configuration, as it was judged.
     pub config: VmConfig,
@@ -81,7 +81,8 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
             );
             match ctx.kubernetes.create_record(&record).await {
                 Ok(stored) => discard(&ctx, stored, &proof, &reports).await,
-                // If the record was written after all, the next look at all records finds it and continues.
+                // If the record was written after all, the next look at all records finds it, and the removal
+                // continues.
                 Err(error) => left(&ctx, &claim, &record, &error.to_string()),
             }
         }
@@ -111,8 +112,9 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
     task::discarding(ctx, machine, &reason, reports).await;
 }
 
-/// Proves again that a VM is an orphan by querying both clusters, bypassing all caches. Fails if the answers
-/// are not recent.
+/// Proves again that a VM is an orphan by querying both clusters. Only its twins and Nodes with other names
+/// are not queried again; the latter come from the watches, which must be current. Fails if the answers are
+/// not recent.
 async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict, String> {
     let asked = Instant::now();
     let (host, vmid) = (record.host.as_str(), claim.vmid);

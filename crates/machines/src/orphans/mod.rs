@@ -1,6 +1,6 @@
 //! Orphans: VMs that bear our mark and have no record.
 //!
-//! The record was deleted by hand, or etcd was restored from a backup older than the machine, or an
+//! Either the record was deleted by hand, or etcd was restored from a backup older than the machine, or an
 //! administrator has copied a VM with its notes. So a mark proves little, and everything else that is known
 //! about our machines has to be proven, too ([`verdict`]). Each point is either proven or missing, and a VM
 //! with a single missing point is left alone. A proven orphan gets a record again, which says that the VM is
@@ -31,7 +31,7 @@ pub const LOOKS: u32 = 3;
 pub struct Vm<'a> {
     /// Its VMID.
     pub vmid: Vmid,
-    /// The host it is on, with the prefix of its cluster.
+    /// Its host, with the prefix of the Proxmox VE cluster.
     pub host: &'a HostKey,
     /// Its configuration.
     pub config: &'a VmConfig,
@@ -141,7 +141,7 @@ fn of_mark(marker: &Marker, around: &Around) -> [Result<Proof, Missing>; 2] {
         (_, None) => Err(Missing::UidUnknown),
         (Some(theirs), Some(own)) if theirs != own => Err(Missing::OtherKubernetes(theirs.clone())),
         (Some(uid), Some(_)) => Ok(Proof::Kubernetes(uid.clone())),
-        // Marks of early versions have no uid.
+        // Marks of early versions, and those of adopted machines, have no uid.
         (None, Some(_)) => Ok(Proof::NoUid),
     };
     [mark, kubernetes]

@@ -59,7 +59,7 @@ pub enum Missing {
     /// The uid of this Kubernetes cluster is not known yet.
     #[error("the uid of this Kubernetes cluster is not known yet")]
     UidUnknown,
-    /// Another Kubernetes cluster has the same id.
+    /// The uid in the mark is another Kubernetes cluster's.
     #[error("its mark names another Kubernetes cluster ({0})")]
     OtherKubernetes(String),
     /// Its pool is not in the configuration.

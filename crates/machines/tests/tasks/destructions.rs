@@ -88,7 +88,7 @@ async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// Ends the running destruction once only the VM's lock is left.
+/// Ends the running destruction once the VM has the `destroyed` lock.
 async fn end_halfway(pve: Pve) {
     let is_halfway =
         || pve.vm(VMID.0).is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "destroyed"));

@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Adds a pod of a ReplicaSet on this Node, whose eviction is refused.
+    /// Adds a ReplicaSet's pod, whose eviction is refused, to this Node.
     pub fn put_kept_pod(&self, name: &str, node: &str) {
         let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true });
         let pod = json!({

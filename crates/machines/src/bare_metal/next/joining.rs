@@ -1,4 +1,4 @@
-//! From a machine that is off to its Node.
+//! The decisions from a machine that is off to its registered Node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// The next step for a machine to become a Node.
 pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     if sight.start.is_unproven() {
-        // A machine that runs is not ours until its controller has been asked.
+        // If the machine runs, it is not ours until its controller has accepted this run's request.
         return Next::Do(if sight.start.answer.is_none() { Step::SwitchOn } else { Step::Disown });
     }
     match &sight.watched {
@@ -42,8 +42,8 @@ fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     }
 }
 
-/// For a machine that is not ours yet. It is claimed just before its controller is asked: it must be off, and
-/// no Node may have its name.
+/// For a machine that is not ours yet. It is claimed if it is off and no Node has its name; right after that,
+/// its controller is asked to switch it on.
 fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     let name = || record.name.clone();
     if settings.closed {
@@ -94,7 +94,7 @@ fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -
     }
     let last = sight.power.as_ref().map_or(asked, |power| power.at.max(asked));
     let over = sight.start.since.unwrap_or(asked) + settings.start;
-    // The controller is asked again at that time, even if no look is due.
+    // The wait ends when the controller is to be asked again, even if no look is due.
     let again = if now.moment < asked + AGAIN { asked + AGAIN } else { over };
     poll(Look::IsOn, last, over.min(again), now)
 }

@@ -1,4 +1,4 @@
-//! From a machine that is ours to one that is off, without a Node and without a record.
+//! The decisions from a machine that is ours to one that is off and has neither a Node nor a record.
 
 use std::sync::Arc;
 
@@ -40,14 +40,14 @@ fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
         Cleared::Node => Next::Do(Step::DropRecord),
         Cleared::OffNoted => Next::Do(Step::DeleteNode),
         Cleared::Nothing if !is_ours(record) => Next::Do(Step::DropRecord),
-        // A resumed run must not switch it off again.
+        // Recorded first, because a resumed run must not switch the machine off again.
         Cleared::Nothing if is_off => Next::Do(Step::NoteOff),
         Cleared::Nothing => return None,
     })
 }
 
 /// Leaves a machine on if another client has switched it on since it was seen to be off, and its Node does
-/// not report: it runs something else. Only what is seen when the removal begins decides this.
+/// not report: then the machine runs something else. This is decided only when the removal begins.
 fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     let off = record.seen_off?;
     if sight.emptied != Emptied::Unknown || !matches!(sight.stopping, Stopping::NotYet) {
@@ -72,8 +72,8 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
 }
 
 /// The Node that prevents the machine from being switched off, and why. Either the Node was given up and is
-/// ready again, or it is ready and cannot be emptied. Any other Node is emptied first, whatever happened
-/// since it was drained or failed.
+/// ready again, or it is ready and cannot be emptied. Any other Node is emptied first, even if it was drained
+/// before or has failed: pods may have arrived since.
 fn kept(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let stays = match &sight.emptied {
         _ if !may_be_kept(sight) => return None,
@@ -116,8 +116,8 @@ fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
 }
 
 /// For a machine that was seen to be off before its silent Node was emptied. Emptying may have taken minutes,
-/// and another client may have switched the machine on since: its power is looked at again, and it is not
-/// asked to shut down.
+/// and another client may have switched the machine on since: its power is looked at again. If it runs, it is
+/// left on, unless its Node reports by then.
 fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let was_off = record.seen_off.is_some() && sight.heard == Some(false);
     if !was_off || sight.shutdown != Shutdown::NotAsked {
@@ -136,9 +136,9 @@ fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
 
 /// The operating system is asked to shut down, and gets time to do so; then the power is cut.
 ///
-/// It gets its full time in each run, because it is unknown when it was asked before: its controller may have
-/// been silent since the record was written, or an answer may have been lost. A refusal proves nothing
-/// either: a busy controller refuses, as does one whose machine is already going down.
+/// It gets its full time in each run, because it is unknown whether an earlier run reached it: the controller
+/// may have been silent since the record was written, or an answer may have been lost. A refusal proves
+/// nothing either: a busy controller refuses, as does one whose machine is already going down.
 fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     let in_vain = |why: String, may_stay| Next::Do(Step::GiveUpShutdown { why, may_stay });
     match &sight.shutdown {
@@ -179,8 +179,8 @@ fn serves(record: &Record, node: &Arc<Node>, why: &str) -> Next<Ended> {
     Next::Done(Ended::Serves(Kept::new(Node::clone(node), why)))
 }
 
-/// Whether a Node may be uncordoned: it is ready, identifies its machine, and was not asked to shut down
-/// since it registered.
+/// Whether a Node may be uncordoned: it is ready, identifies its machine, and the machine was not asked to
+/// shut down since the Node registered.
 fn may_serve(record: &Record, node: &Node) -> bool {
     let is_before = |asked: &Timestamp| node.created.is_none_or(|created| created <= *asked);
     is_ready(node)

@@ -16,8 +16,8 @@ pub(super) use leaving::leaving;
 
 /// The time between two looks at a machine's power.
 const LOOK: Duration = Duration::from_secs(5);
-/// A controller that was asked to switch on and shows no effect, or refuses to shut down, is asked again
-/// after this time.
+/// A controller is asked again after this time if its machine has not switched on, or if it refuses to shut
+/// the machine down.
 const AGAIN: Duration = Duration::from_secs(45);
 
 /// What to do next.
@@ -47,10 +47,10 @@ pub(super) enum Wait {
 /// A function that decides, given what was seen.
 pub(super) type Decide<D> = fn(&Record, &Settings, &Sight, Now) -> Next<D>;
 
-/// The settings for a machine and its life.
+/// The settings that these decisions depend on.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// Whether the machine is closed, so that it is not switched on.
+    /// Whether the configuration closes the machine: it is then not switched on.
     pub closed: bool,
     /// The limit from its request until it is a Node.
     pub provision: Duration,

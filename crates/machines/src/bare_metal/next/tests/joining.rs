@@ -1,4 +1,4 @@
-//! From a machine that is off to its Node.
+//! The decisions from a machine that is off to its registered Node.
 
 use super::*;
 use crate::bare_metal::next::{Wait, joining};

@@ -1,4 +1,4 @@
-//! From a machine that is ours to one that is off, without a Node and without a record.
+//! The decisions from a machine that is ours to one that is off and has neither a Node nor a record.
 
 use super::*;
 use crate::bare_metal::next::{Wait, leaving};

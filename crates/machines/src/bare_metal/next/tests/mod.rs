@@ -33,7 +33,7 @@ fn row<D>(what: &'static str, record: Record, sight: Sight, at: u64, next: Next<
     Row { what, record, sight, at, next }
 }
 
-/// Compares all rows with the decisions. No wait may already be over: it would be decided on endlessly.
+/// Checks the decision for each row. A wait has to end later than now: otherwise the loop would never sleep.
 fn check<D: std::fmt::Debug + PartialEq>(rows: Vec<Row<D>>, decide: super::Decide<D>) {
     for Row { what, record, sight, at, next } in rows {
         let now = at_second(at);
