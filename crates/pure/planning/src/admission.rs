@@ -81,7 +81,8 @@ pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<PoolName, u32>,
-    /// How many nodes of each pool have not been ready yet. A node that never becomes ready will be removed.
+    /// How many nodes of each pool have not been ready yet. They do not count towards its minimum: a node
+    /// that never becomes ready is removed.
     joining: BTreeMap<PoolName, u32>,
     unhealthy: BTreeSet<PoolName>,
     /// By pool, why nothing can be done in its Proxmox VE cluster now.
@@ -113,8 +114,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             if is_leaving(node) {
-                // Drains do not wait for drains in a cluster where nothing can be done now, nor for pods that
-                // a dead kubelet cannot end.
+                // Two kinds of drains do not delay others: those in a Proxmox VE cluster where nothing can be
+                // done now, and those with no pods left except overdue ones, which a dead kubelet cannot end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
                 let busy = view.bound[at].iter().any(|pod| drained(pod));

@@ -21,7 +21,7 @@ const NAMED: usize = 50;
 /// Whether the pod's own annotation keeps it where it is.
 pub(super) fn is_kept(pod: &Pod, now: Timestamp) -> bool {
     KEPT.iter().filter_map(|key| pod.annotations.get(*key)).any(|value| {
-        // A pod that is not known to have started still has its entire time.
+        // If the start of a pod is not known, its duration has not begun yet.
         let runs = |time: SignedDuration| pod.started.is_none_or(|start| now.duration_since(start) < time);
         value == "true" || kept_for(value).is_some_and(runs)
     })

@@ -70,7 +70,7 @@ impl Budgets {
             .or_else(|| (count > 1 && is_asked(pod)).then_some(Blocking::SeveralPdbs))
     }
 
-    /// Whether several budgets select the pod: the API server refuses to evict such a pod.
+    /// Whether the API server refuses to evict the pod because several budgets select it.
     pub(super) fn several(&self, pod: &Pod) -> bool {
         is_asked(pod) && self.matching(pod).nth(1).is_some()
     }

@@ -38,7 +38,7 @@ pub(super) enum NoRoom {
     BackingOff(String),
     /// The pool has just changed, and is left alone: the text says until when.
     Settling(String),
-    /// kube-scheduler refuses such pods although the planner found that they fit: the text gives the details.
+    /// kube-scheduler refuses pods that fit according to the planner: the text gives the details.
     Missed(String),
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Place {
     /// others.
     pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
-    /// The waiting machine that joins instead of a new one.
+    /// The warm machine that is woken instead of creating one.
     pub woken: Option<Woken>,
 }
 
@@ -340,7 +340,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Counts a waiting machine as one that will become a node.
+    /// Counts a warm machine as one that will become a node.
     fn wake(&mut self, pool: &Pool, woken: &Woken) {
         if let Some(waiting) = self.waiting.get_mut(&pool.name) {
             waiting.retain(|one| one.vmid != woken.vmid || one.name != woken.name);

@@ -17,7 +17,7 @@ pub(super) struct Class<'a> {
     pub done: usize,
     /// The row of [`super::classes::Demands`] that says which pools' nodes they accept, regardless of room.
     pub demands: usize,
-    /// What missed predictions hold back for these pods.
+    /// The restrictions on these pods after missed predictions, if any.
     pub hold: Option<Arc<Hold>>,
     /// Whether some existing nodes were not checked. No machine is created for the pods until all have been.
     pub cut: bool,

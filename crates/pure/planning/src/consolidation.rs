@@ -76,8 +76,8 @@ pub(super) fn best(
     best.map(|(_, replacement)| replacement)
 }
 
-/// Sets of nodes that are worth a try: growing sets of the emptiest and of the smallest nodes, and each node
-/// alone.
+/// Sets of nodes that are worth a try: growing sets of the emptiest and of the smallest nodes, and each of
+/// the emptiest nodes alone.
 fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Shape) -> Vec<Vec<NodeIndex>> {
     let mut emptiest: Vec<NodeIndex> = nodes.keys().copied().collect();
     emptiest.sort_by(|a, b| nodes[a].utilization.total_cmp(&nodes[b].utilization).then(a.cmp(b)));
@@ -98,7 +98,8 @@ fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Sh
 }
 
 /// The cost saved, and the machines that scaling up would create without these nodes. `None` if the machines
-/// are not smaller, or if a pod, a minimum or a maximum forbids the replacement.
+/// are not smaller, if more pods than now would stay pending, if a pool would leave its minimum or maximum,
+/// or if not all pods were looked at.
 fn replace(
     view: &View,
     now: &Demand,

@@ -67,7 +67,7 @@ impl<'a> Daemon<'a> {
         if let Some(newest) = view.newest.get(set.uid.as_str()) {
             pod.requests.raise_to(&newest.requests);
             if pod.volumes.iter().any(is_ephemeral) {
-                // The claims of an existing pod name their storage class.
+                // The claims of an existing pod show which storage class its volumes use.
                 pod.volumes.clone_from(&newest.volumes);
             }
         }

@@ -19,8 +19,8 @@ pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {
 const EMPHASIS: i32 = 5;
 
 /// Takes one of the first item, then always the item that leaves the node most evenly used. The resource that
-/// all pending pods need most of has the most weight. This is the norm-based greedy algorithm of vector bin
-/// packing (Panigrahy and others, 2011).
+/// the pending pods together need most of has the most weight. This is the norm-based greedy algorithm of
+/// vector bin packing (Panigrahy and others, 2011).
 pub(super) fn evenly(mut free: Resources, offered: &Resources, items: &[Item]) -> Filling {
     let share = |amount: i64, of: i64| ratio(amount, of.max(1));
     let parts = |one: &Resources| {

@@ -232,7 +232,7 @@ fn forget_others(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// The stored size of slices.
+/// How many bytes these slices take when they are stored.
 fn bytes(slices: &[ResourceSlice]) -> usize {
     if slices.is_empty() {
         return 0;
@@ -272,7 +272,8 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     snapshot.resource_slices.extend(late);
 }
 
-/// The slice as another node would have it. The pool of a slice is usually named after its node.
+/// The slice as another node would have it. A slice's own pool (`pool`, a pool of devices) is usually named
+/// after its node.
 fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     let mut slice = slice.clone();
     let like = slice.reach.node.replace(node.to_owned()).unwrap_or_default();

@@ -13,7 +13,7 @@ use model::snapshot::POOL_LABEL;
 use scheduling::SimNode;
 use settings::{Config, Pool};
 
-/// The Node that a machine becomes, as decisions expect it; `None`: its pool has no such size.
+/// The Node that the planner expects the machine to become. `None`: its pool has no such size.
 pub fn expected(snapshot: &Snapshot, config: &Config, machine: &Machine) -> Option<Node> {
     let mut offers = sizes::offers(config, snapshot);
     let shape = (machine.cores, machine.memory);

@@ -12,10 +12,10 @@ use model::plan::Plan;
 #[derive(Default)]
 pub(super) struct GangOutcomes<'a> {
     /// Fewer pods than the minimum run or fit existing nodes: kube-scheduler refuses all of the gang's pods
-    /// until there is more room.
+    /// until there is more room. Also gangs whose PodGroup does not exist or is part of another group.
     pub split: BTreeSet<Key<'a>>,
-    /// The PodGroup does not exist yet, or has fewer pods than its minimum: kube-scheduler looks at none of
-    /// them.
+    /// kube-scheduler may look at none of the pods: the PodGroup does not exist yet, has fewer pods than its
+    /// minimum, or is part of another group.
     pub unlooked: BTreeSet<Key<'a>>,
 }
 

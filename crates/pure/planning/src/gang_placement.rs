@@ -2,9 +2,10 @@
 //!
 //! * First, all pods are placed together, as if there were no gangs. If a gang gets less than its minimum,
 //!   placement is repeated without the later gangs that need machines (the more important gang comes first,
-//!   then the older one), and if that does not help, without that gang too. So if two gangs took each other's
-//!   room, one of them gets its minimum. The gangs that were left out are tried at the end, one after the
-//!   other, and keep what they get only if it is enough.
+//!   then the older one). If that does not help, it is repeated without all gangs that got too little, and
+//!   then without any gang. So if two gangs took each other's room, one of them gets its minimum. The gangs
+//!   that were left out are tried at the end, one after the other, and keep what they get only if it is
+//!   enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -161,8 +162,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Lets these gangs, and those that are still to be tried, wait for a later round, because this round
-    /// cannot place all pods once more.
+    /// Postpones these gangs, and those that are still to be tried, to a later round: the allowance does not
+    /// suffice to place all pods once more.
     fn drop_gangs(&mut self, gangs: &[usize]) {
         for gang in self.gangs.all.iter().filter(|gang| gang.apart) {
             put_off(&mut self.pods, &gang.members);

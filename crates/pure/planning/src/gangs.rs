@@ -214,7 +214,7 @@ impl Waits {
     }
 }
 
-/// Lets those of these pods that are not settled yet wait for a later round.
+/// Postpones those of these pods that are not settled yet to a later round.
 pub(super) fn put_off(pods: &mut [Waiting], members: &[usize]) {
     for &pod in members {
         if pods[pod].settled.is_none() {

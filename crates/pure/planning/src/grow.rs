@@ -336,8 +336,8 @@ fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
     machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
 }
 
-/// Like [`lacks_cpus`], but for memory; also true if the machine had to give memory back. A kernel reserves
-/// at most a little more than a tenth for itself.
+/// Like [`lacks_cpus`], but for memory; also true if its Node once did not report memory that was plugged in.
+/// A kernel reserves at most a little more than a tenth for itself.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;
@@ -352,7 +352,8 @@ fn kind(machine: &Machine) -> Kind<'_> {
     (&machine.pool, machine.made_of.get("template"))
 }
 
-/// The pool of a machine that may grow, by its place in the configuration, and its limits.
+/// If the machine may grow now: its pool, by the pool's place in the configuration, and the limits of the
+/// growth.
 fn pool<'v>(view: &View<'v>, node: &Node, machine: &Machine) -> Option<(usize, &'v Grow)> {
     let name = pool_of(node).filter(|name| *name == machine.pool)?;
     let number = view.config.pools.iter().position(|pool| pool.name == name)?;

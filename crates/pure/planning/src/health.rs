@@ -1,5 +1,6 @@
 //! Whether a pool is healthy enough to lose nodes. The two limits are those of Cluster Autoscaler, but they
-//! apply to each pool: unready nodes of other pools do not prevent removals, and timers continue.
+//! apply to each pool by itself: unready nodes of other pools do not prevent removals. The time for which
+//! nodes are unneeded continues in an unhealthy pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -46,8 +46,8 @@ impl HostRoom {
         self.shut.filter(|_| self.awaited_by.contains(&pool.name))
     }
 
-    /// Why the host takes no further machine of the pool, in words that follow its name. `None`: it takes
-    /// one.
+    /// Why the host takes no further machine of the pool, in words that follow the host's name. `None`: it
+    /// takes one.
     pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
         if let Some(why) = self.shut {
             return Some(why.to_owned());
@@ -66,8 +66,8 @@ impl HostRoom {
         (most > self.all_threads).then(words)
     }
 
-    /// Whether an existing machine of the pool can run on the host; `has_room`: its room is already counted.
-    /// Its devices count from its creation, but another VM may have taken them since.
+    /// Whether an existing machine of the pool can run on the host; `has_room`: the machine's room is already
+    /// counted. Its devices have counted since its creation, but another VM may have taken them.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
         self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }
@@ -201,7 +201,7 @@ struct Ours<'a> {
     /// Memory of those that do not run yet: the host's report does not include it.
     coming: i64,
     coming_cores: u32,
-    /// Memory of those that run but have not used it yet.
+    /// Memory of those that run but are not ready yet: they may not use all of it so far.
     booting: i64,
     /// Memory of all that run.
     running: i64,

@@ -2,7 +2,7 @@
 //!
 //! What kubelets reserve changes with the pool's settings, so nodes with earlier settings do not count.
 //!
-//! What a node's static pods request is not offered: those of the template are on every node.
+//! What a node's static pods request is not offered: every node runs the static pods of the template.
 //!
 //! The values are declared, or else learned from a ready node on a machine of the same size, or else derived
 //! from another size of the pool, or else computed from the VM alone.
@@ -192,7 +192,7 @@ fn of_unknown_size(
         return None;
     }
     let memory = snapshot.memory.pools.get(&pool.name);
-    // If sizes have been learned, the pool's own is one of them and has been looked up there.
+    // If sizes have been learned, the pool's own would be among them, and has already been looked up there.
     let memory = memory.filter(|memory| memory.learnt_sizes.is_empty());
     let learnt = memory.and_then(|memory| memory.learnt_allocatable.clone());
     let seen = || {

@@ -205,7 +205,7 @@ fn decide(
     view.allowance = allowance.of_shrinkage();
     let shrinkage = scale_down::decide(&mut view, &growth, depth);
     for verdict in &mut growth.verdicts {
-        // This round removes the node that a pending pod would fit on: another node takes the pod.
+        // If this round removes the node that a pending pod would fit, another node takes the pod.
         if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
             verdict.node = Some(Arc::from(node.as_str()));
         }

@@ -56,7 +56,7 @@ impl Sum {
             && self.memory <= other.memory
     }
 
-    /// Cores and memory as one number: each is counted relative to the largest of these machines.
+    /// Cores and memory as one number: each counts relative to the largest amount in these offers.
     pub(super) fn cost(self, offers: &[Pool]) -> i128 {
         let cores = offers.iter().map(|pool| pool.cores).max().unwrap_or(1);
         let memory = offers.iter().map(|pool| pool.memory).max().unwrap_or(1);

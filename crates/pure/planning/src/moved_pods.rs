@@ -53,7 +53,7 @@ impl Follower<'_> {
             return false;
         }
         match self.left_behind(one) {
-            // The first message is kept, because its words change with the number of nodes.
+            // The first message is kept: kube-scheduler's words change with the number of nodes.
             Some(why) => _ = one.missed.get_or_insert(why),
             None => one.missed = None,
         }

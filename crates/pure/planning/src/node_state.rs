@@ -100,8 +100,8 @@ pub(super) fn judge<'a>(
     };
     let ready = ready(node);
     let since = unneeded_since(view, node);
-    // The node may have been unneeded for hours and kept by something else. A restart of its kubelet must not
-    // count as a loss.
+    // A node may have been unneeded for hours when it stops being ready. `unready_time` begins only then, so
+    // that a restart of its kubelet does not make it removable immediately.
     let silent =
         || unready::since(view.snapshot, view.config, node).map_or(since, |silent| silent.max(since));
     let removable_at =
@@ -141,7 +141,7 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
 /// Like [`drain`], but only if the budgets allow it.
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
-    // A node that exceeds a budget by itself stays: pods of other nodes may get its room.
+    // A node stays if its pods alone exceed a budget: other nodes' pods may get its room.
     budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: Blocking::NotEnoughPdb, pod })?;
     Ok(drain)
 }

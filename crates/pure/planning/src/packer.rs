@@ -35,13 +35,14 @@ pub(super) struct Packer<'v, 'a> {
     pub free: Vec<Resources>,
     /// Pods of DaemonSets on fresh nodes that keep other pods away.
     pub repelling: Vec<Arc<Pod>>,
-    /// What a machine of each pool takes from its host: the sum of cores and memory, each in millionths of
-    /// the largest.
+    /// What a machine of each pool takes from its host: its share of the most cores plus its share of the
+    /// most memory of any pool, in millionths.
     pub sizes: Vec<i64>,
     pub demands: Demands,
-    /// What missed predictions hold back, by the number of the group of pods.
+    /// Restrictions after missed predictions, by the number of the group of pods.
     pub holds: BTreeMap<usize, Arc<Hold>>,
-    /// The names of machines that are being created, by their nodes in the world.
+    /// The names of machines that are being created, or of their Nodes if these exist already, by their nodes
+    /// in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Machines that grow in place.
     pub growths: Growths,
@@ -49,7 +50,7 @@ pub(super) struct Packer<'v, 'a> {
     pub cut: bool,
     /// Whether some real pods were not looked at.
     pub spent: bool,
-    /// Whether some real pods do not have their turn in this round.
+    /// Whether some real pods were not looked at, or do not have their turn in this round.
     pub partial: bool,
     /// Whether the decision may stop once a pod needs more than what exists.
     pub is_enough: bool,
@@ -200,7 +201,8 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// Why no pool takes this pod, for each pool: what refuses it on a fresh node, or why there is no fresh
-    /// node. For a pool with several sizes, the reason is that of the largest size that does not take it.
+    /// node. For a pool with several sizes, the reason is that of the smallest size that would take it but
+    /// gets no machine, or else of the largest size.
     pub(super) fn refusals(
         &self,
         prepared: &Prepared,

@@ -14,9 +14,9 @@ use super::waiting_stock::{Item, Stock};
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for what is left of the classes.
     ///
-    /// Pods with spread constraints come early, together with those that attract or repel others. If a later
-    /// machine adds a topology domain, kube-scheduler would not put them where they were placed: then they
-    /// are placed again, after all others of their priority.
+    /// Pods with spread constraints come early, together with those that attract or repel others. If a
+    /// machine that is planned later adds a topology domain, kube-scheduler may no longer put them where they
+    /// were placed: then everything is packed again, these pods after all others of their priority.
     pub(super) fn pack(&mut self, classes: &mut [Class<'a>]) {
         if !classes.iter().any(|class| class.left() > 0 && is_spread(class)) {
             return self.pack_some(classes, |_| true);
@@ -85,7 +85,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Classes that are not plain, by priority; those whose pods each need a node of their own come first.
+    /// Classes that are not plain, by priority; of equal ones, those whose pods each need a separate node
+    /// come first.
     fn social_first_loners(&self, classes: &[Class]) -> Vec<usize> {
         let world = &self.view.world;
         let mut social: Vec<usize> = (0..classes.len())

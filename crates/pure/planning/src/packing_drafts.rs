@@ -39,8 +39,8 @@ pub(super) struct Draft {
 const MANY: usize = 20_000_000;
 
 impl<'a> Packer<'_, 'a> {
-    /// The cheapest way to give these classes machines; placing pods of higher priority matters more than the
-    /// cost.
+    /// The cheapest way to give these classes machines. Placing more pods matters more than the cost, and
+    /// pods of higher priority matter most.
     pub(super) fn best_draft(&self, classes: &[Class<'a>], plain: &[usize]) -> Draft {
         let largest = self.draft(classes, plain, Way::Largest, None);
         let pods: usize = plain.iter().map(|&number| classes[number].left()).sum();

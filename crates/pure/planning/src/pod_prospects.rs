@@ -70,7 +70,7 @@ pub enum Treatment {
     Evicted,
     /// It is evicted, and needs no other place: its priority is below the cut-off.
     Expendable,
-    /// It ends with its node: it is a DaemonSet's pod, has finished, or is being deleted.
+    /// It ends with its node: it is a DaemonSet's pod or a static one, has finished, or is being deleted.
     EndsWithNode,
     /// The removal waits until it has finished.
     Awaited,

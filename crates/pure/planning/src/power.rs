@@ -16,10 +16,11 @@
 //!   empty. If one condition fails, the host is used as before.
 //! * Only one host at a time is emptied or shut down. Hosts are woken one after the other too: when the next
 //!   one is considered, those before it count as on.
-//! * The nodes of a host that is being emptied leave like those of a host in maintenance
-//!   ([`super::replacement_due`]): new ones first, within the pools' budgets.
-//! * A host is woken for pods without room, and for minima that are not reached, if they could be placed with
-//!   it on. The room of a host that is off is what it had when it was empty.
+//! * The nodes of a host that is being emptied are replaced like those of a host in maintenance
+//!   ([`super::replacement_due`]): new ones come first, and the same limits apply.
+//! * A host is woken for pods without room, and for machines that pools lack for their minimum, if there
+//!   would be room for them with the host on. The room of a host that is off is what it had when it was
+//!   empty.
 
 mod waking;
 
@@ -246,7 +247,8 @@ impl HostPowerRules<'_> {
         machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
     }
 
-    /// How many managed machines are on the host. Those that slightly older data shows there count too.
+    /// How many managed machines are on the host. VMs that were machines until recently count too, as older
+    /// data on guests may still include them.
     fn left(&self, host: &str) -> usize {
         let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
@@ -456,7 +458,7 @@ fn open(snapshot: &mut Snapshot, name: &str) {
         let Some(known) = snapshot.memory.pools.get_mut(pool.as_str()) else { continue };
         let across = memory.across.contains(pool);
         if known.without_template {
-            // A template of another host is still missing.
+            // Machines here are cloned from another host's template, which is still missing.
             if across {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What missed predictions hold back for a kind of pods, as determined by [`super::predictions`].
+//! The restrictions on a kind of pods after missed predictions, as determined by [`super::predictions`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use model::PoolName;
 use model::plan::MissedPrediction;
 
-/// What is held back for a kind of pods.
+/// The restrictions on a kind of pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
-    /// Pools that get no machine for these pods, and why.
+    /// Pools that get no machine for these pods and whose nodes are not expected to take them, and why.
     pub pools: BTreeMap<PoolName, String>,
     /// For how many of these pods machines may be created, and why not for more.
     pub most: Option<(usize, String)>,

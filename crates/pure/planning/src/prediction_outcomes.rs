@@ -4,8 +4,8 @@
 //! the pod since and refused it again, or if the pod is still refused after a time in which the scheduler
 //! retries every pod more than once. Only a new message shows that the scheduler has looked at the pod: it
 //! does not write the condition if the message is the same, and never updates the condition's time. A
-//! prediction does not count if other pods take the room, while there are pods that the scheduler has not
-//! looked at, or while no instance is watching.
+//! prediction begins again if other pods come to the node or leave it, and after a gap in which no instance
+//! was watching. While there are older pods that the scheduler has not looked at, the time does not count.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,12 +32,13 @@ use model::workload::{Backoff, PersistentVolume, VolumeClaim};
 use model::{Machine, Snapshot};
 use settings::Config;
 
-/// After the scheduler has refused a pod again, the pod must remain refused for this long: the message may be
-/// older than it looks, and a change of the cluster makes the scheduler try the pod again within ten seconds.
+/// A pod that the scheduler has refused again must remain refused for this long before the prediction is
+/// missed: the message may be older than it looks, and a change of the cluster makes the scheduler try the
+/// pod again within ten seconds.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
 /// If there is a pod older than this that the scheduler has not looked at, the scheduler is behind.
 const BEHIND: SignedDuration = SignedDuration::from_mins(1);
-/// After a gap this long without a round, no instance was watching.
+/// If there was no round for longer than this, no instance was watching.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 /// A missed prediction without pending pods is forgotten this long after its back-off.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
@@ -213,7 +214,8 @@ impl<'a> Follower<'a> {
         (at_once && again) || late
     }
 
-    /// Whether there are pods that the scheduler has not looked at.
+    /// Whether there are pods older than [`BEHIND`] that the scheduler has not looked at, although it should
+    /// have.
     fn is_behind(&self, scheduler: &str) -> bool {
         self.waiting.values().any(|pod| {
             let old = pod.created.is_none_or(|created| self.now.duration_since(created) >= BEHIND);
@@ -222,7 +224,7 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Follows machines that were created for pods, until one of the pods has been scheduled there.
+    /// Follows machines that were created for pods, for an hour or until a pod has been scheduled there.
     fn follow_machines(&self, after: &mut Predictions) {
         let machines: BTreeMap<&str, &Machine> = self
             .snapshot
@@ -415,7 +417,8 @@ impl<'a> Follower<'a> {
             None => one.claim.is_none() && class.is_some_and(|class| class.name == one.class),
         };
         let volumes: Vec<_> = snapshot.volumes.iter().filter(suits).cloned().collect();
-        // The scheduler chooses a node, and gives it up, each time that it tries.
+        // Each time that the scheduler tries the pod, it may select a node for the claim and give it up
+        // again.
         let claim = claim.map(|claim| VolumeClaim { selected_node: None, ..VolumeClaim::clone(claim) });
         (claim, class.cloned(), driver.cloned(), volumes)
     }

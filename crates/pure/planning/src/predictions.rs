@@ -140,8 +140,8 @@ impl<'a> Packer<'_, 'a> {
         nodes.filter_map(|at| pool_of(&self.view.world.node(at).node)).map(Into::into).collect()
     }
 
-    /// By kind, the recent machines that were created for it, are ready, and have taken none of its pods so
-    /// far. Kinds with fewer than [`BOUND`] such machines are left out.
+    /// By kind of pods, the recent machines that were created for it but got no pods: those already known to
+    /// be in vain, and ready ones without a pod. Kinds with fewer than [`BOUND`] such machines are left out.
     fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let snapshot = self.view.snapshot;
         let made = &snapshot.memory.predictions.made;
@@ -171,7 +171,7 @@ impl<'a> Packer<'_, 'a> {
         all
     }
 
-    /// The machines among these that have no room for the pod, or are gone. On the others, the scheduler may
+    /// The machines among these that would not take the pod, or are gone. On the others, the scheduler may
     /// still place it.
     fn still_refusing<'m>(&self, pod: &Arc<Pod>, machines: &[&'m str]) -> Vec<&'m str> {
         let prepared = self.view.world.prepare(pod);

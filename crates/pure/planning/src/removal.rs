@@ -18,16 +18,17 @@ pub(super) struct Candidate {
     pub pods: Vec<Arc<Pod>>,
     /// Its pool, by the pool's place in the list of what pools can spare.
     pub pool: usize,
-    /// Whether its time has come and its pool may lose nodes: it is looked at before nodes that still wait.
+    /// Whether its time has come and nothing known so far prevents its removal now: it is looked at before
+    /// nodes that have to wait.
     pub due: bool,
-    /// Whether its time has come: then it is looked at before nodes that have only become idle. Always false
-    /// without consolidation.
+    /// Whether its time has come, even if something else prevents the removal: it is looked at before nodes
+    /// whose time has not come. Always false without consolidation.
     pub ripe: bool,
     /// Whether it takes pods as long as it stays.
     pub ready: bool,
     /// Whether no pod on it needs another place.
     pub empty: bool,
-    /// The sum of its CPU and memory, relative to the largest node.
+    /// Its CPU as a share of the most CPU of any node, plus its memory as a share of the most memory.
     pub size: f64,
     /// How full it is.
     pub utilization: f64,
@@ -77,10 +78,11 @@ const ORDERS: [Order; 3] = [
 /// Above this many candidates, only the first order is tried.
 const MANY: usize = 200;
 
-/// The set of candidates whose joint removal frees the most. Due candidates come before others, unready ones
-/// before ready ones, empty ones before those with pods, and those whose pods cost less to move before
-/// others. A pool gives up no more due nodes than it can spare (`spare`, by pool). Those beyond that, and
-/// those whose time has not come, are looked at last: until then they take the pods of others.
+/// Of the sets of candidates that are found, the one with the most due nodes; of equal ones, the one whose
+/// removal frees the most. Due candidates come before others, unready ones before ready ones, empty ones
+/// before those with pods, and those whose pods cost less to move before others. A pool gives up no more due
+/// nodes than it can spare (`spare`, by pool). Those beyond that, and those whose time has not come, are
+/// looked at last: until then they take the pods of others.
 pub(super) fn choose(
     world: &World,
     candidates: &[Candidate],

@@ -11,7 +11,7 @@ use model::node::Node;
 use model::workload::Backoff;
 use settings::Config;
 
-/// The longest wait. A failure that is older than this no longer counts.
+/// The longest wait. A failure whose wait ended longer ago than this no longer counts.
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// The wait after a removal was given up. It is longer each time.

@@ -2,8 +2,8 @@
 //! have changed, older than their pool allows, or on a host that is in maintenance or to be switched off.
 //!
 //! None of this is remembered. Each round chooses the nodes whose turn it is, and treats them as leaving
-//! ([`Node::replaced`]): their room is not used for any pod, their pods look for another place, and their
-//! pool is one node short of its minimum. Scaling up then requests a machine if one is needed, and
+//! ([`Node::replaced`]): their room is not used for any pod, their pods need another place, and they do not
+//! count towards their pool's minimum. Scaling up then plans a machine if one is needed, and
 //! [`super::replacement_removals`] removes the node once its pods have a place on nodes that are ready: the
 //! new node comes first. If the reason is gone, the replacement ends; a machine that was created meanwhile
 //! becomes a normal node.
@@ -100,8 +100,9 @@ pub(super) fn mark(
 /// them would fail.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
-    /// Pools with nodes whose pods find no place while no machine is created for them. Reserving room for
-    /// these pods would be in vain, and could prevent the creation of a machine.
+    /// Pools none of whose nodes is replaced in this round: nothing is created or removed, or too many
+    /// decisions were tried. Reserving room for the nodes' pods would be in vain, and could prevent the
+    /// creation of a machine.
     stranded: BTreeSet<PoolName>,
     /// Nodes that could not be removed whatever is created for their pods, and why. New machines for them
     /// would be created in vain, and removed again.
@@ -121,8 +122,8 @@ impl KeptReplacements {
         self.in_vain.get(&node.name).cloned()
     }
 
-    /// Removes the marks again; returns whether more nodes stay, so that the decision must be repeated.
-    /// `homeless`: by node, a pod that finds no place.
+    /// Clears [`Node::replaced`] again. Returns whether it found more nodes that cannot be replaced, so that
+    /// the decision must be repeated. `homeless`: by node, a pod that finds no place.
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,

@@ -3,8 +3,9 @@
 //!
 //! * The pods of a request are imagined pods. They are placed after pending pods and before chunks of
 //!   buffers: all of them, or none.
-//! * Until a request is granted, its pods trigger no machine. From then on, room for them is reserved for ten
-//!   minutes, minus what they have taken, as in Cluster Autoscaler.
+//! * Until a request is granted, the real pods that belong to it trigger no machine. From then on, room is
+//!   reserved for ten minutes for the imagined pods that real ones have not replaced yet, as in Cluster
+//!   Autoscaler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,11 +28,12 @@ use model::request::{ATOMIC, CHECK_CAPACITY, CONSUMES, ProvisioningRequest};
 const BOOKED: SignedDuration = SignedDuration::from_mins(10);
 /// A request that could not be satisfied for this long has failed.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// A request may be seen before its PodTemplates, because each kind has a separate watch. This long after the
-/// request was created, which is longer than a dead connection can go unnoticed, an unseen template counts as
-/// missing.
+/// A request may be seen before its PodTemplates, because each kind has a separate watch. If a template is
+/// still unseen this long after the request was created, it counts as missing. A dead connection does not go
+/// unnoticed for this long.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
-/// Maximum number of pods for which a round looks for room, over all requests.
+/// Maximum number of pods for which a round looks for room, over all requests. A request for which room is
+/// already reserved is never left out.
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
 
@@ -84,7 +86,7 @@ pub(super) fn awaits(pod: &Pod, snapshot: &Snapshot) -> Option<PodOutcome> {
     (!may).then_some(PodOutcome::AwaitsRequest)
 }
 
-/// Removes the verdicts of requested pods from the plan, and answers each request.
+/// Removes the verdicts of the requests' imagined pods from the plan, and adds a verdict for each request.
 pub(super) fn tell(requests: &[Request], plan: &mut Plan) {
     if requests.is_empty() {
         return;
@@ -184,7 +186,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Lets the pods of a request that was not looked at completely wait for a later round.
+    /// Postpones the pods of a request to a later round.
     fn put_off(&mut self, pods: &[usize]) {
         for &index in pods {
             self.pods[index].settled = Some(PodOutcome::Unfinished);
@@ -248,8 +250,8 @@ fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), (i64, i64)> {
     all
 }
 
-/// The outcome that follows from the request's conditions and the time alone. `None`: the planner looks for
-/// room.
+/// The outcome that follows from the request's conditions, the time, and how many of its pods have a node.
+/// `None`: the planner looks for room.
 fn state(request: &ProvisioningRequest, bound: i64, now: Timestamp) -> Option<(RequestOutcome, String)> {
     let outcome = |outcome, why: &str| Some((outcome, why.to_owned()));
     if request.class != CHECK_CAPACITY && request.class != ATOMIC {

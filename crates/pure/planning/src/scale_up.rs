@@ -51,8 +51,8 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
     packer.into_growth(verdicts, on, unfinished)
 }
 
-/// Whether scaling up would ask for more than `now`. It determines no verdicts or reasons, and no machine
-/// grows for the pods.
+/// Whether scaling up would create more machines, or leave more pods pending, than `now`. No verdicts or
+/// reasons are determined, and no machine grows for the pods.
 pub(super) fn asks_more(view: &mut View, now: &Demand) -> bool {
     view.grows = false;
     let (packer, ..) = place(view, now.is_nothing());

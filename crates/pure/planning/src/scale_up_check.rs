@@ -1,6 +1,6 @@
-//! What scaling up would do once nodes are gone. A removal does not begin if scaling up would then ask for a
-//! machine, or if a pod would stay pending: the number of nodes would only flap. The check is needed because
-//! scaling up and kube-scheduler look for room in another order than the search for removable nodes.
+//! What scaling up would do once nodes are gone. A removal does not begin if scaling up would then create a
+//! machine, or if a pod would stay pending. Otherwise the number of nodes could flap. The check is needed
+//! because scaling up and kube-scheduler look for room in another order than the search for removable nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub(super) struct Verdicts {
 /// Why a node stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Without the node, scaling up would ask for more.
+    /// Without the node, scaling up would create more machines, or leave more pods pending.
     Machine,
     /// Its pods fit elsewhere, but perhaps not in the way in which kube-scheduler places them.
     SchedulerChoice,
 }
 
-/// How many machines of each pool scaling up asks for, and how many pods it leaves pending.
+/// How many machines of each pool scaling up creates, and how many pods it leaves pending.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Demand {
     machines: BTreeMap<PoolName, usize>,

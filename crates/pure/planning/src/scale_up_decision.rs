@@ -19,7 +19,8 @@ pub(super) struct ScaleUpDecision<'a> {
     pub verdicts: Vec<PodVerdict>,
     /// Pods that were placed on an existing node, which may still be starting, with their nodes.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
-    /// The names of machines that are being created, by their nodes in the world.
+    /// The names of machines that are being created, or of their Nodes if these exist already, by their nodes
+    /// in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Pods of nodes that are being removed, if they find no place.
     pub homeless: Vec<&'a Arc<Pod>>,

@@ -1,5 +1,5 @@
-//! How full a node is: the larger of requested CPU and memory, as a fraction of what it offers (Cluster
-//! Autoscaler's formula).
+//! How full a node is: requested CPU or memory as a fraction of what the node offers, whichever is larger
+//! (Cluster Autoscaler's formula).
 
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! Machines that are kept ahead of demand: which of them may be asked to join, how many are to be created,
 //! and which are no longer kept.
 //!
-//! * A waiting machine counts towards `max` and occupies its slot and (if it runs) its host's room, but does
-//!   not count towards the minimum. No pod is placed on it before it is asked to join; from then on it is
-//!   treated like any machine that is being created.
+//! * A warm machine counts towards `max` and occupies its slot and (if it runs) its host's room, but does not
+//!   count towards the minimum. No pod is placed on it before it is asked to join; from then on it is treated
+//!   like any machine that is being created.
 //! * Pending pods come first: warm machines are created only in rounds in which no other machine is.
 //! * A machine is never asked to join if it has other settings, another size or an old template; if it is on
-//!   a host in maintenance, a closed one, one that is to be switched off, or (after a move) one that is not
-//!   its pool's; or if other VMs have its devices. Such a machine is removed and replaced by a new one: one
-//!   at a time in each pool, and only while no other is being created.
+//!   a host in maintenance (with `replace.maintenance`), a closed one, one that is to be switched off, or
+//!   (after a move) one that is not its pool's; or if other VMs have its devices. Such a machine is removed
+//!   and replaced by a new one: one at a time in each pool, and only while no other is being created.
 //! * A machine that could not be started for want of room is removed if pods are pending and only this
 //!   machine keeps its pool from creating one elsewhere.
 
@@ -33,13 +33,13 @@ pub(super) struct Woken {
     pub state: WarmState,
     cores: u32,
     memory: i64,
-    /// Whether its room on the host is already counted, because it runs. `count_stopped` counts only
-    /// unmanaged guests while they are stopped.
+    /// Whether its room on the host is already counted, because it runs. The setting `count_stopped` does not
+    /// change that: of stopped guests, it counts only unmanaged ones.
     pub has_room: bool,
 }
 
 impl Woken {
-    /// Whether it is like a new machine of the pool, or of one of its offers.
+    /// Whether it has the size of this pool (or of this offer of a pool), and the pool may be on its host.
     pub(super) fn suits(&self, pool: &Pool) -> bool {
         (self.cores, self.memory) == (pool.cores, pool.memory) && pool.may_be_on(&self.host)
     }
@@ -176,7 +176,7 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
     all
 }
 
-/// Whether a formerly waiting machine of the pool is being removed.
+/// Whether a machine of the pool that was kept warm is being removed.
 fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     let mut machines = view.snapshot.proxmox.machines.iter().flatten();
     let leaves = |one: &Machine| one.phase >= Phase::Draining && !one.phase.is_over();

@@ -1,5 +1,5 @@
-//! Plans are carried out on random worlds until there is nothing left to do: machines of several sizes,
-//! consolidation, and the expected result.
+//! Carries out plans on random worlds until there is nothing left to do, with several sizes of machines,
+//! with and without consolidation, and checks the result.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -24,7 +24,7 @@ use crate::worlds::{NOW, cases, replica_set};
 const GIB: i64 = 1 << 30;
 /// Cores and GiB of the sizes.
 const SIZES: [(u32, i64); 4] = [(2, 4), (4, 16), (8, 16), (16, 64)];
-/// A cluster that changes for longer than this does not settle.
+/// A cluster that still changes after this many rounds does not settle.
 const ROUNDS: usize = 60;
 
 /// Pool `w` with these sizes; times and pauses are off.
@@ -248,7 +248,7 @@ proptest! {
                 break;
             }
             made_for_pods += usize::from(next.pods.iter().any(|pod| pod.verdict == PodOutcome::NewNode));
-            // Creating machines takes time: pods that are drained meanwhile find their places before that.
+            // Creating machines takes time: evicted pods are placed before the new machines are there.
             let made_then = Plan { scale_up: next.scale_up.clone(), ..Plan::default() };
             let drained = Plan { scale_up: Vec::new(), ..next.clone() };
             for half in [drained, made_then] {
@@ -291,7 +291,7 @@ proptest! {
             let plan = plan(&waiting, &config(sizes, 0, ""));
             let all = plan.pods.iter().all(|pod| pod.verdict == PodOutcome::NewNode);
             let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
-            // Counted in parts of the largest size, as the planner weighs them.
+            // Cores and memory relative to the largest size, which is how the planner weighs them.
             let parts = machines.map(|one| i64::from(one.cores) * 4 + one.memory_bytes / GIB).sum::<i64>();
             all.then_some(parts)
         };

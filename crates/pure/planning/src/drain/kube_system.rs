@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::{Outcome, Question};
 use model::drain::Blocking;
 
-/// Older pods have shown that a short absence does no harm (Cluster Autoscaler's rule).
+/// Pods of kube-system are young until this age (Cluster Autoscaler's rule).
 const YOUNG: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn judge(question: &Question) -> Option<Outcome> {

@@ -1,7 +1,7 @@
-//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, in its order and each in a separate
-//! file, without three of its pitfalls: an old kube-system pod does not skip the remaining rules,
-//! `safe-to-evict` does not skip disruption budgets, and all pods of a node are counted against a budget
-//! together.
+//! May the pods of a node be evicted? These are Cluster Autoscaler's drain rules, in its order and each in a
+//! separate file. Three of its pitfalls are avoided: here, an old kube-system pod does not skip the remaining
+//! rules, `safe-to-evict` does not skip disruption budgets, and all pods of a node are counted against a
+//! budget together.
 
 mod controller_not_found;
 mod daemon_set;

@@ -1,4 +1,4 @@
-//! A pod that is being deleted ends by itself, and is already being recreated elsewhere.
+//! A pod that is being deleted ends by itself, and needs no eviction.
 
 use super::{Outcome, Question};
 

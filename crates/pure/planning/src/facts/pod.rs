@@ -20,7 +20,7 @@ pub(crate) fn will_be_made_again(pod: &Pod) -> bool {
 }
 
 /// Whether the pod should have ended more than its grace period and 30 s ago (Cluster Autoscaler's rule).
-/// Such a pod no longer counts.
+/// Such a pod delays no drain, and does not count as using its node.
 pub(crate) fn overdue(pod: &Pod, now: Timestamp) -> bool {
     let Some(deletion) = &pod.deletion else { return false };
     let grace = SignedDuration::from_secs(pod.grace_seconds.saturating_add(30));

@@ -46,7 +46,7 @@ pub(super) struct View<'a> {
     pub grows: bool,
     /// Where each pod is, in the order of `pods`.
     stands: Vec<Stand>,
-    /// Pods that count and have a node, by their node's index.
+    /// Pods with a node that are not expendable, by their node's index.
     pub bound: Vec<Vec<&'a Arc<Pod>>>,
     /// Expendable pods with a node, by their node's index. They occupy no room, but may keep their node.
     pub expendable: Vec<Vec<&'a Arc<Pod>>>,

@@ -81,7 +81,7 @@ fn the_number_of_chunks_is_what_cluster_autoscaler_makes_of_it() {
         (10, format!("{WEB}, limits: {{cpu: 0}}"), 0),
         // As in Karpenter, the group is `apps` if none is named.
         (10, "scalableRef: {kind: Deployment, name: web}, percentage: 10".to_owned(), 1),
-        // A percentage counts for nothing if the template has no replicas.
+        // A percentage has no effect with a PodTemplate, which has no replicas.
         (10, "podTemplateRef: {name: t}, percentage: 50, replicas: 2".to_owned(), 2),
     ] {
         let cluster = Cluster::new().with(TEMPLATE).with(&deployment(replicas)).with(&buffer("b", &spec));

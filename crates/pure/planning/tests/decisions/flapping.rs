@@ -48,8 +48,8 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
     );
 }
 
-/// 2 CPUs are free on w0 and 4 on w1, which the larger pod of w2 needs: the smaller pod is placed where
-/// relatively more is free, on w0.
+/// 2 CPUs are free on w0 and 4 on w1. Only w1 has room for the larger pod of w2, so the smaller one must not
+/// be placed there. It goes to w0, where relatively more is free, unless it prefers w1.
 #[test]
 fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_prefer() {
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

@@ -112,7 +112,7 @@ fn the_machine_that_has_to_grow_least_grows_and_of_equals_one_that_grows_anyway(
     };
     let plan = cluster().pod("p", "2", "").plan(&growing(""));
     assert_eq!(told(&plan), (vec![("b", 5, 80)], 0));
-    // Two pods fit the machines as they are. The third and the fourth go to the same machine.
+    // Two pods fit the machines as they are. One machine grows for both of the others.
     let many = ["p1", "p2", "p3", "p4"].into_iter().fold(cluster(), |all, name| all.pod(name, "1", ""));
     let plan = many.plan(&growing(""));
     assert_eq!(told(&plan), (vec![("a", 6, 80)], 0));

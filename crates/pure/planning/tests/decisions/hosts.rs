@@ -308,9 +308,9 @@ fn a_host_is_woken_for_a_pool_that_backs_off_only_if_a_template_of_the_pool_is_o
     let across: &str = OURS.replace("reachedBy: [w]", "reachedBy: [w], across: [w]").leak();
     for (memory, without_template, expected) in [
         (OURS, true, HostOutcome::Wake),
-        // A template of another host would have to be cloned.
+        // Machines on `c` would be cloned from another host's template, which is missing.
         (across, true, HostOutcome::Off),
-        // If the back-off has another cause, no host ends it.
+        // If the back-off has another cause, waking a host does not end it.
         (OURS, false, HostOutcome::Off),
         (across, false, HostOutcome::Off),
     ] {

@@ -112,7 +112,8 @@ fn spread(cluster: Cluster, name: &str, more: &str) -> Cluster {
     ))
 }
 
-/// kube-scheduler does not count a zone before it has a node: `minDomains` requires this many.
+/// A constraint that spreads pods over at least this many zones: without `minDomains`, kube-scheduler would
+/// not count zones that have no node yet.
 fn over_zones(least: usize) -> String {
     format!(
         "topologySpreadConstraints: [{{maxSkew: 1, minDomains: {least}, topologyKey: topology.kubernetes.io/zone, \
@@ -137,7 +138,7 @@ fn pods_that_spread_over_zones_get_a_machine_in_each() {
     }
 }
 
-/// Another pod's machine makes the zone count for kube-scheduler, and leaves no room there.
+/// The machine of the pod `large` makes zone `b` count for kube-scheduler, but has no room for the others.
 #[test]
 fn pods_that_spread_know_of_zones_that_the_same_plan_opens() {
     let hosts = [host("a", 64, ""), host("b", 48, "")].join(", ");

@@ -173,7 +173,7 @@ fn a_node_of_no_pool_that_refuses_what_fits_keeps_no_pool_from_growing() {
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::ExistingNode);
     let plan = rounds.minutes(16..=16, &cluster);
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::NewNode);
-    // If no pool could take it, the node is named all the same.
+    // If no pool could take the pod, the verdict names the node nevertheless.
     let mut rounds = Rounds::new(of_pool("", ""));
     let large = cluster.with("apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus:\n  allocatable: {cpu: 9, memory: 16Gi, pods: 10}\n  conditions: [{type: Ready, status: \"True\"}]");
     let large = waiting(large, "q", "8", FULL);
