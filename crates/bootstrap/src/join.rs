@@ -20,13 +20,13 @@ pub struct JoinFacts {
     pub name: String,
     /// `host:port` of the API server.
     pub api_server: String,
-    /// The pinned CA key, `sha256:<hex>`.
+    /// The hash of the pinned CA key, `sha256:<hex>`.
     pub ca_hash: String,
     /// The bootstrap token, `id.secret`.
     pub token: SecretString,
     /// Minor version of the cluster's Kubernetes (36 for 1.36).
     pub minor: u32,
-    /// The Node's labels.
+    /// The Node's labels. Those that a kubelet may not set itself are left out.
     pub labels: Labels,
     /// The Node's taints; [`starting_taint`] is added.
     pub taints: Vec<Taint>,

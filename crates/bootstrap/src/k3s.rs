@@ -21,7 +21,7 @@ pub struct K3sFacts {
     pub server: String,
     /// The agent token, or the server's.
     pub token: SecretString,
-    /// The Node's labels.
+    /// The Node's labels. Those that a kubelet may not set itself are left out.
     pub labels: Labels,
     /// The Node's taints; the starting taint, which keeps pods away until the Node was read back, is added.
     pub taints: Vec<Taint>,

@@ -1,7 +1,7 @@
 //! A booted VM becomes a Node: the commands that run inside the guest, and their input.
 //!
 //! The guest runs `kubeadm join`, a K3s agent, or an operator's command. If the template joins by itself, no
-//! command is run.
+//! command for joining is run.
 //!
 //! This crate only produces text: the script, its standard input, and the meaning of its exit status.
 //! `machines` runs the script and sets its limits. If tokens are not created through the Kubernetes API, a

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// The beginning of the script, which waits inside the guest until systemd has started everything, then
-/// joins.
+/// The beginning of the script. The whole script waits inside the guest until systemd has started everything,
+/// then joins.
 ///
 /// * A lock and a result in `/run` make it safe to run again after a lost answer: it joins once for each
 ///   boot.

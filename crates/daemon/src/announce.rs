@@ -54,7 +54,7 @@ enum About {
 /// The events of one round.
 #[derive(Default)]
 struct Batch {
-    /// Events about what was done. Later rounds do not report them.
+    /// Events about what was done. They are sent first, because later rounds do not report them.
     done: Vec<(About, Saying)>,
     /// Events about what was not done, and why. Later rounds can still report them.
     rest: Vec<(About, Saying)>,
@@ -78,7 +78,7 @@ impl Batch {
     }
 
     /// Sends all events. After a refusal, the next event is still tried. If there is no answer, the rest is
-    /// not sent: the next round tries again.
+    /// dropped: the next round sends those that still apply.
     async fn say(self, recorder: Recorder) {
         for (about, saying) in self.done.into_iter().chain(self.rest) {
             let said = match &about {
@@ -183,8 +183,8 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     Some((words, format!("The node is underutilized, but stays because {stays}")))
 }
 
-/// The event for a pod. Its reasons are named as in Cluster Autoscaler, because people and dashboards know
-/// them.
+/// The event for a pod. Reasons that Cluster Autoscaler also has keep its names, because people and
+/// dashboards know them.
 fn of_pod(verdict: &PodVerdict) -> Option<Words> {
     let reason = match verdict.verdict {
         PodOutcome::NewNode | PodOutcome::GrownNode => "TriggeredScaleUp",

@@ -6,7 +6,8 @@ use model::snapshot::Memory;
 use model::workload::Backoff;
 use settings::Config;
 
-/// Shortens running back-offs to the lengths in the current settings. Returns whether something has changed.
+/// Shortens running back-offs of pools and hosts to the lengths that `[scale_up]` has now. Returns whether
+/// something has changed.
 pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     let whole = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
     let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));

@@ -1,8 +1,8 @@
 //! The power of bare-metal machines, polled concurrently with the rounds, so that a slow controller does not
 //! delay a round.
 //!
-//! A reading only ever prevents an action: a machine is not switched on, or it is left on because another
-//! client has switched it on since. A machine's own task reads everything again before it switches anything.
+//! A reading alone switches nothing. A machine's own task reads its power again before it switches the
+//! machine on or off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +45,7 @@ impl Default for BareMetalPower {
 }
 
 impl BareMetalPower {
-    /// Queries all machines' controllers periodically; ends with the daemon.
+    /// Queries all machines' controllers periodically.
     pub async fn watch(self, mut config: watch::Receiver<Arc<Config>>, controllers: Controllers) {
         loop {
             let settings = config.borrow_and_update().clone();
@@ -135,7 +135,7 @@ impl BareMetalPower {
 
 /// Why a machine must not be switched on.
 enum Why {
-    /// It has not been queried since its last task ended, or since the daemon started.
+    /// It has not been queried since its last task ended, or since this term began.
     Unknown,
     /// A reason that an operator should know.
     Said(String),

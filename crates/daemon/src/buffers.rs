@@ -45,10 +45,11 @@ fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
     quiet(one) == quiet(other)
 }
 
-/// The status to write. `None` if the buffer is not for this daemon, or if this round did not finish it.
+/// The status to write. `None` if the buffer is not for this daemon, or if this round had no time to plan all
+/// of it.
 fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
     if verdict.nowhere_because == Some(PodOutcome::Unfinished) {
-        // A later round handles the rest of the buffer.
+        // A later round plans the rest of the buffer.
         return None;
     }
     let ready = verdict.reason.is_none();

@@ -121,8 +121,8 @@ fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = H
     })
 }
 
-/// Whether a machine's VM counts as running: it was started and not stopped since, or was stopped so recently
-/// that the look may not show it yet, or may still be started.
+/// Whether a machine's VM counts as running. It does if it was started and not stopped since, if it was
+/// stopped so recently that the look may not show that yet, or if it may still be started.
 fn is_on(view: &MachineView, look: &Observation) -> bool {
     let started = match view.phase {
         // Until its record says that it is being removed, another instance that becomes the leader would
@@ -341,7 +341,8 @@ mod tests {
             let view = MachineView { phase, ..MachineView::requested(record, at(0)) };
             assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
         }
-        // A machine that is asked to join has a new timeline: it may have waited only briefly.
+        // The timeline of a machine starts over when the machine is asked to join. It may have been stored
+        // only shortly before.
         let entered = [(Phase::Requested, at(32)), (Starting, at(33))].into();
         let record = Record { entered, asked: Some(at(32)), ..record(Intent::Create, None) };
         assert!(just_stored(

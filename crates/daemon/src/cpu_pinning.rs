@@ -1,6 +1,6 @@
-//! CPUs for machines on this instance's own host: this instance asks its helper on behalf of waiting
-//! machines, whichever instance leads. This module writes to neither cluster: the leader sees the result in
-//! the VM's configuration.
+//! CPUs for machines on this instance's own host: this instance asks the host's helper on behalf of waiting
+//! machines, whichever instance leads. It changes nothing itself: the helper pins the VM, and the leader sees
+//! that in the VM's configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const BEAT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs that they are pinned to.
 const READ_BACK: Duration = Duration::from_mins(1);
-/// After this many failed requests in a row, the helper's last answer is no longer reported.
+/// After this many failed checks in a row, the result of the last successful one is no longer reported.
 const FORGOTTEN: u32 = 3;
 
 /// Asks the helper periodically; never ends.

@@ -35,7 +35,8 @@ pub(super) struct PendingRemoval {
 }
 
 impl Daemon {
-    /// Carries out the plan. Returns false if nothing may be started: then no timer starts either.
+    /// Carries out the plan. Returns false if nothing may be started: then no timer of an unneeded node
+    /// starts either.
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) -> bool {
         let wishes = self.wishes(config, snapshot);
         let idle = plan.scale_up.is_empty()
@@ -350,8 +351,8 @@ impl Daemon {
         leaving + also >= config.scale_down.most_at_once(nodes)
     }
 
-    /// Writes to each Node when it became unneeded, so that the time survives a restart. Until the Node shows
-    /// this time, `unshown` keeps it: the time on the Node may be older.
+    /// Annotates each Node with the time at which it became unneeded, so that the time survives a restart.
+    /// Until the Node shows this time, `unshown` keeps it: the time on the Node may be older.
     async fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -405,7 +406,7 @@ fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) ->
     all
 }
 
-/// When each node of a pool became unneeded; `None` if it is needed.
+/// The time at which each node became unneeded; `None` if it is needed.
 fn timers(plan: &Plan) -> impl Iterator<Item = (&str, Option<Timestamp>)> {
     plan.nodes.iter().map(|verdict| (verdict.node.as_str(), verdict.since))
 }

@@ -1,6 +1,6 @@
-//! Hosts that are off although they have machines. The kubelets of these machines can neither end pods nor
-//! unmount volumes, and Kubernetes does neither without them: pods of StatefulSets stay on nodes that are
-//! off.
+//! Hosts that are off although machines are on them. The kubelets of these machines can neither end pods nor
+//! unmount volumes, and Kubernetes does neither without the kubelet: pods of StatefulSets stay on nodes that
+//! are off.
 //!
 //! If `[health]` says so, the Nodes of these machines are taken out of service once their host has been off
 //! for long enough (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are deleted

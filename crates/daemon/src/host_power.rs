@@ -1,7 +1,8 @@
 //! Hosts that are switched off and on, as the plan says ([`model::power`]).
 //!
-//! * Each request to a host is stored before it is sent, so that the next leader knows that a host going off
-//!   was switched off by us. While this cannot be stored, no request is sent.
+//! * Before the first request to a host, it is stored that the host is being switched off or on, so that the
+//!   next leader knows that a host going off was switched off by us. While this cannot be stored, no request
+//!   is sent.
 //! * Just before a host is shut down, the host itself is queried for what runs on it: VMs, containers, tasks.
 //!   The cluster's lists lag; the host's own answer does not.
 //! * The answer to a request proves little: the plan goes by what the host does. A host that takes too long
@@ -48,7 +49,7 @@ impl Asked {
     }
 }
 
-/// Whether a verdict starts something: then the pause switch is read again first.
+/// Whether the plan begins something with a host: then the pause switch is read again first.
 pub(super) fn begins(plan: &Plan) -> bool {
     let begin = |one: &HostVerdict| {
         matches!(one.verdict, HostOutcome::Emptied | HostOutcome::SwitchOff | HostOutcome::Wake)
@@ -80,7 +81,7 @@ impl Daemon {
                 .and_then(|memory| memory.power.as_ref())
                 .map(|power| power.step);
             if let Some(Some(why)) = answers.get(host) {
-                // A host that was not asked to shut down, or refused, is on.
+                // A host that received no shutdown request, or refused it, is on.
                 let ours = matches!(step, Some(PowerStep::Off | PowerStep::Waking));
                 self.leave_alone(config, host, ours, why, now);
                 continue;
@@ -294,7 +295,8 @@ impl Daemon {
     }
 }
 
-/// Switches a host on through its controller. The request is repeated if it may not have arrived.
+/// Switches a host on through its controller; returns why that failed. A request that may not have arrived is
+/// no failure: the plan repeats it.
 async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String> {
     let asked = match controller {
         Ok(client) => client.reset(Reset::On).await,

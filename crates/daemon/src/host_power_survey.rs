@@ -46,7 +46,7 @@ impl Survey {
         if hosts.is_empty() {
             return None;
         }
-        // Whether a host is up is known even if the rest cannot be queried.
+        // A separate query: even if the survey fails, it is known which hosts answer.
         let on = hosts.iter().filter(|(_, on, _)| *on).map(|(name, ..)| *name);
         let answering = answering_hosts(proxmox, on).await;
         let hosts: Vec<(&str, bool, bool)> =

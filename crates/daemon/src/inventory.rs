@@ -299,7 +299,7 @@ fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<Stri
 pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
 
 /// The cluster's list, and why the daemon cannot act on the cluster (`None` if it can). If the token may not
-/// read the quorum, a lost quorum only shows when the daemon acts.
+/// read the quorum, or the only cluster does not report it, a lost quorum only shows when the daemon acts.
 async fn look(proxmox: &Client, several: bool) -> Result<(ClusterResources, Option<String>), Error> {
     let seen = proxmox.resources().await?;
     match proxmox.quorate().await {

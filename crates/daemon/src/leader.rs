@@ -1,8 +1,8 @@
 //! Decides which of several instances leads: the one that holds the Lease, for as long as it can renew it.
 //!
 //! A term begins when this instance gets the lease. It ends when the lease could not be renewed for
-//! `renew_deadline`, another instance has it, or the daemon stops. All code that writes has the term's fence,
-//! which closes by the clock alone, and runs under the term's token.
+//! `renew_deadline`, another instance has it, or the daemon stops. All code that writes must pass the term's
+//! fence, which closes at the deadline by itself, and is cancelled with the term's token.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -115,7 +115,7 @@ pub struct Deps {
     pub seed: u64,
     /// The name of this instance, e.g. the host's.
     pub instance: String,
-    /// Where the daemon shows what it does.
+    /// The board on which the daemon shows its state.
     pub board: Board,
 }
 
@@ -150,11 +150,11 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
     let candidate = cancel.child_token();
     let _guard = candidate.clone().drop_guard();
     let (standing, seen) = watch::channel(Standing::Unknown);
-    // The seed differs in each run, so it also distinguishes runs.
     let (kubernetes, threads) = match &deps.renewal {
         Renewal::Shared => (deps.kubernetes.clone(), Handle::current()),
         Renewal::Apart { kubernetes, threads } => (Cluster::clone(kubernetes), threads.clone()),
     };
+    // The seed differs in each run, so it also distinguishes runs.
     let lease = Lease::new(kubernetes, &deps.instance, &format!("{:016x}", deps.seed));
     let part = leader::take_part(lease, deps.config.clone(), deps.board.clone(), standing, candidate.clone());
     let part = threads.spawn(part);
@@ -212,7 +212,7 @@ struct Daemon {
     strangers: unmanaged_vms::Strangers,
     /// Orphans, as of the last round.
     orphans: Vec<orphans::Judged>,
-    /// Nodes whose labels name a different place from their VMs', as of the last round.
+    /// Nodes whose labels do not match the host or zone of their VMs, as of the last round.
     astray: Vec<stale_zone_labels::Astray>,
     controllers: Controllers,
     fence: Fence,
@@ -313,7 +313,7 @@ impl Daemon {
         }
     }
 
-    /// Runs rounds, once the addresses of unmanaged VMs are known.
+    /// Runs rounds. The first waits for a moment until the addresses of unmanaged VMs are known.
     async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<MachineReport>) {
         let mut trigger = Trigger::new(
             &self.watches,
@@ -417,8 +417,8 @@ impl Daemon {
         });
     }
 
-    /// Waits until Kubernetes and Proxmox VE were read once and all records are known; then resumes the
-    /// existing machines.
+    /// Waits until Kubernetes was read once, resumes all machines from their records, and then waits for a
+    /// while until Proxmox VE was read once.
     async fn first_look(&mut self) {
         loop {
             let looked = tokio::time::timeout(PATIENCE, self.watches.synced()).await;
@@ -487,7 +487,8 @@ impl Daemon {
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
-        // While nothing may be started, timers stand still: they count from the last round before that.
+        // While nothing may be started, timers of unneeded nodes stand still: `counted` is what advances
+        // them.
         if self.act(&config, &snapshot, &plan).await {
             self.memory.counted(&config, now);
             self.look_at_outcomes(&config, &snapshot, &plan);

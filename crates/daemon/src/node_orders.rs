@@ -29,7 +29,7 @@ impl Switch {
         if let Some(key) = planning::disabled(&node) {
             return Err(format!("`{name}` is kept by its annotation {key}: `unpin` it first"));
         }
-        // Otherwise another machine might be created first, although this one stays.
+        // Without this check, a replacement might be created although this machine has to stay.
         if let Some(why) = self.board.hinders(name) {
             return Err(format!("`{name}` cannot be drained: {why}"));
         }
@@ -46,8 +46,8 @@ impl Switch {
         let words = in_short(reason);
         self.annotate(name, PINNED_WHY, words.as_deref()).await?;
         self.annotate(name, PINNED, Some("true")).await?;
-        // The task that stops the machine records this first and then reads the Node again. So either it sees
-        // the pin, or this check sees its record.
+        // The task that stops the machine first records that, then reads the Node again. So either the task
+        // sees the pin, or this check sees the record.
         if let Err(late) = self.not_stopped(&node).await {
             self.annotate(name, PINNED, node.annotations.get(PINNED).map(String::as_str)).await?;
             self.annotate(name, PINNED_WHY, node.annotations.get(PINNED_WHY).map(String::as_str)).await?;

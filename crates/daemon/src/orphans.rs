@@ -1,4 +1,5 @@
-//! Orphans: what is known about VMs that bear our mark and have no record, and the collection of one.
+//! Orphans: what is known about VMs that bear our mark and have no record, and their collection, one at a
+//! time.
 //!
 //! A round judges them by what it has seen itself. The task that collects one checks the proof again, against
 //! the current state of Kubernetes and Proxmox VE. At most one collection begins per hour, even across
@@ -106,7 +107,7 @@ impl Daemon {
             return;
         };
         let Some(record) = claim.record(config, now) else { return };
-        // It may have become a machine in another way since this round looked.
+        // The VM may have become a managed machine in another way since this round looked.
         if self.registry.get(&record.id).is_some() || !self.may_begin().await {
             return;
         }

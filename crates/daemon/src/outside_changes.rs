@@ -3,8 +3,9 @@
 //!
 //! Each look, concurrently with the rounds, reads the cluster's latest tasks and the configurations of a few
 //! machines. If there are not too many machines, each has its turn within half a minute. VMs are never
-//! changed here. A lasting state is shown as a problem in `status`, with the command that ends it, until it
-//! is over. An event is reported once, with the user who caused it.
+//! changed here. A lasting change, such as a new name, is shown as a problem in `status` until it is undone,
+//! with the command that undoes it. A single action, such as a reset, is reported once, with the user who
+//! requested it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +31,8 @@ const AT_A_TIME: usize = 20;
 const AGAIN: Duration = Duration::from_secs(20);
 /// A task that began longer ago is not reported.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
-/// The names of the tasks that change a configuration. Proxmox VE's web interface and `qm set` leave no task.
+/// The names of the tasks that change a configuration. If an option such as the name is changed in Proxmox
+/// VE's web interface or with `qm set`, there is no task.
 const CONFIGURED: &[&str] = &["qmconfig"];
 
 /// What is remembered about one machine.
@@ -113,7 +115,7 @@ impl Touched {
     }
 
     /// Reports what others have done to machines' VMs, if only the task in Proxmox VE shows it. Without
-    /// `Sys.Audit` on `/` no task is visible.
+    /// `Sys.Audit` on `/` others' tasks are not visible.
     async fn hear_tasks(&mut self, region: &Region, own: &str, views: &[&MachineView]) {
         let Ok(rows) = region.proxmox.cluster_tasks().await else { return };
         let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);

@@ -65,8 +65,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Stores a request to end back-offs in Kubernetes, where the leader reads it. The name is only checked
-    /// by the leader, because no other instance knows the hosts and pools.
+    /// Stores in Kubernetes a request to end back-offs; the leader reads it there. Only the leader checks the
+    /// name, because the status of other instances lists no hosts and pools.
     async fn retry(&self, name: Option<String>) -> Result<(), String> {
         let status = self.board.status();
         if let Some(name) = name.as_ref().filter(|_| status.leads) {
@@ -88,7 +88,7 @@ impl Switch {
             self.board.paused(pause.as_ref());
         }
         turned.map_err(|error| {
-            // Without the API, no instance acts for longer than a term.
+            // Without the API, the lease cannot be renewed: soon no instance acts.
             format!(
                 "{}; to stop the daemon without Kubernetes, run `systemctl stop pve-autoscaler` on each host",
                 chain(&error)
@@ -159,8 +159,8 @@ impl Daemon {
                 return false;
             }
         };
-        // Back-offs of machines are in their records: until those are read, no request is taken. The first
-        // round then reads the switch again.
+        // Back-offs of machines are in their records: until those are read, no request to end back-offs is
+        // taken. The first round then reads the switch again.
         let waits = retry && !self.reconcile.has_begun();
         self.switch.read = Some(Instant::now()).filter(|_| !waits);
         self.board.paused(pause.as_deref());

@@ -20,12 +20,12 @@ use model::workload::Backoff;
 use model::{HostKey, PoolName, Snapshot};
 use settings::Config;
 
-/// Important changes are stored within this time.
+/// Important changes are stored after this time, so that several are stored at once.
 const STORE_SOON: Duration = Duration::from_secs(1);
 /// The time of the last round is stored this often if nothing else changes.
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
-/// The time limit for storing the memory immediately, and at the end. After that, the stored memory may be
-/// the old one.
+/// The time limit for storing the memory immediately, and at the end of a term. If it is exceeded, the stored
+/// memory may be the old one.
 const STORE_LAST: Duration = Duration::from_secs(2);
 /// The first back-off of a pool after a failed creation that neither the pool nor the host is to blame for:
 /// the cause may be temporary.
@@ -283,8 +283,9 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Stores what is not stored yet. To be called when the task that otherwise does so has ended. A version
-    /// conflict is retried once; if the API cannot be reached, or another instance leads, nothing is stored.
+    /// Stores what is not stored yet. To be called when the task that otherwise does so has ended. A failed
+    /// attempt, such as a version conflict, is repeated once; if the API cannot be reached, or another
+    /// instance leads, nothing is stored.
     pub async fn finish(&self) {
         let Some(memory) = self.to_store.borrow().clone() else { return };
         if self.store.lock().await.memory.as_ref() == Some(&memory) {
@@ -314,7 +315,7 @@ impl Remembered {
         let mut same = Vec::new();
         if *blame == BackoffTarget::HostOrPool {
             same = same_on(&pool.failed_on, &self.memory.hosts, (&host, reason));
-            // A failure on all hosts is not the hosts' fault: other pools may use them.
+            // The same failure on several hosts is not the hosts' fault: other pools may use them.
             for other in &same {
                 self.memory.hosts.entry(other.clone()).or_default().backoff = None;
             }
@@ -332,7 +333,8 @@ impl Remembered {
             }
             BackoffTarget::Pool | BackoffTarget::Other => (&mut pool.backoff, reason.to_owned()),
         };
-        // A cause outside pool and host may last too: a missing right in Kubernetes, a blocked network.
+        // A cause outside pool and host begins with a short back-off, which doubles like any other, because
+        // the cause may last: a missing right in Kubernetes, a blocked network.
         let first = if *blame == BackoffTarget::Other { NO_FAULT } else { config.scale_up.backoff_initial };
         *place = Some(Backoff::next(place.as_ref(), &reason, (first, config.scale_up.backoff_max), now));
     }
@@ -356,8 +358,8 @@ fn same_on(
     failed_on.keys().filter(|other| ***other != *host).filter(is_same).cloned().collect()
 }
 
-/// The words of a failure without those that differ between machines: numbers, ids of tasks and VMs, and the
-/// host's name.
+/// The words of a failure, without those that differ between machines: words with a digit, such as the ids of
+/// tasks and VMs, and words with the host's name.
 fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     let (_, host) = HostKey::split(host);
     let is_common =
@@ -385,7 +387,7 @@ async fn keep(kubernetes: Cluster, store: Shared, mut wanted: watch::Receiver<Op
         tokio::time::sleep(STORE_SOON).await;
         loop {
             let mut store = store.lock().await;
-            // The current contents: the previous holder of the lock may have stored something newer.
+            // The contents are read only now that the lock is held: they may have changed in the meantime.
             let Some(memory) = wanted.borrow_and_update().clone() else { break };
             let stored = write(&kubernetes, &mut store, &memory).await;
             drop(store);

@@ -38,8 +38,8 @@ impl Daemon {
     }
 }
 
-/// Sets a metric for each pool: the number of kinds of pods for which it gets no machine, plus the removals
-/// whose pods are not running.
+/// Sets a metric for each pool: the number of kinds of pods for which the pool now gets no machine, plus the
+/// number of removed nodes whose pods did not start elsewhere.
 pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValues) {
     for pool in &config.pools {
         let held = in_words(&snapshot.memory.predictions, &pool.name, snapshot.time).len();

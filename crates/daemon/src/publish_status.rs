@@ -235,8 +235,8 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
     config.pools.iter().map(one).collect()
 }
 
-/// The CPU in millicores and memory in bytes that the pods of each pool's nodes request, by node. Entries are
-/// only looked up by name, in every round for every pod, so the map is not an ordered one.
+/// The CPU in millicores and the memory in bytes that pods request on each node of a pool. Entries are only
+/// looked up by name, in every round for every pod, so the map is not an ordered one.
 pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
     let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));
     let mut sums: HashMap<&str, (i64, i64)> = ours.map(|node| (node.name.as_str(), (0, 0))).collect();

@@ -1,5 +1,5 @@
-//! The hosts on which machines of a pool can be created: where its templates can be cloned, and why none can
-//! be cloned now.
+//! The hosts on which machines of a pool can be created, because one of its templates can be cloned there, or
+//! why none can be cloned now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Daemon {
 fn without_template(pool: &Pool, found: Option<&PoolTemplates>, looks: &Looks) -> String {
     let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
     let silent = silent.map(|host| silence(&host.name));
-    // A problem or a silent host need not be the reason that no template is found.
+    // The first problem and a silent host are both named: either may be the reason.
     let problem = found.and_then(|found| found.problems.first().cloned());
     let problems: Vec<String> = problem.into_iter().chain(silent).collect();
     if problems.is_empty() { "its template has not been found yet".to_owned() } else { problems.join("; ") }

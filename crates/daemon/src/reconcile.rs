@@ -39,7 +39,8 @@ pub(super) struct State {
     pub vm_locked: BTreeMap<MachineId, Timestamp>,
     /// Machines whose Node is missing.
     node_missing: BTreeMap<MachineId, Missing>,
-    /// Whether all records were read once in this term: a machine that is found later was not counted before.
+    /// Whether all records were read once in this term. If a record is first found after that, earlier rounds
+    /// did not count its machine.
     begun: bool,
     /// VMIDs of unreadable records, which close their slots.
     unreadable: Vec<Vmid>,
@@ -157,7 +158,8 @@ impl Daemon {
         }
     }
 
-    /// Compares everything. This takes only one list request, every few minutes.
+    /// Compares records, VMs and Nodes. The only request that this itself sends is a list of the records,
+    /// every few minutes.
     pub(super) async fn reconcile(&mut self, config: &Arc<Config>) {
         let now = self.clock.now();
         if self.reconcile.is_due(now) {
@@ -216,7 +218,7 @@ impl Daemon {
             && stored.record.tokens().next().is_none()
             && stored.record.node_uid.is_some();
         let mut view = MachineView::found(&stored, node.map(|node| node.name.clone()), now);
-        // For a warm machine, `hold_against_vms` makes sure that it exists.
+        // `hold_against_vms` checks whether the VM of a warm machine exists.
         if stored.record.intent == Intent::Create
             && stored.record.warm.is_some()
             && stored.record.entered.contains_key(&Phase::Warm)
@@ -225,8 +227,8 @@ impl Daemon {
             return;
         }
         if settled {
-            // Its Node may be missing briefly, or not ready yet after registering again: `hold_against_nodes`
-            // decides.
+            // The machine's Node may be missing briefly, or not ready yet after registering again:
+            // `hold_against_nodes` decides.
             view.phase = Phase::Ready;
             self.registry.put(view);
             let growing = stored.record.growing.is_some() && active;
@@ -251,7 +253,8 @@ impl Daemon {
     }
 
     /// Checks the Nodes of ready machines. A machine whose Node has been gone for longer than a node may take
-    /// to register is removed; a Node that has lost its labels and taints gets them back.
+    /// to register is removed. A Node that has lost its labels and taints gets them back, and zone labels
+    /// follow the VM if the pool wants that.
     fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
         let patience =
             SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
@@ -295,7 +298,8 @@ impl Daemon {
                     let reason = "the Node with its name does not belong to its VM, and no longer reports";
                     self.discard(config, &view, reason);
                 }
-                // The machine's VM may have a new UUID. As long as that Node reports, the VM is not stopped.
+                // The machine's VM may have a new UUID. As long as the Node with its name reports, the VM is
+                // not stopped.
                 Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
                     *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
                     tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
@@ -316,7 +320,7 @@ impl Daemon {
         self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
     }
 
-    /// Changes a machine's record while no task is working on the machine.
+    /// Changes the record of a machine that no task is working on.
     pub(super) fn note_on(&mut self, view: &MachineView, change: impl FnOnce(&mut Record)) {
         let (kubernetes, registry, mut stored, mut view) =
             (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());

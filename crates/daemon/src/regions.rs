@@ -2,8 +2,9 @@
 //! not delay the others.
 //!
 //! A machine is only ever looked at, changed and destroyed through the cluster of its record's region. If the
-//! configuration does not have that region, the machine is left alone. While a cluster cannot be seen or is
-//! not quorate, its machines keep their last known state, and its pools neither get machines nor lose nodes.
+//! configuration does not have that region, the machine is left alone. While one of several clusters cannot
+//! be seen, or any cluster is not quorate, its machines keep their last known state, and its pools neither
+//! get machines nor lose nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ pub(super) struct Region {
     pub proxmox: Client,
     pub templates: Templates,
     pub inventory: Inventory,
-    /// How many machines may be created there at a time: machines that wait for an unavailable cluster do not
-    /// hold up others.
+    /// Limits how many of its machines are created at a time. Each cluster has its own limit, so machines
+    /// that wait for an unavailable cluster do not hold up others.
     pub creating: Arc<Semaphore>,
 }
 

@@ -130,7 +130,7 @@ impl Approver {
     }
 
     /// The machine whose kubelet sent the request, and its Node. `None` without proof: the Node is not
-    /// visible yet (it will be soon), or has another machine's `systemUUID`.
+    /// visible yet (it will be soon), or its `systemUUID` is not the machine's.
     fn machine<'v>(
         &self,
         request: &ServingRequest,

@@ -1,5 +1,5 @@
-//! Hosts whose `pvestatd` is silent: the cluster's list only has their names. What was known before still
-//! applies.
+//! Hosts whose `pvestatd` is silent: the cluster's list only has their names. What the list last showed about
+//! them still applies.
 
 use jiff::{SignedDuration, Timestamp};
 

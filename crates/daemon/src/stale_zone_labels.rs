@@ -15,7 +15,7 @@ pub(super) const ABOUT: &str = "zones";
 /// The maximum number of Nodes that are named.
 const NAMED: usize = 20;
 
-/// A Node whose labels name a different place.
+/// A Node whose labels name a host or zone other than its VM's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Astray {
     pool: PoolName,

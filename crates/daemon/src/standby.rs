@@ -71,8 +71,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Judges orders about nodes from what the watches show, whichever instance leads. If the watches are
-/// outdated, there is no judgement (`None`).
+/// Judges from what the watches show, whichever instance leads, why an order to remove a node must be
+/// refused. `None`: there is no such reason, or the watches are outdated.
 fn judge(deps: &Deps, watches: &Watches) -> Judge {
     let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
     Arc::new(move |node| {

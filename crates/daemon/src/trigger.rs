@@ -63,9 +63,9 @@ impl Trigger {
     /// Batches changes that belong together: waits for the window, and longer while changes arrive in quick
     /// succession, but for at most `most`.
     ///
-    /// Once a pod is pending, only more such pods extend the wait, whatever else happens in a large cluster.
-    /// The window begins when the pod became pending, even if the last round was still running, and is over
-    /// when no other pod followed in the window's second half.
+    /// Once a pod is pending, only more pending pods extend the wait, whatever else happens in a large
+    /// cluster. The window begins when the pod became pending, even if a round was still running then. It
+    /// lasts its full length, and then until no other pod has become pending for half that length.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
         let now = Instant::now();
         let mut waits = self.demand.pending();

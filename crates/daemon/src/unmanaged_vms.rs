@@ -1,8 +1,8 @@
 //! VMs with a VMID that none of our machines has: whether they bear our mark anyway, and which addresses they
 //! were given. They are read concurrently with the rounds: new ones immediately, all others a few at a time,
 //! so that a cluster with hundreds of them costs no more than a small one. No machine is created in a cluster
-//! before all of them were read once. What was read remains valid until it changes or the VM is gone: a VM
-//! keeps its address while its host is off, too.
+//! before all of them that can be read were read once. What was read remains valid until it changes or the VM
+//! is gone: a VM keeps its address while its host is off, too.
 //!
 //! A VM that bears our mark and has no record has no owner: its record was deleted by hand, or an
 //! administrator cloned a machine with its notes. It is reported, with the commands that remove it, and left
@@ -50,9 +50,9 @@ const NAMED: usize = 20;
 struct Says {
     name: String,
     marker: Option<Marker>,
-    /// Its full configuration, if it bears a mark.
+    /// Its full configuration, if it bears the mark of a machine, whichever cluster's.
     config: Option<VmConfig>,
-    /// Whether it was running then.
+    /// Whether it was running when it was read.
     runs: bool,
     addresses: Vec<IpAddr>,
     /// What it takes from its host once it runs, if it is a machine that is to run.
@@ -117,7 +117,7 @@ impl Strangers {
             if unasked.contains(&true) {
                 continue;
             }
-            // VMs of a cluster or host that came back are read before the next round.
+            // When a cluster or host comes back, its VMs are read at once.
             tokio::select! {
                 biased;
                 Ok(()) = changed.changed() => {}

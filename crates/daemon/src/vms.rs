@@ -1,9 +1,9 @@
 //! Compares machines with what the cluster's list shows about their VMs: gone, off, on another host, or made
 //! a template.
 //!
-//! The list lags, so nothing is concluded from it: the machine's task checks the VM itself. That is done at
-//! the first look that shows something unexpected, so that others' changes are noticed within about twenty
-//! seconds, and then at every third look.
+//! The list lags, so the machine's task checks the VM itself. Only a move is recorded without that check, if
+//! the task cannot run now. The check is done at the first look that shows something unexpected, so that
+//! others' changes are noticed within about twenty seconds, and then at every third look.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use model::{MachineId, Record};
 use proxmox::Guest;
 use settings::Config;
 
-/// A VM that was checked because of an unexpected entry in the list is checked again after this many looks.
+/// While the list shows something unexpected about a VM, the VM is checked again after this many looks.
 const ASKED_AGAIN: u64 = 3;
-/// How far ahead times written by a daemon on another host may be.
+/// Times that a daemon on another host has written may be ahead of this host's clock by this much.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 
 impl Daemon {

@@ -1,4 +1,4 @@
-//! Reads secrets from the places in the settings, but not from files that others can read.
+//! Reads secrets from the places in the settings, but not from files to which other users have rights.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -59,9 +59,9 @@ pub trait ReadSecret {
     /// Reads the secret, without surrounding white space.
     ///
     /// # Errors
-    /// The file is missing, empty, or can be read by group or others. A credential may have read rights for
-    /// the group: it is in a folder that only the service can enter, and systemd grants access with an access
-    /// list, whose mask appears as the group's rights.
+    /// The file cannot be read, is empty, or gives rights to its group or to others. Only a credential may be
+    /// readable for its group: it is in a folder that only the service can enter, and systemd grants access
+    /// with an access list, whose mask appears as the group's rights.
     fn read(&self) -> Result<SecretString, SecretError>;
 }
 

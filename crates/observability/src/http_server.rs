@@ -1,6 +1,6 @@
 //! `/metrics`, `/healthz` and `/readyz` over HTTP, for monitoring; `/status` for browsers, if enabled.
 //!
-//! Clients cannot hold the daemon up: connections, answers and times are limited.
+//! Clients cannot hold the daemon up: the number of connections and the time of each are limited.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -229,8 +229,8 @@ impl Pages {
     }
 }
 
-/// Whether the request names this machine as its host. A page of another site whose name was made to resolve
-/// to this machine (DNS rebinding) gets no answer.
+/// Whether the request names this machine as its host. Requests by the page of another site, whose name was
+/// made to resolve to this machine (DNS rebinding), are refused.
 fn is_local(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
     let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };

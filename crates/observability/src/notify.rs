@@ -27,8 +27,8 @@ impl Supervisor {
 
     /// Tells systemd that the daemon is up, then reports its status, until the future is dropped.
     ///
-    /// The daemon is up as soon as it serves its socket. A cluster that cannot be reached must not delay the
-    /// start of a host, on which that cluster may run, nor make systemd kill the waiting daemon. The status
+    /// The daemon is up as soon as it serves its socket. An unreachable cluster must neither delay the boot
+    /// of this host, which may be part of that cluster, nor make systemd kill the waiting daemon. The status
     /// line shows what the daemon waits for. The watchdog is fed until rounds begin, then as long as they run
     /// on time: `interval` is the longest time between rounds.
     pub async fn run(&self, interval: impl Fn() -> Duration) {

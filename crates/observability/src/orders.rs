@@ -34,7 +34,7 @@ pub enum Order {
         #[serde(default)]
         reason: String,
     },
-    /// Allow this node to be removed again.
+    /// Undo a pin: this node may be removed.
     Unpin {
         /// The Node's name.
         node: String,

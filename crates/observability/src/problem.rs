@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A problem. Its text is the problem's name in the status, and the first word is the metric's label `about`.
+/// A problem. As text, it is the problem's name in the status; the first word of the name is the metric's
+/// label `about`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The status of CapacityBuffers cannot be written.

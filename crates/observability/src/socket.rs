@@ -1,9 +1,9 @@
 //! The local socket: a client sends its request as one line of JSON, and gets the answer and the end of the
 //! stream. A client that sends nothing gets the status.
 //!
-//! A file beside the socket is locked for as long as the daemon lives. The kernel releases the lock however
-//! the daemon ends: a socket without a lock belongs to a dead daemon and is replaced, and a socket with a
-//! lock belongs to a living daemon.
+//! A file beside the socket is locked for as long as the daemon lives; the kernel releases the lock however
+//! the daemon ends. If the file is locked, a living daemon owns the socket. If it is not, and no other
+//! program listens at the socket either, a dead daemon has left the socket, which is replaced.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;

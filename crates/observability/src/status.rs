@@ -131,7 +131,7 @@ pub struct HostStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// The earliest time at which an idle host is switched off, or the deadline of a host that is being
-    /// switched.
+    /// switched on or off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }
@@ -146,13 +146,13 @@ pub struct StorageStatus {
     pub total: i64,
     /// The used part in bytes.
     pub used: i64,
-    /// Whether all hosts share it.
+    /// Whether several hosts share it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
 
 impl MachineStatus {
-    /// Its VMID in words; a bare-metal machine has none.
+    /// Its VMID as text; empty for a bare-metal machine.
     pub fn vmid(&self) -> String {
         if self.vmid.is_bare_metal() { String::new() } else { self.vmid.to_string() }
     }
@@ -203,7 +203,7 @@ pub struct OrphanStatus {
     pub host: HostKey,
     /// Its name.
     pub name: String,
-    /// Whether everything is proven, except for the checks at the last moment.
+    /// Whether it is proven to be left over, except for the checks just before it is destroyed.
     pub proven: bool,
     /// What is proven, in words.
     pub proof: Vec<String>,

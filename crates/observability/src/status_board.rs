@@ -1,5 +1,5 @@
-//! The board on which the daemon shows its state. It is written by rounds, and read by the socket, the HTTP
-//! server and the reports to systemd.
+//! The board on which the daemon shows its state. Rounds and other tasks of the daemon write it; the socket,
+//! the HTTP server and the reports to systemd read it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -61,7 +61,7 @@ impl Default for Board {
 }
 
 impl Board {
-    /// The status as of the last round.
+    /// The status as of the last round, with the current problems and decisions.
     pub fn status(&self) -> Status {
         let inner = self.inner();
         Status { decisions: inner.decisions.iter().rev().cloned().collect(), ..inner.status.clone() }
@@ -80,7 +80,8 @@ impl Board {
         inner.status.time = now;
     }
 
-    /// A number that grows with every round, by which the watchdog is fed.
+    /// A number that grows with every round. Receivers also wake up at [`Self::ready`] and
+    /// [`Self::stand_by`], so the watchdog is fed then too.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
     }
@@ -90,7 +91,7 @@ impl Board {
         self.pokes.subscribe()
     }
 
-    /// Requests a round soon.
+    /// Requests that a round run soon.
     pub fn poke(&self) {
         self.pokes.send_modify(|count| *count += 1);
     }
@@ -106,7 +107,7 @@ impl Board {
         judge.and_then(|judge| judge(node))
     }
 
-    /// Sets or clears the pause.
+    /// Sets or clears the pause that the status shows.
     pub fn paused(&self, pause: Option<&Pause>) {
         self.inner().status.paused = pause.cloned();
     }
@@ -141,8 +142,8 @@ impl Board {
     }
 
     /// Records that this instance is on standby while `leader` leads, and drops its outdated knowledge of
-    /// machines. If `leader` is empty, no instance leads: then only the end of this instance's lead is
-    /// recorded. Each call counts as a round for the watchdog.
+    /// machines. If `leader` is empty, no leader is known: then only the fact that this instance does not
+    /// lead is recorded. Each call counts as a round for the watchdog.
     pub fn stand_by(&self, leader: &str, now: Timestamp) {
         if !leader.is_empty() {
             self.metrics.forget();
@@ -173,7 +174,7 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// Adds a problem, which stays until it is cleared. `what` is a sentence.
+    /// Adds a problem, which stays until it is cleared. `what` describes it.
     pub fn problem(&self, problem: &Problem, what: &str) {
         debug_assert!(problem::ALL.iter().any(|(about, _)| *about == problem.about()));
         self.inner().status.problems.insert(problem.to_string(), what.to_owned());
@@ -245,7 +246,7 @@ impl Board {
         self.metrics.heard(told);
     }
 
-    /// When the next change that depends only on time is due.
+    /// The earliest time at which something in the last plan becomes due without any change.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.inner().next_due
     }

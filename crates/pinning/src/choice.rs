@@ -28,7 +28,7 @@ pub struct Wish {
     pub vcpus: u32,
     /// Its memory in MiB.
     pub memory: u64,
-    /// Whether its memory is to be on the nodes of its CPUs.
+    /// Whether its memory is to be on the NUMA nodes of its CPUs.
     pub numa: bool,
     /// The page size of its memory, in MiB.
     pub page: u64,
@@ -147,7 +147,7 @@ pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice,
 }
 
 /// The choice with these CPUs, if they follow the rules: whole cores that no other VM has, none of the
-/// reserve, and no more than the machine needs.
+/// reserve, and neither more nor fewer than the machine needs.
 pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Option<Choice> {
     let open = open(topology, taken, wish.reserve);
     let mut had: Vec<Open<'_>> = Vec::new();
@@ -170,7 +170,7 @@ pub fn free_cpus(topology: &Topology, taken: &Taken, reserve: u32) -> Vec<(u32, 
     open(topology, taken, reserve).iter().map(|node| (node.id, node.threads())).collect()
 }
 
-/// The part of a host's node that is still free.
+/// The free part of a host's NUMA node.
 struct Open<'t> {
     id: u32,
     memory: u64,
@@ -230,7 +230,7 @@ fn laid_out(nodes: &[Open<'_>], wish: &Wish) -> Option<Choice> {
     for node in nodes {
         vcpus.push(u32::try_from(node.threads()).ok()?);
     }
-    // The last core may have one thread more than is needed.
+    // The cores may have more threads than are needed, because only whole cores are assigned.
     let mut spare = vcpus.iter().sum::<u32>().checked_sub(wish.vcpus)?;
     for own in vcpus.iter_mut().rev() {
         let less = spare.min(own.saturating_sub(1));

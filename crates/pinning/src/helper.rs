@@ -49,7 +49,7 @@ pub struct Places {
     pub system: PathBuf,
     /// The kernel's files about processes.
     pub proc: PathBuf,
-    /// The file that is locked during a choice.
+    /// The file that is locked while a machine is pinned.
     pub lock: PathBuf,
     /// The program that changes a VM.
     pub qm: PathBuf,
@@ -163,7 +163,7 @@ async fn carry_out(request: &Request, places: &Places) -> Result<Answer, Refusal
     }
 }
 
-/// The free CPUs, with the smallest reserve of any pool.
+/// The free CPUs, if the smallest reserve of any pool is kept for the host.
 fn look(config: &Config, places: &Places) -> Result<Answer, Refusal> {
     let topology = topology::read(&places.system)?;
     let taken = taken(&places.vms, None)?;

@@ -5,11 +5,11 @@
 //! ```text
 //!  leader: record says that the machine waits ─> daemon on its host (leading or not) ─> socket ─> helper ─> `qm set`
 //!  leader: reads the VM's configuration through the API until the CPUs are set, then starts it
-//!  daemon on its host, each minute ─> helper: does every such machine run on its CPUs? ─> `status`
+//!  daemon on its host, each minute ─> helper: does every pinned machine run on its CPUs? ─> `status`
 //! ```
 //!
 //! * [`choice`] is pure: topology, use by other VMs, needs → CPUs and memory.
-//! * [`helper`] is the only part of the project that runs as root. A request names only the machine.
+//! * [`helper`] is the only part of the project that runs as root. A request names at most a machine.
 //! * [`door`] is the daemon's side of the connection.
 
 pub mod choice;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cpus::Cpus;
 
-/// A request. It names only a machine: the helper reads the machine's settings itself.
+/// A request. It names at most a machine: the helper reads the machine's settings itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Request {

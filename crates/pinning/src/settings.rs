@@ -46,7 +46,8 @@ fn affinity(cpus: &Cpus) -> String {
     }
 }
 
-/// The arguments that set these keys; empty if they are already set. Additional NUMA nodes are removed.
+/// The arguments that set these keys; empty if they are already set. If NUMA nodes are set, other NUMA nodes
+/// in the file are removed.
 pub fn arguments(keys: &BTreeMap<String, String>, file: &VmFile) -> Vec<String> {
     let mut arguments = Vec::new();
     for (key, value) in keys {

@@ -17,8 +17,8 @@ const LARGEST: u64 = 1 << 30;
 /// If a file breaks off, and the next round follows within this time, the daemon was only restarted.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
-/// If an instance's next round is within this time, the instance has led throughout: rounds in other files
-/// that lie in between come from a clock that was set back.
+/// If the next round in the same file follows within this time, the instance has led throughout: rounds in
+/// other files with times in between come from a clock that was set back.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why a folder cannot be read as a recording.
@@ -168,7 +168,7 @@ impl Recording {
 /// each instance continues in the file that it has begun.
 #[derive(Debug)]
 pub struct Rounds {
-    /// Files that begin later than all rounds so far.
+    /// Files that were not opened yet, because they begin later.
     files: VecDeque<(Timestamp, PathBuf)>,
     /// The file of the current round, at that round.
     current: Option<Open>,

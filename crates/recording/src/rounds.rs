@@ -83,7 +83,8 @@ impl RoundFiles {
 /// Writes a round and drops the oldest ones beyond the limits.
 ///
 /// # Errors
-/// The round cannot be written; then no part of it is left.
+/// The round cannot be written. Its decision or an unfinished file may be left, until room is made for a
+/// later round.
 fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), RecordError> {
     let text = snapshot::write(snapshot)?;
     let mut decision = serde_json::to_string_pretty(plan).map_err(RecordError::Plan)?;
@@ -119,7 +120,7 @@ fn put(path: &Path, text: &str) -> Result<(), RecordError> {
         .open(&unfinished)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&unfinished, path));
-    // A leftover part is removed when room is made for the next round.
+    // An unfinished file that is left is removed when room is made for the next round.
     written.map_err(|source| RecordError::File { path: path.to_owned(), source })
 }
 

@@ -13,10 +13,10 @@ use super::file::{self, LONGEST};
 use crate::RecordError;
 use model::Snapshot;
 
-/// How long until a clock that has jumped ahead by days is trusted.
+/// A clock that has jumped ahead, by more time than files are kept, is trusted after this time.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
-/// A new file begins when the current one reaches the total limit divided by this, so that old files can be
-/// dropped.
+/// A new file begins when the current one reaches the total limit divided by this, so that dropping an old
+/// file loses only a small part of the recording.
 const PART: u64 = 8;
 
 /// Writes rounds, each as changes since the previous one.

@@ -1,5 +1,5 @@
 //! The fence around every write: an instance writes only while it leads, and stops by its own clock before
-//! another instance may start.
+//! another instance may lead.
 //!
 //! Both clients check it at the last moment before sending a request, so no write can skip the check. Still,
 //! a lease is not a lock: a request that was sent may arrive late. So each write is also conditional.

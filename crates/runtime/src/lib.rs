@@ -6,7 +6,7 @@ pub mod error_chain;
 pub mod fence;
 pub mod ordered_notify;
 
-/// Makes an async function return a boxed future. Every async function that other crates call has this
-/// attribute. Otherwise, the function's body is compiled again in each crate that awaits it, instead of once
+/// Makes an async function return a boxed future. Nearly every async function that other crates call has this
+/// attribute. Without it, the function's body is compiled again in each crate that awaits it, instead of once
 /// in its own crate. A third of the time of a release build was spent on such copies.
 pub use async_recursion::async_recursion as boxed;

@@ -43,7 +43,7 @@ pub struct Fold {
     objects: BTreeMap<Key, Object>,
 }
 
-/// An object in written form, and as a snapshot with only that object.
+/// An object as it was recorded, and read into a snapshot of its own.
 #[derive(Debug)]
 struct Object {
     value: Value,

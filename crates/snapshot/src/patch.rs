@@ -1,8 +1,8 @@
 //! A patch from one value to another, itself written as a value.
 //!
-//! * `[]`: the value is removed. `[VALUE]`: it is replaced. `[AT, CUT, [VALUE, …]]`: starting at AT, CUT
-//!   items of a list are replaced by these values.
-//! * `{"KEY": PATCH, …}`: these fields change, or the items of a list with these indices.
+//! * `[]`: the field is removed. `[VALUE]`: the value is replaced by this one. `[AT, CUT, [VALUE, …]]`:
+//!   starting at index AT, CUT items of a list are replaced by these values.
+//! * `{"KEY": PATCH, …}`: these fields of an object change, or the items of a list at these indices.
 
 use serde_json::{Map, Value};
 

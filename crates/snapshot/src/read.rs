@@ -99,7 +99,7 @@ pub(super) struct Reader {
     pub snapshot: Snapshot,
     pub time: Option<Timestamp>,
     pub specs: Specs,
-    /// Whether there are buffers, which may refer to the templates of controllers.
+    /// Whether the templates of controllers are read, because buffers may refer to them.
     pub templates: bool,
 }
 

@@ -86,7 +86,8 @@ impl Collector for Gauges {
             phases.iter().map(|phase| board.sum_with(names::MACHINES, phase.code())).sum()
         };
         let before = [Phase::Requested, Phase::Cloning, Phase::Configuring, Phase::Starting, Phase::Booting];
-        // A machine whose node has registered but is not ready yet is also counted among unready nodes.
+        // The nodes of these machines have registered but are not ready yet. The round also counts them as
+        // `NotReady`, so they are subtracted below.
         let starting = phases(&[Phase::Registered]);
         let states = [
             ("ready", round.sum_with(names::NODES, "Ready")),
@@ -105,7 +106,7 @@ impl Collector for Gauges {
             .iter()
             .map(|verdict| round.sum_with(names::PENDING, verdict))
             .sum();
-        // An instance on standby does not serve this time, because an old one would raise an alert.
+        // An instance on standby does not serve this time, because an old time would raise an alert.
         if round.count_of(names::LAST_SUCCESS) > 0.0 {
             let help = "When a round last completed its decisions.";
             let mut family = encoder.encode_descriptor("last_activity", help, None, MetricType::Gauge)?;

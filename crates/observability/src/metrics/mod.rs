@@ -83,7 +83,7 @@ fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let removed = RemovalReason::ALL.iter().map(|reason| ("remove", reason.code()));
     [("add", "Pods"), ("add", "Minimum"), ("grow", "Pods"), ("remove", ASKED)].into_iter().chain(removed)
 }
-/// The maximum number of machines whose waiting pods are tracked; there are never that many at a time.
+/// The maximum number of machines whose waiting pods are tracked. Usually, there are far fewer.
 const FOLLOWED: usize = 4096;
 
 /// The other projects whose metric names are served too.
@@ -268,7 +268,7 @@ impl Metrics {
         self.decided(pool, "grow", "Pods");
     }
 
-    /// Counts a case in which kube-scheduler did not place pods on a pool's nodes as expected.
+    /// Counts a missed prediction: pods of a pool, or of a node removed from it, were not placed as expected.
     pub fn missed(&self, pool: &PoolName) {
         self.0.counted.missed.get_or_create(&vec![("pool", pool.to_string())]).inc();
     }
@@ -284,7 +284,7 @@ impl Metrics {
         self.0.counted.decisions.get_or_create(&decision_labels(pool, decision, reason)).inc();
     }
 
-    /// Records how long a pod was unschedulable before it had a node.
+    /// Records how long a pod was unschedulable before it got a node.
     pub fn pod_waited(&self, time: Duration) {
         self.0.counted.pod_wait.observe(time.as_secs_f64());
     }
@@ -450,8 +450,8 @@ fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// Buckets for the time from a pod to its clone: from what it should take to what it may take if clones
-/// queue.
+/// Buckets for the time until a clone for a pod begins: from what it should take to what it may take if
+/// clones queue.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }

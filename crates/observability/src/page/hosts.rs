@@ -16,7 +16,7 @@ const STORAGES: usize = 12;
 /// than `NUMBERED`, it shows nothing.
 const NAMED: f64 = 12.0;
 const NUMBERED: f64 = 4.0;
-/// A storage that is used more than this, in percent, is highlighted.
+/// A storage is highlighted if more than this percentage of it is used.
 const FULL: f64 = 90.0;
 
 pub(super) fn section(status: &Status, out: &mut String) {
@@ -181,7 +181,7 @@ fn stores(stores: &[(String, &StorageStatus)], out: &mut String) {
     out.push_str("</div>");
 }
 
-/// Whether Proxmox VE counts the machine's memory as assigned in this phase.
+/// Whether a machine in this phase is assumed to run, so that its size is part of what the host has assigned.
 fn runs(machine: &MachineStatus) -> bool {
     !["Requested", "Cloning", "Configuring", "Deleting", "Clearing", "Gone"].contains(&machine.phase.as_str())
 }

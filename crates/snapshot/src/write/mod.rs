@@ -1,10 +1,11 @@
 //! Writes snapshot files.
 //!
 //! The file contains Kubernetes objects reduced to what decisions read, and our own documents. Reading it
-//! back gives the same snapshot, except for what no decision reads (a Node's uid, resource version, provider
-//! id, system UUID, addresses and attached volumes, and the templates found). All containers become one with
-//! the pod's total requests; others are only added if several request the same extended resource. Images,
-//! commands, environments and foreign annotations are never included, because the model does not have them.
+//! back gives the same snapshot, except for what no decision reads: for example a Node's uid, resource
+//! version, provider id, system UUID, addresses and attached volumes, the templates in Proxmox VE, and past
+//! decisions. A pod's containers become one with the pod's total requests; further containers are only
+//! written if several request the same extended resource. Images, commands, environments and foreign
+//! annotations are never included, because the model does not have them.
 
 mod autoscaler_documents;
 mod buffer;

@@ -122,7 +122,7 @@ fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
         .when(pod.grace_seconds != 30, "terminationGracePeriodSeconds", pod.grace_seconds)
 }
 
-/// All containers combined into one, with their total requests, except those in [`further`].
+/// All containers combined into one, with their total requests, except the requests in [`further`].
 fn container(pod: &Pod) -> Fields {
     let mut requests = Resources { pods: 0, ..pod.requests.clone() };
     for one in further(pod).flatten() {

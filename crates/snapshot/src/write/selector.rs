@@ -29,8 +29,9 @@ pub(super) fn equality(one: &Requirement) -> Option<(&str, &str)> {
     }
 }
 
-/// A label selector. Leading requirements that are equalities in ascending order of their keys become
-/// `matchLabels`, which are read first and by key; the rest become `matchExpressions`.
+/// A label selector. The first requirements become `matchLabels`, as long as they are equalities in ascending
+/// order of their keys; the rest become `matchExpressions`. Reading gives the same order, because it begins
+/// with `matchLabels`, by key.
 pub(super) fn label_selector(selector: &LabelSelector) -> Fields {
     let all = &selector.requirements;
     let mut labels = Fields::default();

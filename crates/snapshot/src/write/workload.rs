@@ -20,7 +20,7 @@ pub(super) fn controller(controller: &Controller, now: Timestamp) -> Value {
         "ReplicationController" => {
             Fields::default().with("replicas", controller.replicas).some("selector", selector.map(equalities))
         }
-        // The API server accepts no `spec` without a selector, so there is no `spec` either.
+        // Without a selector, there is no `spec`: the API server accepts none without it.
         _ => selector.map_or_else(Fields::default, |selector| {
             Fields::default().with("replicas", controller.replicas).with("selector", label_selector(selector))
         }),

@@ -89,7 +89,7 @@ fn in_tree_volume() -> impl Strategy<Value = InTreeDisk> {
     })
 }
 
-/// Volumes; the claim of an ephemeral one is named after the pod, see [`pod`].
+/// Volumes; [`template`] names the claim of an ephemeral one after the pod.
 fn volume() -> impl Strategy<Value = Volume> {
     let disk = |kind: &'static str, read_only: bool, identity: String| VolumeSource::Exclusive {
         kind: kind.to_owned(),
