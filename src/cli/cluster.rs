@@ -77,12 +77,12 @@ pub(super) fn command(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} --cluster {name}"))
 }
 
-/// Whether the unit of this folder's cluster reads the folder.
+/// Whether this is the folder that the packaged unit of its cluster reads.
 pub(super) fn is_the_units(of: &Path) -> bool {
     of == folder(Path::new(FOLDER), ClusterName::of_folder(of).as_ref())
 }
 
-/// The socket of a cluster's daemon, below the folder of all sockets.
+/// The socket of a cluster's daemon, below `run` (usually `/run`).
 pub(super) fn socket(run: &Path, name: Option<&ClusterName>) -> PathBuf {
     run.join(unit(name)).join(SOCKET)
 }
@@ -100,8 +100,8 @@ pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     Some((folder.parent()?.to_owned(), name))
 }
 
-/// The folder of all configurations and the cluster of this one, derived from its path; `None` for a file
-/// kept elsewhere.
+/// The folder that holds all clusters' configurations, and the cluster of this configuration, both derived
+/// from its path; `None` if the file is not named `config.toml`.
 pub(super) fn base_of(config: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = config.parent().filter(|_| config.file_name().is_some_and(|name| name == FILE))?;
     Some(match ClusterName::of_folder(folder) {
@@ -139,7 +139,7 @@ pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command
         ("user", format!("autoscaler-{name}@pve")),
         ("resource_pool", format!("kubernetes-{name}")),
     ];
-    // This runs once per process: clap needs defaults that live as long as the process.
+    // Leaked only once: clap needs defaults that live as long as the process.
     let defaults = defaults.map(|(id, text)| (id, &*Box::leak(text.into_boxed_str())));
     let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
     for one in names {

@@ -12,13 +12,13 @@ use recording::RecordingError;
 use settings::Report;
 use snapshot::SnapshotError;
 
-/// Success, whatever the plan contains.
+/// Success. The status of `plan` does not depend on what the plan contains.
 pub const SUCCESS: u8 = 0;
 /// `check` found a problem, a requested object does not exist, or the daemon refused an order.
 pub const FINDINGS: u8 = 1;
-/// Wrong command line or configuration.
+/// Wrong command line or configuration, or a secret, file or socket that cannot be used.
 pub const USAGE: u8 = 2;
-/// A snapshot that cannot be read.
+/// A snapshot or recording that cannot be read.
 pub const SNAPSHOT: u8 = 3;
 /// One of the clusters cannot be reached, or refuses a request.
 pub const UNREACHABLE: u8 = 4;
@@ -53,7 +53,7 @@ pub(super) enum Failure {
     Recording(RecordingError),
     /// The configuration lacks what the command needs.
     Lacking(&'static str),
-    /// A secret or a certificate named by the configuration cannot be used.
+    /// A file, a secret or a certificate cannot be used: what it is, and why.
     Named(String, Box<dyn Error + Send + Sync>),
     /// Several secrets cannot be used: what each one is, and why.
     Secrets(Vec<(String, SecretError)>),
@@ -77,7 +77,7 @@ pub(super) enum Failure {
         /// What both configurations contain but must not share.
         clashes: Vec<Clash>,
     },
-    /// The requested object does not exist.
+    /// The requested object does not exist, or the request cannot be carried out.
     NotFound(String),
     /// The daemon refused the order, with its reason.
     Refused(String),

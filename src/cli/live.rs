@@ -98,8 +98,8 @@ fn leave_out(config: &Config, prefix: &str, why: &str, snapshot: &mut Snapshot) 
     }
 }
 
-/// Adds what only the daemon knows: its machines, including those without a Node yet, and its timers and
-/// back-offs.
+/// Adds what the daemon has stored in Kubernetes: its machines, including those without a Node yet, and its
+/// timers and back-offs.
 async fn daemons_own(
     config: &Config,
     cluster: &Cluster,

@@ -1,5 +1,6 @@
-//! `names`: names for shell completion, from the running daemon. The package's completions call it while a
-//! user waits for an answer: it is quick, and prints nothing if it knows no names.
+//! `names`: names for shell completion. Clusters are read from their folders, all other names from the
+//! running daemon. A user is waiting for the answer: the command is quick, and prints nothing if the daemon
+//! does not answer.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

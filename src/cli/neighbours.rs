@@ -221,7 +221,8 @@ impl Both<'_> {
         }
     }
 
-    /// Bare-metal machines: if one daemon has switched a machine on, the other regards it as unmanaged.
+    /// Bare-metal machines in both configurations: if one daemon has switched a machine on, the other regards
+    /// it as unmanaged.
     fn machines(&self, mine: &[Pool], theirs: &[Pool], found: &mut Vec<Clash>) {
         for (pool, machine) in machines(mine) {
             if let Some((other, _)) =
@@ -250,8 +251,8 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
 }
 
 /// Refuses to start beside the running daemon of another cluster if the two configurations overlap: the other
-/// cluster may already have machines. If two daemons start together, both check once they listen, and the
-/// first by name continues. May wait for a short time.
+/// cluster may already have machines. If two daemons start together, both check once they listen, and the one
+/// whose cluster's name sorts first continues. It may wait a few seconds for the other to end.
 ///
 /// # Errors
 /// The other daemon is running, and the configurations overlap.
@@ -287,14 +288,15 @@ impl Neighbour {
     fn runs(&self, own: &Path) -> bool {
         let Some((run, _)) = cluster::of_socket(own) else { return true };
         match UnixStream::connect(cluster::socket(&run, self.name.as_ref())) {
-            // A dead daemon's socket does not answer; another user's socket may refuse the connection.
+            // A dead daemon's socket is missing or refuses connections. Any other error, such as a denied
+            // permission, does not prove that the daemon is dead.
             Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused),
             Ok(_) => true,
         }
     }
 }
 
-/// What `setup` of a further cluster must leave to the other clusters.
+/// What `setup` must leave to the other clusters of this host.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     pub vmids: BTreeSet<Vmid>,

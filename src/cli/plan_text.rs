@@ -196,7 +196,7 @@ fn buffers(plan: &Plan, out: &mut String) {
     }
 }
 
-/// ProvisioningRequests, and their answers.
+/// ProvisioningRequests, and the verdict on each.
 fn requests(plan: &Plan, out: &mut String) {
     if plan.requests.is_empty() {
         return;
@@ -348,7 +348,7 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
     }
 }
 
-/// A duration in the largest unit that fits.
+/// A duration, rounded down, in the largest unit of which it has at least two.
 pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match seconds {

@@ -216,7 +216,7 @@ fn machines(status: &Status, now: Timestamp) -> Table {
     table
 }
 
-/// VMs that have no record; `pve-autoscaler orphans` shows everything that is known about them.
+/// VMs with this cluster's mark but no record; `pve-autoscaler orphans` shows all evidence about them.
 fn orphans(status: &Status) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[("orphan", Left), ("vmid", Right), ("host", Left), ("why", Left)]);

@@ -15,7 +15,7 @@ use super::live;
 use super::signals::Signals;
 use super::terminal::{cut, size};
 
-/// The alternate screen without a cursor, and back.
+/// Escape sequences that switch to the alternate screen without a cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 

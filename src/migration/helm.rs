@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::SourceFile;
 use super::source::{SourceError, documents, text_at};
 
-/// The values in a document. A document that is not a Kubernetes object consists of the values.
+/// The values in a document. A document that is not a Kubernetes object is itself the values.
 pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     let inside = |text: Option<&str>| match text {
         Some(text) => documents(SourceFile { name: "the values in it", text }),

@@ -78,7 +78,7 @@ pub(super) fn of_kubeadm(command: &str) -> JoinCommand {
 }
 
 impl JoinCommand {
-    /// Reads options with their values. `otherwise` says where an option that is not converted belongs.
+    /// Reads options with their values. `otherwise` is the hint for an option that is not converted.
     fn take(&mut self, options: &[String], otherwise: &str) {
         let mut rest = options.iter().peekable();
         while let Some(word) = rest.next() {
@@ -116,7 +116,7 @@ impl JoinCommand {
                 let known = MEANT_OTHERWISE.iter().find(|(option, _)| *option == name);
                 let why =
                     known.map_or_else(|| format!("not converted: {otherwise}"), |(_, why)| (*why).to_owned());
-                // The name may be anything: it is repeated only if it looks like an option.
+                // The name may be anything, even a secret: it is repeated only if it looks like an option.
                 let fine = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && name.len() < 64;
                 self.told.push(if fine { format!("--{name}: {why}") } else { format!("an option: {why}") });
             }

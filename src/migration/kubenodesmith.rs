@@ -97,7 +97,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// The first provider that any pool uses: only one Proxmox VE cluster is converted.
+/// The Proxmox VE cluster of the first provider that a pool uses; further clusters are not converted.
 fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
     let mut side = ProxmoxSide::default();
     let mut first: Option<String> = None;

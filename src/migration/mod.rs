@@ -69,8 +69,8 @@ pub struct Migrated {
 
 /// Writes a configuration from another autoscaler's settings.
 ///
-/// # Errors
-/// A file cannot be read, or no file has the expected content. The message shows none of their text.
+/// # Errors A file is not valid YAML, or no file has the expected content. The message shows no text from the
+/// files.
 pub fn migrate(origin: Origin, files: &[SourceFile<'_>]) -> Result<Migrated, SourceError> {
     let draft = match origin {
         Origin::Kproximate => kproximate::draft(files)?,

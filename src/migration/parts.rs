@@ -85,7 +85,7 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
     let stand_in = "autoscaler@pve!agent";
     match &side.user {
         Some(said) if said.value.contains('!') => {
-            // The rest would be the secret.
+            // The part after `=` would be the secret.
             let id = said.value.split('=').next().unwrap_or_default();
             table.must("token_id", id, stand_in, said.source.clone());
         }
@@ -174,7 +174,7 @@ pub(super) fn size(bytes: i64) -> String {
     }
 }
 
-/// A quantity of Kubernetes (`512Gi`, `50G`) as a size.
+/// A Kubernetes quantity (`512Gi`, `50G`) as a size.
 pub(super) fn size_of(text: &str) -> Option<String> {
     quantity::units(text).ok().filter(|bytes| *bytes >= 1 << 20).map(size)
 }
@@ -184,7 +184,7 @@ pub(super) fn list<T: Into<String>>(items: impl IntoIterator<Item = T>) -> Value
     Value::Array(items.into_iter().map(|item| Value::String(item.into())).collect())
 }
 
-/// A whole number that our settings can hold.
+/// A whole number, limited to what a setting can hold.
 pub(super) fn count(number: i64) -> Value {
     Value::Integer(number.clamp(0, i64::from(u32::MAX)))
 }

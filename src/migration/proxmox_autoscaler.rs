@@ -63,7 +63,7 @@ fn given(tree: &mut Tree, key: &str) -> Option<String> {
     tree.text(&[key]).filter(|text| text != "false")
 }
 
-/// The assignments of a file in Python, or of what its ConfigMaps hold.
+/// The settings in a Python file, or in the ConfigMaps of a manifest.
 fn settings(file: SourceFile<'_>) -> Result<Map<String, Value>, SourceError> {
     if !file.text.lines().any(|line| line.starts_with("kind:")) {
         return Ok(python::assignments(file.text));

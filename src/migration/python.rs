@@ -77,7 +77,7 @@ impl Number {
     }
 }
 
-/// The deepest nesting of parentheses.
+/// The deepest nesting of parentheses and minus signs.
 const DEEPEST: u32 = 20;
 
 /// Parses a sum or difference of products.

@@ -1,4 +1,4 @@
-//! Single settings and broken files; whole files are in `tests/migration`.
+//! Tests of single settings and broken files; whole files are tested in `tests/migration`.
 
 use super::*;
 use settings::Needs;

@@ -12,7 +12,7 @@ use super::survey::{Found, Place, Step};
 use proxmox::{Client, ClusterResources, Download, Error, Exit, Kind, Upid, VmConfig, WaitError};
 use settings::Template;
 
-/// The first interval for polling a task, or a VM that is being created.
+/// The first interval for polling a task, and the first pause between two tries.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long an unanswered call can still take effect: Proxmox VE's proxy gives up after 30 s.
 const ON_ITS_WAY: Duration = Duration::from_secs(45);
@@ -20,7 +20,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(45);
 const SHORT: Duration = Duration::from_mins(5);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// A step is abandoned after this many calls without effect.
+/// The creation of a VM is given up after this many calls without effect.
 const TRIES: u32 = 3;
 
 /// Why a step was not completed.
@@ -46,7 +46,7 @@ pub enum Stop {
     /// The VM with this VMID does not bear the template's mark.
     #[error("VM {0} no longer bears the mark of this template: it is left alone")]
     NotOurs(Vmid),
-    /// The VM was created but is not as requested.
+    /// The VM is missing, or is not as it should be.
     #[error("VM {0}: {1}")]
     Wrong(Vmid, &'static str),
     /// Without quorum, no template is destroyed.
@@ -404,7 +404,8 @@ fn options(template: &Template, mark: &TemplateMark, file: &str) -> BTreeMap<Str
     options
 }
 
-/// Repeats a safe operation until it succeeds, fails permanently, or the limit is exceeded.
+/// Repeats an operation that is safe to repeat, until it succeeds, fails permanently, or the limit is
+/// exceeded.
 async fn patiently<T>(limit: Duration, mut attempt: impl AsyncFnMut() -> Result<T, Stop>) -> Result<T, Stop> {
     let (started, mut pause) = (Instant::now(), LOOK);
     loop {

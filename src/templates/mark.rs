@@ -19,7 +19,8 @@ pub struct TemplateMark {
     pub template: String,
     /// The template's version ([`super::version`]).
     pub version: String,
-    /// The number of the attempt at this version: above 1 if the version was replaced on purpose (`--force`).
+    /// Counts the templates of this version on a host, from 1: a higher number means that the template was
+    /// replaced without a change (`--force`).
     pub turn: u32,
     /// The VM that the mark was given to; none if it is not given yet, or if an earlier release wrote it.
     pub vmid: Option<Vmid>,

@@ -1,5 +1,5 @@
-//! Templates that the configuration describes: which versions exist, which steps are needed, and carrying
-//! them out.
+//! Templates that the configuration describes: finds the existing versions, decides which steps are needed,
+//! and carries them out.
 //!
 //! ```text
 //!  settings::Template ┐
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants: a VM is changed or destroyed only if it bears the mark of this template, read back from the
-//! VM's own configuration just before. A version that is in use keeps its VMID, only its name changes. The
+//! VM's own configuration just before. A version that is in use keeps its VMID; only its name changes. The
 //! next run finishes interrupted work. While versions change, there is always a template with the name that
 //! pools use.
 

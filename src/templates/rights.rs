@@ -41,7 +41,8 @@ pub async fn missing(
         ("/".to_owned(), &["Sys.Audit"]),
     ];
     let everywhere = client.privileges_on("/").await?;
-    // Sys.Modify is the older alternative: it needs no rights on hosts, but allows far more than is needed.
+    // With Sys.Modify on `/`, the older alternative, no rights on hosts are needed; but it allows far more
+    // than that.
     if !everywhere.contains("Sys.Modify") {
         let hosts: BTreeSet<&String> = places.iter().map(|place| &place.host).collect();
         wanted.extend(

@@ -42,7 +42,7 @@ pub enum Step {
     Finish(Vmid, String, TemplateMark),
     /// The VM is complete, and gets the name that pools use.
     Serve(Vmid, String, TemplateMark),
-    /// A replaced version gives up the name; the next run destroys it.
+    /// A replaced version gives up the name. The next run destroys the VM if no clone needs it.
     Aside(Vmid, String, TemplateMark),
     /// A version that was replaced earlier is destroyed, if no clone needs it.
     Destroy(Vmid, String, TemplateMark),

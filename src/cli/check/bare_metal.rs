@@ -6,7 +6,8 @@ use crate::cli::live;
 use proxmox::redfish::{PowerState, Reset, SystemState};
 use settings::{PhysicalMachine, Pool};
 
-/// Asks the controller of each machine for its power state and the resets that it supports.
+/// Reads the power state of each machine from its controller, and the values of `ResetType` that the
+/// controller supports.
 pub(super) async fn check(pool: &Pool, answer: &mut Answer) {
     for machine in &pool.machines {
         let what = format!("machine {}", machine.name);

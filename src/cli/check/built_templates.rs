@@ -33,8 +33,8 @@ pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// What is wrong with the template's storages. The token may be unable to see the storage for images, which
-/// is needed only to create the template.
+/// Storages that do not accept what the template puts on them. One that the token cannot see is skipped:
+/// `image_storage` is needed only to create the template.
 fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
     let mut wrong = Vec::new();
     let kinds =

@@ -1,5 +1,5 @@
 //! The rights that a token needs to clone a template and configure the clone. Proxmox VE checks them for
-//! everything the template has, even if the machine gets something else later.
+//! every device and option of the template, even if the machine gets a different one later.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub(super) async fn networks(
     wrong
 }
 
-/// The rights on everything else that the template has.
+/// The rights that cloning needs for everything in the template except its networks.
 pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
     if pool.clone == CloneKind::Linked || pool.storages.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
         }
     }
     if pool.cloud_init != CloudInit::Drive && vm.cloudinit_drive().is_some() {
-        // Replacing or removing the drive takes the same rights as adding one.
+        // Replacing or removing the drive requires the same rights as adding one.
         needs.push((pve.machines_path(), vec!["VM.Config.Cloudinit", "VM.Config.CDROM"]));
     }
     let asked = vm.asked_when_cloned(&pve.version);
@@ -59,7 +59,7 @@ async fn unusable(
     vlans: impl Iterator<Item = Option<u16>>,
 ) -> Vec<Line> {
     const MOST: usize = 4;
-    // A network of another SDN zone is listed only for a token with the right to use it.
+    // An SDN network (VNet) is listed only if the token has the right to use it.
     let listed = pve.bridges(&usable.host).await;
     if listed.is_ok_and(|all| all.iter().any(|one| one.name == bridge && one.vnet)) {
         return Vec::new();

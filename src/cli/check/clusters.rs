@@ -21,8 +21,8 @@ use model::{KubernetesVersion, Snapshot};
 use proxmox::{Client, Kind, agent_privilege};
 use settings::{Bootstrap, BootstrapMethod, Config, Power, Ssh};
 
-/// The Proxmox VE privileges for machines, from creation to removal (measured on 9.2.11), and for seeing
-/// hosts, storages and quorum. The privilege for the agent depends on the release.
+/// The Proxmox VE privileges for machines, from creation to removal (tested on 9.2.11), and for seeing hosts,
+/// storages and quorum. The privilege for agent calls is not listed, because it depends on the release.
 const PRIVILEGES: [&str; 13] = [
     "Datastore.AllocateSpace",
     "Datastore.Audit",
@@ -40,7 +40,7 @@ const PRIVILEGES: [&str; 13] = [
 ];
 
 /// The privileges that are needed on the path of the machines themselves; the others concern templates,
-/// storages and networks.
+/// storages, networks and hosts.
 const ON_MACHINES: [&str; 8] = [
     "VM.Allocate",
     "VM.Audit",
@@ -52,11 +52,11 @@ const ON_MACHINES: [&str; 8] = [
     "VM.PowerMgmt",
 ];
 
-/// How long a control plane node that creates tokens over SSH may take to answer.
+/// How long to wait for a control plane node on which tokens are created over SSH.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
-/// Checks that the secrets for joining machines and for switching hosts can be read. The clusters' own
-/// secrets are read when the clusters are contacted.
+/// Checks that the secrets with which machines join, and hosts are switched on and off, can be read. The
+/// credentials for the clusters themselves are read when the clusters are contacted.
 pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
         let what = pool.map_or_else(|| "joining".to_owned(), |pool| format!("joining, pool {}", pool.name));
@@ -76,7 +76,7 @@ pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Checks the Proxmox VE cluster as a whole; `None` if no other checks of it are possible.
+/// Checks the Proxmox VE cluster as a whole; `None` if nothing else about it can be checked.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
     let settings = config.proxmox.as_ref()?;
     let region = settings.region.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
@@ -137,8 +137,8 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     Some(pve)
 }
 
-/// Reports two tables that name the same Proxmox VE cluster: for each table, the other's machines would be
-/// unmanaged VMs.
+/// Warns if two regions seem to be the same Proxmox VE cluster: in each region, the machines of the other
+/// would be unmanaged VMs.
 pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
     let name =
         |config: &Config| config.proxmox.as_ref().and_then(|one| one.region.clone()).unwrap_or_default();
@@ -324,7 +324,7 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
             false
         }
         Ok(mut rights) => {
-            // If tokens are made over SSH or not needed, the daemon needs no access to Secrets.
+            // If tokens are created over SSH or not needed, the daemon needs no access to Secrets.
             rights.retain(|right| right.resource != "secrets" || makes_tokens(config));
             // Only joining with kubeadm needs rights in `kube-public`.
             rights.retain(|right| {
@@ -346,7 +346,7 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
     }
 }
 
-/// Checks whether machines would find and trust the API server. For methods other than kubeadm's, it only
+/// Checks whether machines would find and trust the API server. For methods other than kubeadm, it only
 /// reports how machines join.
 async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
@@ -382,7 +382,7 @@ async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mu
     }
 }
 
-/// Checks the control plane nodes that create tokens, if tokens are created over SSH.
+/// If tokens are created over SSH, checks the control plane nodes on which that happens.
 pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
     for ssh in token_ssh(config) {
         one_token_host(ssh, answer).await;
@@ -398,7 +398,7 @@ async fn one_token_host(ssh: &Ssh, answer: &mut Answer) {
     }
 }
 
-/// The control plane nodes that create tokens, each once.
+/// The control plane nodes on which tokens are created over SSH, each once.
 fn token_ssh(config: &Config) -> Vec<&Ssh> {
     let mut all: Vec<&Ssh> = Vec::new();
     for ssh in config.bootstraps().filter_map(|(_, bootstrap)| bootstrap.ssh()) {
@@ -409,7 +409,7 @@ fn token_ssh(config: &Config) -> Vec<&Ssh> {
     all
 }
 
-/// Whether bootstrap tokens are created through the Kubernetes API, which is the default.
+/// Whether bootstrap tokens are created through the Kubernetes API for any pool. This is the default.
 fn makes_tokens(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some() && bootstrap.ssh().is_none())
 }
@@ -418,7 +418,7 @@ fn joins_with_kubeadm(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some())
 }
 
-/// Whether `is_so` holds for the bootstrap of any pool. Also true if no bootstrap is configured: the default
+/// Whether `is_so` holds for any of the configured bootstrap tables. Also true if there is none: the default
 /// is kubeadm.
 fn any(config: &Config, is_so: impl Fn(&Bootstrap) -> bool) -> bool {
     let mut all = config.bootstraps().map(|(_, bootstrap)| bootstrap).peekable();

@@ -1,11 +1,11 @@
 //! Feature gates that keep a kubelet from starting: gates that a release has removed, and gates that it has
-//! locked to the other value.
+//! locked to a value other than the pool's.
 
 use super::findings::Line;
 use settings::Pool;
 
-/// By minor version of Kubernetes 1: the gates that kubelets no longer know from that version on (the
-/// constants of `pkg/features` and of the packages that add gates to it).
+/// By minor version of Kubernetes 1: the gates that kubelets no longer accept from that version on (source:
+/// the constants of `pkg/features` and of the packages that add gates to it).
 const GONE: [(u32, &str); 5] = [
     (
         33,
@@ -42,8 +42,8 @@ const GONE: [(u32, &str); 5] = [
     ),
 ];
 
-/// By minor version of Kubernetes 1: the gates that can have only this value from that version on
-/// (`LockToDefault` of a kubelet's gates).
+/// By minor version of Kubernetes 1: the gates that can have only this value from that version on (source:
+/// `LockToDefault` of a kubelet's gates).
 const LOCKED: [(u32, bool, &str); 11] = [
     (30, true, "PodSchedulingReadiness"),
     (31, true, "LogarithmicScaleDown"),
@@ -99,7 +99,7 @@ const LOCKED: [(u32, bool, &str); 11] = [
     ),
 ];
 
-/// Checks the gates that a pool sets, by an argument or by a field.
+/// Checks the feature gates that a pool sets in `kubelet_args` or in `kubelet`.
 pub(super) fn unfit(pool: &Pool, minor: u32) -> Vec<Line> {
     let argument = pool.kubelet_args.get("feature-gates").map_or("", String::as_str);
     let arguments = argument.split(',').filter_map(|gate| gate.split_once('='));

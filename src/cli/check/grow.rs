@@ -1,5 +1,5 @@
-//! Can machines of a pool grow: does their template prevent it, and are the hosts large enough for the
-//! maximum size?
+//! Can machines of a pool grow: does their template hinder it, and are the hosts large enough for the maximum
+//! size?
 
 use super::findings::Line;
 use super::proxmox_view::Pve;
@@ -7,7 +7,7 @@ use machines::Usable;
 use proxmox::VmConfig;
 use settings::Pool;
 
-/// Options of a template that prevent growth. `what` of the lines is filled in later.
+/// Options of a template that hinder growth. The caller fills in `what` of the lines.
 pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let Some(grow) = &pool.grow else { return Vec::new() };
     let mut wrong = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     wrong
 }
 
-/// Hosts on which no machine of the pool can start.
+/// Hosts with fewer threads than `max_cores`: no machine that may grow to that size can start on them.
 pub(super) fn hosts(pve: &Pve, pool: &Pool) -> Vec<Line> {
     let Some(grow) = pool.grow.as_ref().filter(|grow| grow.grows_cores) else { return Vec::new() };
     let small = |name: &&String| pve.seen.hosts.get(*name).is_some_and(|host| host.cores < grow.max_cores);

@@ -131,8 +131,8 @@ fn in_range(pool: &Pool, vmid: Vmid) -> bool {
     pool.vmids.iter().any(|range| range.contains(&vmid.0))
 }
 
-/// Checks that every host has the bridges of the machines' network devices, and that the token may use them
-/// with their VLANs.
+/// Checks that every online host of the pool has the bridges of the machines' network devices, and that the
+/// token may use them with their VLANs.
 async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
     let wanted: BTreeSet<(String, Option<u16>)> = networks(pool, templates);
     let up: Vec<&str> =
@@ -155,7 +155,8 @@ async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer)
     }
 }
 
-/// The bridges and VLANs of the machines' network devices: the pool's, or else the templates'.
+/// The bridges and VLANs of the machines' network devices: those that the pool sets, or else those of its
+/// templates.
 pub(super) fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Option<u16>)> {
     let mut all = BTreeSet::new();
     let of = |fit: &Fit, key: &str, name| fit.vm.parts(key).get(name).map(ToOwned::to_owned);
@@ -215,8 +216,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
     Ok(wrong)
 }
 
-/// A host bridge has a separate path for each VLAN; rights on the bridge apply there only if they propagate.
-/// An SDN network has no such paths.
+/// Checks the right to use a VLAN. A host bridge has a permission path for each VLAN, to which rights on the
+/// bridge apply only if they propagate. An SDN network has no such paths.
 async fn tagged(pve: &Pve, what: &str, bridge: &str, tag: u16) -> Option<Line> {
     let path = format!("/sdn/zones/localnetwork/{bridge}");
     let local = pve.client.privileges_on(&path).await.is_ok_and(|has| has.contains("SDN.Use"));

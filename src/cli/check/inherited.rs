@@ -1,5 +1,5 @@
-//! Warnings about what machines would inherit from a template, perhaps unintentionally.
-//! `what` of the lines is filled in later.
+//! Warnings about what machines would inherit from a template, perhaps unintentionally. The caller fills in
+//! `what` of the lines.
 
 use super::findings::Line;
 use super::proxmox_view::Pve;
@@ -129,7 +129,8 @@ fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line>
     wrong
 }
 
-/// A file that a host needs to start a machine, on a storage that some of the hosts lack.
+/// A problem with a file that a host needs to start a machine: some hosts lack its storage, or may lack the
+/// file.
 fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str) -> Option<Line> {
     let (name, file) = volume.split_once(':')?;
     let storage = pve.storages.get(name);

@@ -18,7 +18,7 @@ struct Gone {
 const CADVISOR: &str = "remove it: there is no replacement";
 /// The help for the flags of cAdvisor's database, which the kubelet never used.
 const STORAGE: &str = "remove it: the kubelet's cAdvisor writes to no database";
-/// What each release has removed, according to its change log and `cmd/kubelet/app/options`.
+/// The arguments that each release removes, according to its change log and `cmd/kubelet/app/options`.
 const GONE: [Gone; 22] = [
     gone("application-metrics-count-limit", 37, CADVISOR),
     gone("boot-id-file", 37, "remove it: the kubelet reads the kernel's boot ID"),
@@ -48,8 +48,8 @@ const fn gone(argument: &'static str, since: u32, help: &'static str) -> Gone {
     Gone { argument, since, help }
 }
 
-/// Checks the arguments that pools give their kubelets. Their templates are assumed to have the cluster's
-/// minor version.
+/// Checks the arguments that pools give their kubelets. The kubelets are assumed to have the cluster's minor
+/// version.
 pub(super) fn arguments(config: &Config, version: &str, answer: &mut Answer) {
     let minor = version.trim_start_matches('v').split('.').nth(1);
     let minor = minor.map(|minor| minor.trim_end_matches(|sign: char| !sign.is_ascii_digit()));

@@ -14,7 +14,8 @@ const NAMED: &str = "vmstatestorage";
 /// The storage that is used if the VM has no disk.
 const FALLBACK: &str = "local";
 
-/// The storages on which the pool's machines can save their memory; none if the pool keeps no suspended ones.
+/// The storages on which the pool's machines can save their memory; none if the pool keeps no suspended
+/// machines.
 pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String> {
     if pool.warm.count == 0 || pool.warm.state.state_bytes(pool.memory) == 0 {
         return BTreeSet::new();
@@ -51,7 +52,7 @@ fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     found.or_else(|| used.first().copied()).unwrap_or(FALLBACK).to_owned()
 }
 
-/// Reasons why suspending would fail. `what` of the lines is filled in later.
+/// Reasons why suspending would fail. The caller fills in `what` of the lines.
 pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     let one = pool.warm.state.state_bytes(pool.memory);

@@ -1,5 +1,5 @@
 //! `check`: is the configuration right, do both clusters answer, does the daemon have its rights, and does
-//! everything that the pools name exist?
+//! everything exist that the pools refer to?
 //!
 //! All findings are reported together; what cannot be checked because of another problem is left out.
 
@@ -134,7 +134,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> 
     format!("{}\n", report.styled())
 }
 
-/// Values that `migrate` or `setup` left for the administrator to fill in, and that are still marked.
+/// Values that `migrate` left for the administrator to fill in, and that are still marked.
 fn to_fill_in(path: &Path) -> Option<Line> {
     /// At most this many lines are named.
     const NAMED: usize = 20;
@@ -175,7 +175,7 @@ async fn look(file: &Path, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Checks everything that the pools of one Proxmox VE cluster name.
+/// Checks one Proxmox VE cluster for everything that its pools refer to.
 async fn region(pve: &Pve, config: &Config, nodes: Option<&[Arc<Node>]>, answer: &mut Answer) {
     let configured = match slots::configured(pve).await {
         Ok(configured) => configured,

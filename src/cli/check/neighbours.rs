@@ -30,7 +30,8 @@ pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Whether the token sees the VMs of other clusters: if not, the room promised to those VMs is unknown.
+/// Checks whether the token sees the VMs of other clusters: if not, the room promised to those VMs is
+/// unknown.
 pub(super) async fn rights(file: &Path, pve: &Pve, answer: &mut Answer) {
     if neighbours::read_beside(file).is_empty() {
         return;

@@ -9,7 +9,7 @@ use crate::cli::exit::FINDINGS;
 use proxmox::StorageConfig;
 use settings::{Boot, Pool};
 
-/// Checks the storages of a pool without a template, and the token's rights there.
+/// Checks the storages of a pool whose machines boot from the network, and the token's rights.
 pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
     if pool.boot != Boot::Network {
         return;

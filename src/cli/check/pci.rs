@@ -64,8 +64,8 @@ fn hosts<'p>(pve: &'p Pve, pool: &'p Pool, one: &Pci) -> Vec<Here<'p>> {
         .collect()
 }
 
-/// Only machines of the type `q35` have a PCI Express bus. Others fail to start with `q35 machine model is
-/// not enabled`.
+/// Only machines of the type `q35` have a PCI Express bus. With `pcie`, others fail to start (`q35 machine
+/// model is not enabled`).
 fn bus(pool: &Pool, one: &Pci, templates: &[Fit]) -> Option<Line> {
     let express = |machine: &str| machine.contains("q35");
     let own = pool.vm_options.get("machine").map(|machine| express(machine));

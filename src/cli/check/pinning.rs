@@ -27,7 +27,7 @@ fn judge(said: Result<pinning::Answer, DoorError>, answer: &mut Answer) {
         Ok(pinning::Answer::Pinned { .. } | pinning::Answer::Runs { .. }) => {
             answer.say(Line::wrong(WHAT, "the helper's answer could not be parsed").key("pinning"), FINDINGS);
         }
-        // Only a warning: perhaps no pool uses this host, or it does not run Proxmox VE.
+        // Only a warning: perhaps no pool uses this host, or this host does not run Proxmox VE.
         Err(error) => {
             let help = format!("run as root on each host that pools with `[pool.pinning]` may use: {ENABLE}");
             answer.say(Line::doubtful(WHAT, chain(&error)).key("pinning").help(help), SUCCESS);

@@ -18,7 +18,7 @@ pub(super) struct Pve {
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
     pub seen: ClusterResources,
-    /// The hosts, with their room as a plan counts it.
+    /// The hosts, with their room as the planner counts it.
     pub hosts: Vec<Host>,
     /// The `[[host]]` settings, by host.
     pub special: BTreeMap<HostKey, HostSettings>,
@@ -56,7 +56,7 @@ impl Pve {
         Ok(bridges)
     }
 
-    /// The privileges among these that the token has elsewhere but not on this path, in words, with the
+    /// Those of the `wanted` privileges that the token has elsewhere but not on this path, in words, and the
     /// command that grants them.
     pub(super) async fn lacks(
         &self,

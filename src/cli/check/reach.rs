@@ -20,7 +20,7 @@ enum Obstacle {
     UnknownIssuer,
     /// The certificate is another host's.
     OtherName,
-    /// The certificate is too old, or not valid yet.
+    /// The certificate has expired, or is not valid yet.
     Expired,
     /// It is not the pinned certificate.
     OtherFingerprint,

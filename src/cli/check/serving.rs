@@ -8,7 +8,7 @@ use settings::{Addressing, Config, Pool};
 
 const KEY: &str = "kubernetes.approve_serving_certificates";
 
-/// Whether serving certificates are to be approved.
+/// Whether the daemon approves serving certificates.
 fn is_on(config: &Config) -> bool {
     config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
 }

@@ -18,9 +18,9 @@ use settings::{Addressing, Config, Pool};
 
 /// How many calls are made at a time.
 const AT_A_TIME: usize = 4;
-/// How many VMIDs of a pool are queried one by one, to find guests that the token cannot see.
+/// At most this many VMIDs of a pool are queried one by one, to find guests that the token cannot see.
 const ASKED: usize = 256;
-/// How many VMs' addresses are read.
+/// At most this many VMs are read for their addresses.
 const READ: usize = 500;
 /// At most this many slots of one kind are named.
 const NAMED: usize = 5;
@@ -114,7 +114,7 @@ async fn holders(
     Ok(holders)
 }
 
-/// Guests with VMIDs of the pool that are not its machines, in words.
+/// Guests that have VMIDs of the pool but are not its machines, in words.
 fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
     let words = |(vmid, holder): (&Vmid, &Holder)| match holder {
         Holder::Foreign(words) => Some(format!("{vmid} is {words}")),
@@ -129,7 +129,7 @@ fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
     holders.iter().filter_map(words).collect()
 }
 
-/// SMBIOS uuids of the pool's machines.
+/// SMBIOS uuids of the machines that have VMIDs of the pool.
 fn uuids(holders: &BTreeMap<Vmid, Holder>) -> BTreeSet<&str> {
     let mut all = BTreeSet::new();
     for holder in holders.values() {
@@ -186,7 +186,7 @@ pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, Vmid, String)>,
     Ok(found)
 }
 
-/// Addresses of the pool that are set in a VM of another slot, in words. They are added to `taken`.
+/// Addresses of the pool's slots that are set in a VM with another VMID, in words. They are added to `taken`.
 fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, Vmid, String)], taken: &mut Taken) -> Vec<String> {
     let slots = pool.slots();
     let mut words = Vec::new();

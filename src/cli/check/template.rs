@@ -81,7 +81,7 @@ fn described(pve: &Pve, pool: &Pool, wanted: &TemplateRef, usable: &Usable) -> S
     format!("{name} ({} on {}, {kind})", usable.vmid_text(), usable.host)
 }
 
-/// Reasons why a clone or its configuration would fail. `what` of the lines is filled in later.
+/// Reasons why a clone or its configuration would fail. The caller fills in `what` of the lines.
 fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     if let Some(lock) = vm.lock() {
@@ -231,7 +231,7 @@ async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<L
     lacking(pve, needs).await
 }
 
-/// Privileges on a path.
+/// A path, and the privileges needed on it.
 pub(super) type Need = (String, Vec<&'static str>);
 
 /// A line for each path on which the token lacks privileges.
@@ -257,7 +257,7 @@ pub(super) async fn lacking(pve: &Pve, needs: Vec<Need>) -> Vec<Line> {
     wrong
 }
 
-/// Rights that machines need, whether they are cloned or boot from the network.
+/// Rights that the token needs for machines, whether they are cloned or boot from the network.
 pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     let mut paths: Vec<Need> = Vec::new();
     let machines = pve.machines_path();

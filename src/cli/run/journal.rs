@@ -1,5 +1,5 @@
-//! The journal, over its native protocol. Each event has its fields, and its message repeats them, because
-//! `journalctl` shows only the message by default.
+//! systemd's journal, over its native protocol. Each event is sent with its fields, and its message repeats
+//! them, because `journalctl` shows only the message by default.
 //!
 //! The protocol: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
 

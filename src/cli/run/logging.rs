@@ -1,5 +1,5 @@
-//! The daemon's log: it goes to the journal with its fields if systemd has connected standard error to it,
-//! otherwise to standard error as text.
+//! The daemon's log: it goes to the journal, with its fields, if systemd has connected standard error to the
+//! journal; otherwise to standard error, as text.
 
 use std::fs::File;
 use std::io::IsTerminal;

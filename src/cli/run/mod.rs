@@ -34,10 +34,10 @@ use proxmox::Client;
 use runtime::clock::{SharedClock, SystemClock};
 use settings::{Config, Mode, Needs};
 
-/// One thread for the rounds, and one for everything else. The lease has a thread of its own.
+/// Enough for a round and, at the same time, everything else. The lease has a thread of its own.
 const THREADS: usize = 2;
 /// How long the daemon may take to end. Machines' tasks end at their next wait, and continue from their
-/// records.
+/// records after the next start.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 const SIGNALS: &str = "\
@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let board = Board::default();
     let ended = renewal(&lease, &config, &board)
         .and_then(|renewal| runtime.block_on(serve(arguments, config, secrets, board, renewal)));
-    // A name lookup occupies a thread for as long as the resolver takes.
+    // The threads are not waited for: a name lookup occupies one for as long as the resolver takes.
     runtime.shutdown_background();
     lease.shutdown_background();
     ended
@@ -243,7 +243,7 @@ fn host_name() -> String {
     if name.is_empty() { "pve-autoscaler".to_owned() } else { name }
 }
 
-/// Random bytes from the operating system: no two instances or starts generate the same names and ids.
+/// A random seed, so that no two instances or starts generate the same names and ids.
 fn seed() -> Result<u64, Failure> {
     let mut bytes = [0; 8];
     let filled = aws_lc_rs::default_provider().secure_random.fill(&mut bytes);

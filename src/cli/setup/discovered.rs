@@ -1,4 +1,4 @@
-//! What exists on both sides and can go into a first configuration.
+//! What exists in Proxmox VE and in Kubernetes: the basis of a first configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -46,13 +46,14 @@ impl Template {
         self.mark.as_ref().map_or_else(|| self.vmid.to_string(), |mark| super::draft::quoted(&mark.template))
     }
 
-    /// Whether this version was replaced by another one.
+    /// Whether this version does not have the template's name, because another one has replaced it, or
+    /// because it is not finished.
     fn is_aside(&self) -> bool {
         self.mark.as_ref().is_some_and(|mark| mark.template != self.name)
     }
 }
 
-/// What exists on both sides.
+/// What exists in Proxmox VE and in Kubernetes.
 #[derive(Debug)]
 pub(super) struct Discovered {
     /// The release of Proxmox VE.
@@ -131,8 +132,8 @@ impl Discovered {
         })
     }
 
-    /// The longest range of addresses in the network's upper half that no known machine has, at most 50
-    /// addresses.
+    /// The longest range of at most 50 addresses, from `.128` to `.249` of the network, that no known machine
+    /// has and no other cluster reserves.
     pub fn free_addresses(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
         let [a, b, c] = self.network()?;
         let (mut best, mut run): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
@@ -151,7 +152,7 @@ impl Discovered {
         Some((at(best.first()?), at(best.last()?)))
     }
 
-    /// The templates to choose from, without versions that were replaced.
+    /// The templates to choose from, without versions that pools do not use.
     pub fn offered(&self) -> Vec<&Template> {
         self.templates.iter().filter(|one| !one.is_aside()).collect()
     }

@@ -1,4 +1,5 @@
-//! The files that `setup` writes. Other users can never read the secrets, and no existing file is lost.
+//! The files that `setup` writes. Other users can never read the secrets. An existing CA file is kept, and so
+//! is a configuration with settings; the kubeconfig is written again.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{ErrorKind, Write};
@@ -15,8 +16,8 @@ use crate::cli::cluster;
 use crate::cli::exit::Failure;
 use kubernetes::{AccountToken, Cluster};
 
-/// The configuration that the package installs, and the reference copied in its place: neither has settings
-/// of this cluster yet.
+/// Configurations without settings of this cluster, which setup overwrites: the one that the package
+/// installs, and the complete example.
 const UNTOUCHED: [&str; 2] =
     [include_str!("../../../packaging/config.minimal.toml"), include_str!("../../../config.example.toml")];
 
@@ -77,7 +78,7 @@ impl Places {
         fs::metadata(&self.token).is_ok_and(|file| file.len() > 0)
     }
 
-    /// Creates the folders before the files that belong in them.
+    /// Creates the folders for the files, except in a dry run.
     pub fn prepare(&self, dry: bool) -> Result<(), Failure> {
         if dry {
             return Ok(());
@@ -88,7 +89,7 @@ impl Places {
         })
     }
 
-    /// Writes all files, and returns the path of the configuration.
+    /// Writes the files, and returns the path of the configuration.
     pub fn write(
         &self,
         ca: &Path,

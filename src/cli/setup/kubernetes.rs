@@ -8,7 +8,7 @@ use files::ReadSecret;
 use kubernetes::{AccountToken, Cluster, ConnectOptions, Error};
 use settings::SecretSource;
 
-/// The manifest that the package ships for applying by hand.
+/// The manifest that the package also contains as a file, for applying it by hand.
 const MANIFEST: &str = include_str!("../../../packaging/rbac.yaml");
 const NAMESPACE: &str = "pve-autoscaler";
 const SECRET: &str = "pve-autoscaler-token";

@@ -1,5 +1,6 @@
-//! `setup`: creates what the daemon needs on both sides, and a first configuration. It creates only what is
-//! missing, so it can be run again; with `--dry-run` it only prints the steps.
+//! `setup`: creates what the daemon needs in Proxmox VE and in Kubernetes, and a first configuration. It can
+//! be run again: it creates only what is missing, except for the kubeconfig, which it writes again. With
+//! `--dry-run` it only prints the steps.
 
 mod discovered;
 mod draft;
@@ -108,7 +109,7 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let cluster = kubernetes::administrator(arguments).await?;
     let reserved = Reserved::by(&neighbours::read_beside(&arguments.folder.join("config.toml")));
     let found = discovered::look(&admin, &cluster).await?.without(&reserved);
-    // A file that is wrong or of another kind has no usable templates.
+    // A configuration that cannot be used counts as having no `[[template]]`.
     let configured = ::files::load(&arguments.folder.join("config.toml"), Needs::Plan).ok();
     let choice = prompts::choose(&arguments.answers, &found, configured.as_ref(), &admin).await?;
     let say = Steps { dry: arguments.dry_run };

@@ -47,7 +47,7 @@ pub(super) struct Answers {
 #[derive(Debug)]
 pub(super) struct Choice {
     pub template: Template,
-    /// The VMIDs of all its versions.
+    /// The VMIDs of all versions of the template.
     pub versions: BTreeSet<Vmid>,
     pub bridge: String,
     pub storage: String,

@@ -208,7 +208,8 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
 }
 
 /// The paths and roles that Proxmox VE requires for cloning the template, whatever a machine gets later.
-/// Rights on a drive or on entire hosts are left to an administrator.
+/// Sys.Console, which is needed if the template uses the host's physical CD-ROM drive, is left to an
+/// administrator.
 fn of_template(template: &Template) -> Vec<(String, &'static str)> {
     let storages = template.storages.iter().map(|storage| (format!("/storage/{storage}"), STORAGE));
     let bridges = template.bridges.iter();

@@ -159,7 +159,7 @@ fn hosts(found: &Found, out: &mut String) {
     table.render(out);
 }
 
-/// Hours in which each host was on, empty and off.
+/// For each host, the hours in which it was on, off, or on and empty.
 fn host_hours(found: &Found, out: &mut String) {
     let mut table = Table::new(&[
         ("configuration", Left),

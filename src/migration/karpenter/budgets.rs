@@ -134,8 +134,9 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
 }
 
 /// A schedule as it is written in a crontab. If a step over all days (`*/2`) is combined with a day of the
-/// week, Karpenter (robfig/cron 3) runs on either. A crontab treats a field that begins with `*` as
-/// unrestricted and would require both, so the step becomes a range.
+/// week, Karpenter (robfig/cron 3) accepts a day that matches either field. A crontab treats a field that
+/// begins with `*` as unrestricted, so the day would have to match both fields. The step is therefore written
+/// as a range.
 fn as_in_a_crontab(start: &str) -> String {
     let fields =
         start.split_whitespace().enumerate().map(|(at, field)| match (at, field.strip_prefix("*/")) {

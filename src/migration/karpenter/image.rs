@@ -1,5 +1,5 @@
-//! A `ProxmoxTemplate`: its image settings become a `[[template]]`, its settings for clones go into their
-//! pool.
+//! A `ProxmoxTemplate`: its image settings become a `[[template]]`, and its settings for clones go into the
+//! pool's table.
 
 use serde_json::Value as Json;
 use toml::Value;

@@ -50,7 +50,8 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     let mut tables = Vec::new();
     for (name, mut tree) in pools {
         let ours = parts::pool_name(&name);
-        // A single table `[scale_down]` applies to all pools: differences are reported.
+        // `[scale_down]` applies to all pools: it is filled from the first NodePool, and the `disruption` of
+        // each further one is reported.
         let mut own = Table::new("[scale_down]");
         let settings = if down.is_empty() { &mut down } else { &mut own };
         rules.extend(budgets::read(&mut tree, &ours, settings, several));

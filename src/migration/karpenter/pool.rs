@@ -209,7 +209,7 @@ fn requirements(tree: &mut Tree) -> Requirements {
     read
 }
 
-/// `c1.4VCPU-8GB`: cores and GiB.
+/// The cores and GiB of an instance type such as `c1.4VCPU-8GB`.
 fn instance_type(text: &str) -> Option<(i64, i64)> {
     let (_, size) = text.split_once('.')?;
     let (cores, memory) = size.split_once("VCPU-")?;
