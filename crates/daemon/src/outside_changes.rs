@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::inventory::Observation;
 use super::regions::{Region, Regions};
-use machines::{MachineView, Registry, ask_hosts_in_time, by_others, deed};
+use machines::{MachineView, Owner, Registry, ask_hosts_in_time, by_others, deed, is_ours};
 use model::Record;
 use model::machine::{Intent, Phase};
 use observability::{Board, Problem};
@@ -158,6 +158,7 @@ impl Touched {
     ) {
         let online = |host: &str| look.seen.hosts.get(host).is_some_and(|host| host.online);
         let now = Instant::now();
+        let owner = Owner { cluster: config.cluster.clone(), kubernetes: None };
         let due =
             |view: &&MachineView| self.known.get(&view.record.name).is_none_or(|known| known.due <= now);
         let is_there = |view: &&MachineView| {
@@ -186,8 +187,8 @@ impl Touched {
             if read.is_template() {
                 self.registry.doubt(&view.record.id);
             }
-            // If the UUID differs, the VM is no longer this machine's: the machine's own task finds that out.
-            let is_same = read.smbios_uuid() == view.record.smbios_uuid;
+            // If the VM is no longer this machine's, the machine's own task finds that out.
+            let is_same = is_ours(&owner, &view.record, &read);
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let pool = config.cluster(&region.prefix).and_then(|one| one.resource_pool.as_deref());
             self.registry.protect(&view.record.id, is_same && read.is_set("protection"));

@@ -326,7 +326,9 @@ impl Drain<'_> {
             1 => "1 pod is left".to_owned(),
             many => format!("{many} pods are left"),
         };
-        match self.met.refused.values().next() {
+        // A refused pod may have ended since.
+        let refused = left.evict.iter().find_map(|pod| self.met.refused.get(&pod.uid));
+        match refused {
             Some(one) => format!("{pods}; {}", one.why),
             None => pods,
         }

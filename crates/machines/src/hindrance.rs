@@ -6,6 +6,7 @@ use super::context::Context;
 use super::kept_node::Kept;
 use super::machine_end::Manner;
 use super::machine_handle::MachineHandle;
+use super::ownership::is_ours;
 use super::step_error::{StepError, retry_until};
 use super::vm_search::{locked, stale_lock};
 use super::warm_vm::SUSPENDED;
@@ -26,7 +27,7 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
     }
     let (host, vmid) = (&record.host, record.slot.vmid);
     let config = ctx.proxmox.config(host, vmid).await.ok()?;
-    let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
+    let is_ours = is_ours(&ctx.owner(), record, &config);
     let lock = config.lock().filter(|lock| is_ours && *lock != SUSPENDED)?;
     let runs = matches!(ctx.proxmox.power(host, vmid).await, Ok(power) if power != Power::Stopped);
     if !runs {

@@ -90,7 +90,7 @@ pub use learned_delays::Pace;
 pub use node::{astray, is_bare, is_ready, is_silent, seen as node_of};
 pub use out_of_service::{is_out, taint as out_of_service};
 pub use outside_changes::{by_others, deed, should_run};
-pub use ownership::{Owner, promise_of};
+pub use ownership::{Owner, is_ours, promise_of};
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use promise::Promise;
 pub use registry::{MachineView, Registry};

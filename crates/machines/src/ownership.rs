@@ -83,6 +83,11 @@ pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Si
     }
 }
 
+/// Whether a VM with this configuration is the record's machine.
+pub fn is_ours(owner: &Owner, record: &Record, config: &VmConfig) -> bool {
+    matches!(judge(owner, record, config.clone()), Sight::Ours(_))
+}
+
 /// The VM's configuration, if the VM is still ours. A slow answer may be outdated: the query is then
 /// repeated.
 pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, StepError> {

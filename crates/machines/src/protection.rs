@@ -5,6 +5,7 @@ use super::context::Context;
 use super::kept_node::Kept;
 use super::machine_end::Manner;
 use super::machine_handle::MachineHandle;
+use super::ownership::is_ours;
 use super::step_error::StepError;
 use super::{node, returned_nodes};
 use model::machine::Phase;
@@ -20,8 +21,7 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
     }
     let (host, vmid) = (&record.host, record.slot.vmid);
     let config = ctx.proxmox.config(host, vmid).await.ok()?;
-    let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
-    let is_protected = is_ours && config.is_set("protection");
+    let is_protected = is_ours(&ctx.owner(), record, &config) && config.is_set("protection");
     // So that later rounds do not choose the node again.
     ctx.registry.protect(&record.id, is_protected);
     if !is_protected {

@@ -17,7 +17,7 @@ pub enum Proof {
     #[error("the mark names this Kubernetes cluster ({0})")]
     Kubernetes(String),
     /// There is no uid in the mark.
-    #[error("the mark names no Kubernetes cluster: it is of an earlier version")]
+    #[error("the mark names no Kubernetes cluster: an earlier version wrote it, or the VM was adopted")]
     NoUid,
     /// Its VMID is one of its pool's.
     #[error("VMID {0} is one of pool `{1}`")]
