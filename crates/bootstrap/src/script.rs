@@ -65,7 +65,7 @@ pub(super) const PATCHES: &str = "/run/pve-autoscaler/patches";
 /// reboot, so the operator's script does not run twice.
 const COMMAND_DONE: &str = r#"if [ -e "/var/lib/pve-autoscaler/joined-$1" ]; then echo "joined before"; exit 0; fi
 "#;
-const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1; then
+const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1 9>&-; then
     mkdir -p /var/lib/pve-autoscaler
     touch "/var/lib/pve-autoscaler/joined-$1"
 "#;
@@ -160,4 +160,33 @@ pub fn command(machine: &str, settle: &WaitForBoot, act: &GuestCommand) -> Vec<S
         words.push(text.clone());
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_the_operators_script_leaves_running_does_not_hold_the_lock() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let at = folder.path().to_str().unwrap();
+        let script = ["state=running\n", BEGIN, COMMAND, END].concat();
+        let script = script
+            .replace("/run/pve-autoscaler", at)
+            .replace("/var/lib/pve-autoscaler", &format!("{at}/lib"));
+        let join = |command: &str| {
+            let words = ["-c", &script, "join", "m1", "1", "1", "no", command];
+            Command::new("/bin/sh").args(words).output().unwrap()
+        };
+        let program = format!("sleep 60 >/dev/null 2>&1 </dev/null & echo $! >{at}/pid; exit 7");
+        assert_eq!(join(&program).status.code(), Some(7));
+        // A second run gets the lock at once, where it would wait for a second and fail.
+        let again = join("true");
+        let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+        Command::new("kill").arg(pid.trim()).status().unwrap();
+        assert_eq!(again.status.code(), Some(0), "{again:?}");
+        assert_eq!(String::from_utf8_lossy(&again.stdout), "joined, systemd was running\n");
+    }
 }
