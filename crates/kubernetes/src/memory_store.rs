@@ -147,17 +147,21 @@ impl Cluster {
     }
 
     /// Stores an order to the leader to try something again. This is an operator's order, so it does not need
-    /// the lease. An order that is already stored, or that is one too many, is dropped without an error.
+    /// the lease. An order that is already stored is not stored again.
     ///
     /// # Errors
-    /// The call failed, or other clients' writes kept conflicting.
+    /// The call failed, other clients' writes kept conflicting, or too many orders are stored already.
     #[boxed]
     pub async fn ask_retry(&self, retry: &Retry) -> Result<(), Error> {
         let action = "store what is to be tried again";
         self.edit(action, |data| {
             let mut all = retries(data.get(RETRY.0));
-            if all.contains(retry) || all.len() >= RETRY.1 {
+            if all.contains(retry) {
                 return Ok(false);
+            }
+            if all.len() >= RETRY.1 {
+                let reason = format!("the leader has yet to fetch {} orders; try again later", all.len());
+                return Err(Error::Unusable { action: action.to_owned(), reason });
             }
             all.push(retry.clone());
             data.insert(RETRY.0.to_owned(), json(action, &all)?);

@@ -150,7 +150,8 @@ pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
             .collect();
         let mut counts: Vec<(usize, i64)> =
             lasting.iter().copied().enumerate().filter(|one| one.1 > 0).collect();
-        let beyond = |at: usize| amounts[at] - lasting[at..].iter().sum::<i64>();
+        let later = |at: usize| lasting[at..].iter().fold(0_i64, |sum, one| sum.saturating_add(*one));
+        let beyond = |at: usize| amounts[at].saturating_sub(later(at));
         let short = (0..containers.len()).filter(|at| containers[*at].1).map(|at| (at, beyond(at)));
         // If two of them add the same, the first counts.
         counts.extend(short.filter(|one| one.1 > 0).rev().max_by_key(|one| one.1));
