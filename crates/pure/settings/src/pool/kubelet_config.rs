@@ -116,7 +116,7 @@ impl KubeletSettings {
     /// is not known here.
     pub fn kept_cpu(&self) -> i64 {
         if let Some(list) = self.0.get("reservedSystemCPUs").and_then(Value::as_str) {
-            return cpus(list).unwrap_or_default() * 1000;
+            return cpus(list).unwrap_or_default().saturating_mul(1000);
         }
         self.reserved("cpu", quantity::limited_milli)
     }
@@ -134,13 +134,13 @@ impl KubeletSettings {
                 None => 0,
             },
         };
-        self.reserved("memory", quantity::limited) + eviction
+        self.reserved("memory", quantity::limited).saturating_add(eviction)
     }
 
     fn reserved<E>(&self, resource: &str, read: fn(&str) -> Result<i64, E>) -> i64 {
         let amount =
             |table: &str| self.0.get(table)?.get(resource)?.as_str().and_then(|text| read(text).ok());
-        RESERVED.iter().filter_map(|table| amount(table)).sum()
+        RESERVED.iter().filter_map(|table| amount(table)).fold(0, i64::saturating_add)
     }
 }
 
@@ -156,7 +156,8 @@ fn cpus(list: &str) -> Option<i64> {
     list.split(',').try_fold(0, |sum, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (i64, i64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        (0 <= first && first <= last).then_some(sum + last - first + 1)
+        (0 <= first && first <= last).then_some(())?;
+        (last - first).checked_add(1)?.checked_add(sum)
     })
 }
 
@@ -328,6 +329,22 @@ mod tests {
         let text = format!("[[pool]]\nname = \"w\"\nmax = 3\ncores = 4\nmemory = \"8GiB\"\n{more}");
         let parsed = parse("c.toml", &text, Needs::Plan);
         parsed.map(|config| config.pools[0].kubelet.clone()).map_err(|report| report.to_string())
+    }
+
+    #[test]
+    fn amounts_beyond_any_machine_are_refused() {
+        for (more, expected) in [
+            (
+                "[pool.kubelet]\nkubeReserved = { memory = \"6Ei\" }\nsystemReserved = { memory = \"6Ei\" }\n",
+                "memory",
+            ),
+            ("[pool.kubelet]\nkubeReserved = { cpu = \"9P\" }\nsystemReserved = { cpu = \"9P\" }\n", "CPU"),
+            ("[pool.kubelet]\nreservedSystemCPUs = \"0-9223372036854775807\"\n", "is not a list of CPUs"),
+            ("[pool.kubelet]\nreservedSystemCPUs = \"0-9223372036854775000\"\n", "CPU"),
+        ] {
+            let report = written(more).unwrap_err();
+            assert!(report.contains(expected), "{report}");
+        }
     }
 
     #[test]
