@@ -362,9 +362,16 @@ fn same_on(
 /// tasks and VMs, and words with the host's name.
 fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     let (_, host) = HostKey::split(host);
-    let is_common =
-        move |word: &&str| !word.contains(|one: char| one.is_ascii_digit()) && !word.contains(host);
+    let is_common = move |word: &&str| !word.contains(|one: char| one.is_ascii_digit()) && !names(word, host);
     reason.split_whitespace().filter(is_common)
+}
+
+/// Whether a word contains the host's name as a whole: a short name may be part of any word.
+fn names(word: &str, host: &str) -> bool {
+    let ends = |next: Option<char>| next.is_none_or(|next| !next.is_alphanumeric());
+    word.match_indices(host).any(|(at, name)| {
+        ends(word[..at].chars().next_back()) && ends(word[at + name.len()..].chars().next())
+    })
 }
 
 /// The next back-off, with the lengths in `[scale_up]`.
@@ -459,6 +466,15 @@ mod tests {
         {
             assert_eq!(backoff(seconds).runs(at(now)), expected, "{seconds} s, now {now}");
         }
+    }
+
+    #[test]
+    fn a_hosts_short_name_is_left_out_as_a_word_and_not_as_a_part_of_words() {
+        let kept =
+            |reason: &'static str, host: &'static str| gist(reason, host).collect::<Vec<_>>().join(" ");
+        assert_eq!(kept("a storage on a: (UPID:a:x) `a` a-b", "a"), "storage on");
+        assert_eq!(kept("no answer from no", "no"), "answer from");
+        assert_eq!(kept("pve answers: pvestatd pve-node", "pve"), "answers: pvestatd");
     }
 
     #[test]
