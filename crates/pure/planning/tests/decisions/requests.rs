@@ -168,6 +168,13 @@ fn a_request_waits_if_older_ones_are_for_too_many_pods_and_keeps_what_it_has() {
 }
 
 #[test]
+fn a_granted_request_stays_granted_if_its_pod_template_is_gone() {
+    let granted = request("r", ATOMIC, 2, &is("Provisioned", 55));
+    let plan = Cluster::new().with(&granted).plan(&of_pool("", ""));
+    assert_eq!(only(&plan).verdict, RequestOutcome::Booked, "{}", only(&plan).message);
+}
+
+#[test]
 fn what_cannot_be_met_says_why() {
     // A PodTemplate may be seen after the request.
     for class in [CHECK, ATOMIC] {
