@@ -161,6 +161,23 @@ async fn a_vm_that_is_renamed_or_protected_serves_on_and_is_a_problem_until_that
     }
 }
 
+/// Until the new uuid is recorded, only the VM's mark shows that the VM is the machine's.
+#[tokio::test(start_paused = true)]
+async fn the_node_of_a_protected_vm_whose_uuid_was_changed_is_not_drained() {
+    let stage = at(At::Ready).await;
+    stage.pve.set_config_by_hand(9100, "smbios1", Some("uuid=0b0c9b2c-7a0e-4f3e-9a55-6a6f0d1c2b3a"));
+    stage.pve.touch(9100, WHO, &Touch::Protected);
+    let shown = |stage: &Stage| {
+        let problems = stage.status().problems;
+        problems.values().any(|one| one.contains("qm set 9100 --protection 0"))
+    };
+    stage.until("the protection is shown", NOTICED, shown).await;
+    stage.kube.scale("default", "web", 0);
+    let serves = |stage: &Stage| stage.status().machines.iter().all(|one| one.phase == "Ready");
+    stage.throughout("the node serves on", LATE, serves).await;
+    assert_eq!(stage.vms(9100..=9109), [9100]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_leaves_the_pool_is_noticed_in_every_phase() {
     in_every_phase(|_| (Touch::LeftPool, "took it out of the resource pool `k8s-workers`".to_owned())).await;

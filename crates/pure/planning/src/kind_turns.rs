@@ -117,7 +117,7 @@ fn order<'a>(kinds: Vec<Kind<'a>>, last: &PodTurns) -> Vec<Kind<'a>> {
         let stopped = kinds.first().and_then(|kind| last.after.get(&kind.place()));
         let stopped = stopped.and_then(|last| kinds.iter().position(|kind| kind.first == last));
         kinds.rotate_left(stopped.map_or(0, |at| at + 1));
-        // The namespaces after the one that last had its turn come before those up to it.
+        // Turns resume after the namespace that last had one, then wrap around.
         let had_it = last.last.get(&priority).is_some_and(|last| namespace <= last.as_str());
         all.extend(kinds.into_iter().enumerate().map(|(turn, kind)| {
             let heavy = last.heavy.contains(kind.first);

@@ -49,7 +49,7 @@ pub struct ScaleUp {
     /// If kube-scheduler still refuses a pod after this long, although the pod fits a ready node, the
     /// prediction was wrong (`missed`). This may also show earlier, if the pod is refused with a new message.
     pub prediction_timeout: Duration,
-    /// How long a pool gets no machine for pods of a kind after the first missed prediction. Each further
+    /// How long a pool gets no machines for a kind of pod after its first missed prediction. Each further
     /// missed prediction doubles this time.
     pub prediction_backoff_initial: Duration,
     /// The longest time for which a pool gets no machine for pods of a kind.
