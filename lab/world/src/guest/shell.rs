@@ -465,6 +465,10 @@ impl Shell {
                         None => targets.files.insert(*from, format!("&{to}")),
                     };
                 }
+                // What is written to a closed descriptor is lost.
+                Redirect::Close(descriptor) => {
+                    targets.files.insert(*descriptor, "/dev/null".to_owned());
+                }
                 Redirect::Out(descriptor, word, append) => {
                     let path = self.expand(word, output).await?.join(" ");
                     if !append && path != "/dev/null" && !path.starts_with("/dev/std") {

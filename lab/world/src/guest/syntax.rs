@@ -29,6 +29,8 @@ pub enum Redirect {
     In(Word),
     /// `n>&m`.
     Copy(u32, u32),
+    /// `n>&-`.
+    Close(u32),
 }
 
 /// A command.
@@ -434,7 +436,8 @@ impl Parser {
                     [Piece::Text(text)] if text.parse::<u32>().is_ok() => {
                         Redirect::Copy(descriptor, text.parse().unwrap_or(1))
                     }
-                    _ => return Err("only numbers may follow >& in this guest's shell".into()),
+                    [Piece::Text(text)] if text == "-" => Redirect::Close(descriptor),
+                    _ => return Err("only numbers and - may follow >& in this guest's shell".into()),
                 },
                 operator => Redirect::Out(descriptor, target, operator == ">>"),
             });
