@@ -47,8 +47,6 @@ pub struct Digest {
     pub mirror: bool,
     /// It has annotations that decisions read.
     pub annotated: bool,
-    /// It has volumes that decide where it can run.
-    pub has_volumes: bool,
 }
 
 /// The part of the digest that pods with the same spec share.
@@ -63,7 +61,8 @@ pub struct SpecDigest {
     daemon: bool,
     mirror: bool,
     annotated: bool,
-    has_volumes: bool,
+    /// Whether volumes decide where the pod can run.
+    pub has_volumes: bool,
 }
 
 /// What a pod requires of other pods. It is kept apart from the digest, which fits a cache line, because few
@@ -149,7 +148,6 @@ impl Digest {
             daemon: spec.daemon,
             mirror: spec.mirror,
             annotated: spec.annotated,
-            has_volumes: spec.has_volumes,
         }
     }
 

@@ -227,7 +227,7 @@ impl World {
             && pod.affinity.anti.is_empty()
             && pod.host_ports.is_empty()
             && pod.spread.iter().all(|one| !one.hard)
-            && !pod.digest().has_volumes
+            && !pod.spec.digest().has_volumes
             && pod.resource_claims.is_empty()
             && !self.devices.as_ref().is_some_and(|devices| devices.concern(pod))
             && (!self.has_anti_affinity() || !self.crowd().repels(pod, self.around()))
@@ -382,7 +382,7 @@ impl World {
             };
             crowd.add(pod, node, by, around);
         }
-        if pod.digest().has_volumes {
+        if pod.spec.digest().has_volumes {
             self.nodes[node].held.count(&self.volumes.mounted(pod), by);
             self.promised.count(pod, &self.nodes[node], by, &self.volumes);
             for claim in volume_restrictions::exclusive_claims(pod, &self.volumes) {
@@ -403,7 +403,7 @@ impl World {
             social: !spread.is_empty() || !pod.affinity.pods.is_empty() || affinity.speaks(),
             spread,
             affinity,
-            volumes_matter: pod.digest().has_volumes,
+            volumes_matter: pod.spec.digest().has_volumes,
             volumes_refused: volume_restrictions::prepare(pod, self),
             claims_refused: node_volume_limits::prepare(pod, &self.volumes),
             mounted: self.volumes.mounted(pod),
