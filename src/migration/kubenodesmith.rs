@@ -97,31 +97,25 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// The Proxmox VE cluster of the first provider that a pool uses; further clusters are not converted.
+/// The side of the first provider that any pool uses: only one Proxmox VE cluster is converted. A further
+/// cluster needs a `[[proxmox.also]]` table; the draft lists what is not read here.
 fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
-    let mut side = ProxmoxSide::default();
-    let mut first: Option<String> = None;
-    for provider in providers.values_mut().filter(|provider| provider.pools > 0) {
-        let tree = &mut provider.tree;
-        let path = ["proxmox", "endpoint"];
-        if first.is_some() && tree.clone().text(&path) != first {
-            // A further cluster needs a `[[proxmox.also]]` table. The draft lists what is not read here.
-            continue;
-        }
-        let endpoint = tree.text(&path);
-        if first.is_some() {
-            continue;
-        }
-        first.clone_from(&endpoint);
-        side.endpoint = Said::new(endpoint, tree.place(&path));
-        let path = ["proxmox", "vmMemOverheadMiB"];
-        let reserve = tree.whole(&path).map(|mib| mib.to_string());
-        side.memory_reserve = Said::new(reserve, tree.place(&path));
-        if tree.was(&["credentialsSecretRef"]) {
-            side.secret = Some(tree.place(&["credentialsSecretRef"]));
-        }
+    const ENDPOINT: [&str; 2] = ["proxmox", "endpoint"];
+    let mut used = providers.values_mut().filter(|provider| provider.pools > 0);
+    let Some(Provider { tree, .. }) = used.next() else { return ProxmoxSide::default() };
+    let endpoint = tree.text(&ENDPOINT);
+    for other in used.filter(|other| other.tree.clone().text(&ENDPOINT) == endpoint) {
+        other.tree.text(&ENDPOINT);
     }
-    side
+    let path = ["proxmox", "vmMemOverheadMiB"];
+    let reserve = tree.whole(&path).map(|mib| mib.to_string());
+    let secret = ["credentialsSecretRef"];
+    ProxmoxSide {
+        endpoint: Said::new(endpoint, tree.place(&ENDPOINT)),
+        memory_reserve: Said::new(reserve, tree.place(&path)),
+        secret: tree.was(&secret).then(|| tree.place(&secret)),
+        ..ProxmoxSide::default()
+    }
 }
 
 fn one_pool(

@@ -63,8 +63,11 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
         if settled.is_none() || booked {
             match made(&templates, of, if booked { bound + waiting } else { 0 }) {
                 Ok(made) => pods = made,
-                // It was granted: it keeps its state, but the size of its other pods is no longer known.
-                Err(_) if booked => {}
+                // It was granted, and stays so.
+                Err(why) if booked => {
+                    let why = format!("{why}: no room is held for its pods that do not exist yet");
+                    settled = Some((RequestOutcome::Booked, why));
+                }
                 Err(why) if is_new(of, snapshot.time) => {
                     settled =
                         Some((RequestOutcome::Unfinished, format!("{why} yet; a later round checks again")));
