@@ -144,7 +144,8 @@ impl StepError {
             }
             Self::Kubernetes(error) => matches!(
                 error.kind(),
-                ErrorKind::Unavailable
+                ErrorKind::Unreachable
+                    | ErrorKind::Unavailable
                     | ErrorKind::Timeout
                     | ErrorKind::TooManyRequests
                     | ErrorKind::Conflict

@@ -4,6 +4,7 @@
 
 mod buffers;
 mod calls;
+mod captured;
 mod connect;
 mod fake;
 mod fence;
