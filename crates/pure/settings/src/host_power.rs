@@ -1,11 +1,15 @@
 //! `[power]`: when hosts whose `[[host]]` sets `power` are switched off, and how long that may take.
 //! `[host.redfish]`: the management controller that switches a host on.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
+use model::HostKey;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::hosts::HostSettings;
 use super::proxmox::{ProxmoxTrust, trust};
 use super::secret::{self, SecretSource};
 use super::values::Checker;
@@ -37,20 +41,42 @@ pub struct Redfish {
 }
 
 impl Redfish {
-    /// Identifies a system of a controller.
-    pub fn identity(&self) -> (String, Option<&str>) {
-        (self.place(), self.system.as_deref())
-    }
-
     /// Whether both may be the same system. If a system is not named, it is the only one of its controller.
     pub fn may_be(&self, other: &Self) -> bool {
-        let one = self.system.is_none() || other.system.is_none() || self.system == other.system;
-        self.place() == other.place() && one
+        let path = |redfish: &Self| redfish.system.as_ref().map(|path| path.trim_end_matches('/').to_owned());
+        let same = path(self).zip(path(other)).is_none_or(|(one, other)| one == other);
+        self.place() == other.place() && same
     }
 
     fn place(&self) -> String {
         let endpoint = self.endpoint.trim_end_matches('/').to_ascii_lowercase();
         endpoint.strip_suffix(":443").map_or(endpoint.clone(), ToOwned::to_owned)
+    }
+}
+
+/// The controllers' systems that hosts and machines have. Each belongs to only one of them: otherwise the
+/// daemon would switch off one when it means the other.
+#[derive(Default)]
+pub(super) struct Systems(Vec<(String, Redfish)>);
+
+impl Systems {
+    /// The systems of all hosts.
+    pub(super) fn of_hosts(hosts: &BTreeMap<HostKey, HostSettings>) -> Self {
+        let of_host = |(name, host): (&HostKey, &HostSettings)| match &host.power {
+            Some(Power::Redfish(redfish)) => Some((format!("host `{name}`"), Redfish::clone(redfish))),
+            _ => None,
+        };
+        Self(hosts.iter().filter_map(of_host).collect())
+    }
+
+    /// Adds the system of `who`, and reports it if it may already belong to another.
+    pub(super) fn claim(&mut self, who: String, redfish: &Redfish, at: Range<usize>, checker: &mut Checker) {
+        if let Some((other, _)) = self.0.iter().find(|(_, other)| other.may_be(redfish)) {
+            let title = format!("{who} has the same system as {other}");
+            let help = "`system` tells the systems of one controller apart: each of them needs it";
+            checker.wrong(title, at, "already taken", help);
+        }
+        self.0.push((who, redfish.clone()));
     }
 }
 

@@ -7,7 +7,7 @@ use model::HostKey;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::host_power::{Power, Way, WrittenRedfish};
+use super::host_power::{Power, Systems, Way, WrittenRedfish};
 use super::name_rules;
 use super::region::Regions;
 use super::values::Checker;
@@ -79,6 +79,7 @@ pub(super) fn check(
 ) -> BTreeMap<HostKey, HostSettings> {
     let mut seen: BTreeMap<String, Range<usize>> = BTreeMap::new();
     let mut checked = BTreeMap::new();
+    let mut systems = Systems::default();
     for host in hosts {
         let name = host.name.get_ref();
         if !name_rules::is_label(&name.to_ascii_lowercase()) {
@@ -104,6 +105,9 @@ pub(super) fn check(
             .as_ref()
             .map(|size| checker.size(&format!("host `{name}`: `memory_reserve`"), size));
         let power = host.power(checker);
+        if let (Some(Power::Redfish(redfish)), Some(table)) = (&power, &host.redfish) {
+            systems.claim(format!("host `{key}`"), redfish, table.span(), checker);
+        }
         let settings =
             HostSettings { zone, closed: host.closed, cpu_reserve: host.cpu_reserve, memory_reserve, power };
         checked.insert(key, settings);
@@ -117,6 +121,9 @@ mod tests {
 
     use crate::{Needs, parse};
 
+    const CONTROLLER: &str = "power = \"redfish\"\n[host.redfish]\nendpoint = \"https://10.0.0.13\"\n\
+                              user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
+
     #[test]
     fn what_is_wrong_with_a_host_is_said() {
         for (text, expected) in [
@@ -124,6 +131,10 @@ mod tests {
             ("name = \"a\"\nzone = \"-x\"", "host `a`: `-x` is not a valid zone name"),
             ("name = \"a\"\nmemory_reserve = \"x\"", "host `a`: `memory_reserve` is not a size"),
             ("name = \"a\"\n[[host]]\nname = \"a\"", "two tables for the host `a`"),
+            (
+                &format!("name = \"a\"\n{CONTROLLER}[[host]]\nname = \"b\"\n{CONTROLLER}"),
+                "host `b` has the same system as host `a`",
+            ),
         ] {
             let report = parse("c.toml", &format!("[[host]]\n{text}\n"), Needs::Plan).unwrap_err().plain();
             assert!(report.contains(expected), "no {expected:?} in\n{report}");

@@ -216,6 +216,7 @@ pub(super) fn check_all(
     }
     conflicts::slots(&claimed, checker);
     bare_metal::claims(pools, &checked, hosts, checker);
+    bare_metal::addresses(&claimed, checker);
     checked
 }
 
