@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use super::Written;
+use super::{Pool, Written};
 use crate::name_rules::{is_key, is_word};
 use crate::region::Place;
 use crate::values::Checker;
 use model::selector::Labels;
 use model::snapshot::POOL_LABEL;
+use model::{HostKey, Vmid};
 
 /// The variables in a label's value.
 const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
+
+/// A VMID with as many digits as possible.
+const LONGEST_VMID: Vmid = Vmid(999_999_999);
 
 /// Domain of the labels and taints that the daemon itself sets.
 pub(super) const OURS: &str = "pve-autoscaler/";
@@ -74,7 +78,7 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             let title = format!("pool `{name}`: the label `{}` is not for workers", key.get_ref());
             checker.wrong(title, key.span(), "reserved by Kubernetes", hint);
         }
-        value_fits(pool, value, checker);
+        is_known(pool, value, checker);
     }
     pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
@@ -143,25 +147,43 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
     true
 }
 
-fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
-    if !is_known(pool, value, checker) {
-        return;
+/// Checks the labels' values on each known host, with each known zone.
+pub(super) fn values_fit(written: &Written, pool: &Pool, checker: &mut Checker) {
+    let mut hosts: Vec<&str> = pool.hosts.iter().map(HostKey::host).collect();
+    if hosts.is_empty() {
+        // Further hosts may exist, each with a zone that is its own name.
+        hosts = pool.zones.keys().map(String::as_str).chain(["pve"]).collect();
     }
-    let name = pool.name.get_ref();
-    // The longest known values: a VMID has at most nine digits, and a name has a suffix of six characters.
-    let host = pool.hosts.iter().map(|host| host.get_ref().as_str()).max_by_key(|host| host.len());
-    let longest = BTreeMap::from([
-        ("host", host.unwrap_or("pve").to_owned()),
-        ("zone", host.unwrap_or("zone").to_owned()),
-        ("region", pool.region.as_ref().map_or("region", |region| region.get_ref()).to_owned()),
-        ("pool", name.clone()),
-        ("name", format!("{name}-xxxxx")),
-        ("vmid", "999999999".to_owned()),
-    ]);
-    let filled = fill(value.get_ref(), &longest);
-    if !filled.is_empty() && !is_word(&filled) {
-        let title = format!("pool `{name}`: `{}` is not a valid label value", value.get_ref());
-        checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", "");
+    // A name's suffix has six characters. The names of bare-metal machines are given.
+    let mut names: Vec<String> = pool.machines.iter().map(|machine| machine.name.clone()).collect();
+    if names.is_empty() {
+        names.push(format!("{}-xxxxx", pool.name));
+    }
+    let filled: Vec<_> = hosts
+        .iter()
+        .flat_map(|host| names.iter().map(move |name| (*host, name)))
+        .map(|(host, name)| (host, pool.labels_for(host, name, LONGEST_VMID)))
+        .collect();
+    for (key, value) in &written.labels {
+        // Unknown variables and a missing region have already been reported.
+        let text = value.get_ref();
+        let reported = |filled: &str| filled.contains("{{") || filled.contains("}}");
+        if pool.region.is_none() && uses(text, &["region"]) {
+            continue;
+        }
+        let wrong = filled.iter().find_map(|(host, labels)| {
+            let filled = labels.get(key.get_ref())?;
+            let fits = filled.is_empty() || is_word(filled) || reported(filled);
+            (!fits).then_some((*host, filled))
+        });
+        let Some((host, filled)) = wrong else { continue };
+        let title = format!("pool `{}`: `{text}` is not a valid label value", pool.name);
+        let help = match filled == text {
+            true => String::new(),
+            false if uses(text, &["host", "zone"]) => format!("on host `{host}` it is `{filled}`"),
+            false => format!("it becomes `{filled}`"),
+        };
+        checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", &help);
     }
 }
 

@@ -211,6 +211,7 @@ pub(super) fn check_all(
         labels::region(this, &at, checker);
         let (mut pool, reserved) = check(this, at, regions, checker);
         pool.zones = zones(&pool, hosts);
+        labels::values_fit(this, &pool, checker);
         claimed.push((written, reserved, pool.template.clone(), pool.prefix.clone()));
         checked.push(pool);
     }
