@@ -94,7 +94,8 @@ pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
     memory_of(pool, &pool.memory, checker)
 }
 
-/// Memory of one of the pool's sizes, in bytes. Without a template, any amount above zero is valid.
+/// Memory of one of the pool's sizes, in bytes. For bare-metal machines, and for a plan without a template,
+/// any amount above zero is valid.
 pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut Checker) -> i64 {
     let name = pool.name.get_ref();
     let before = checker.findings.len();
@@ -103,12 +104,13 @@ pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut
         return memory;
     }
     let at = written.span();
+    let of_vm = pool.template.is_some() || pool.boots_from() == Boot::Network;
     if memory == 0 {
         checker.wrong(format!("pool `{name}`: `memory` is zero"), at, "must be more than zero", "");
-    } else if pool.template.is_some() && memory < LEAST_MEMORY {
+    } else if of_vm && memory < LEAST_MEMORY {
         let title = format!("pool `{name}`: `memory` is too little for a node");
         checker.wrong(title, at, "must be at least \"512MiB\"", "");
-    } else if pool.template.is_some() && memory % (1 << 20) != 0 {
+    } else if of_vm && memory % (1 << 20) != 0 {
         let title = format!("pool `{name}`: `memory` is not a whole number of MiB");
         checker.wrong(title, at, "Proxmox VE counts memory in MiB", "");
     }

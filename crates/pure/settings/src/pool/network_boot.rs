@@ -112,6 +112,18 @@ mod tests {
             let report = parse("c.toml", &format!("{POOL}{lines}"), Needs::Plan).unwrap_err().plain();
             assert!(report.contains(expected), "no {expected:?} in\n{report}");
         }
+        for (memory, expected) in
+            [("256MiB", "`memory` is too little"), ("1073741825", "not a whole number of MiB")]
+        {
+            for size in [
+                POOL.replace("4GiB", memory),
+                format!("{POOL}sizes = [{{ cores = 1, memory = \"{memory}\" }}]\n"),
+            ] {
+                let text = format!("{size}addresses = \"dhcp\"\nbridge = \"vmbr0\"\n");
+                let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
+                assert!(report.contains(expected), "no {expected:?} in\n{report}");
+            }
+        }
         let seed =
             "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"local\"\nuser_data = \"#cloud-config\\n\"\n";
         assert!(parse("c.toml", &format!("{POOL}{static_address}{seed}"), Needs::Plan).is_ok());
