@@ -82,6 +82,26 @@ const KNOWN: [&str; 44] = [
     "topologyManagerScope",
 ];
 
+/// Fields whose argument has another name than [`kebab`] gives it (`AddKubeletConfigFlags` of
+/// `cmd/kubelet/app/options`).
+const NAMED_OTHERWISE: [(&str, &str); 15] = [
+    ("contentType", "kube-api-content-type"),
+    ("enableContentionProfiling", "contention-profiling"),
+    ("eventRecordQPS", "event-qps"),
+    ("imageGCHighThresholdPercent", "image-gc-high-threshold"),
+    ("imageGCLowThresholdPercent", "image-gc-low-threshold"),
+    ("imageMinimumGCAge", "minimum-image-ttl-duration"),
+    ("kubeAPIQPS", "kube-api-qps"),
+    ("makeIPTablesUtilChains", "make-iptables-util-chains"),
+    ("podPidsLimit", "pod-max-pids"),
+    ("registryPullQPS", "registry-qps"),
+    ("reservedSystemCPUs", "reserved-cpus"),
+    ("serverTLSBootstrap", "rotate-server-certificates"),
+    ("staticPodPath", "pod-manifest-path"),
+    ("staticPodURL", "manifest-url"),
+    ("staticPodURLHeader", "manifest-url-header"),
+];
+
 /// The tables of amounts that a kubelet reserves.
 const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 
@@ -223,7 +243,7 @@ impl Look<'_> {
             let title = format!("pool `{name}`: `kubelet.{key}` is already set");
             return checker.wrong(title, self.key.span(), "set elsewhere", help);
         }
-        let argument = kebab(key);
+        let argument = argument(key);
         if let Some((other, _)) = pool.kubelet_args.iter().find(|(other, _)| *other.get_ref() == argument) {
             let title = format!("pool `{name}`: `kubelet.{key}` is also set by `kubelet_args`");
             return checker.clash(
@@ -292,16 +312,25 @@ impl Look<'_> {
     }
 }
 
-/// The name that the kubelet argument for a field usually has.
+/// The kubelet argument that sets a field, if there is one.
+fn argument(field: &str) -> String {
+    let named = NAMED_OTHERWISE.iter().find(|(known, _)| *known == field);
+    named.map_or_else(|| kebab(field), |(_, argument)| (*argument).to_owned())
+}
+
+/// The words of a field's name. An abbreviation is one word, even in the plural: `cpuCFSQuota` is
+/// `cpu-cfs-quota`, and `reservedSystemCPUs` is `reserved-system-cpus`.
 fn kebab(field: &str) -> String {
+    let letters: Vec<char> = field.chars().collect();
     let mut out = String::new();
-    let mut before = '-';
-    for letter in field.chars() {
-        if letter.is_ascii_uppercase() && before.is_ascii_lowercase() {
+    for (at, letter) in letters.iter().enumerate() {
+        let ends_abbreviation =
+            letters.get(at + 1).is_some_and(char::is_ascii_lowercase) && letters[at + 1..] != ['s'];
+        let begins = at > 0 && (letters[at - 1].is_ascii_lowercase() || ends_abbreviation);
+        if begins && letter.is_ascii_uppercase() {
             out.push('-');
         }
         out.push(letter.to_ascii_lowercase());
-        before = letter;
     }
     out
 }
@@ -402,6 +431,8 @@ mod tests {
             ("registerWithTaints = []", &["`taints` and `startup_taints`"]),
             ("systemreserved = {}", &["`systemreserved` is not a field", "did you mean `systemReserved`?"]),
             ("eviction_hard = {}", &["did you mean `evictionHard`?"]),
+            ("cpu_cfs_quota = true", &["did you mean `cpuCFSQuota`?"]),
+            ("reserved_system_cpus = \"0\"", &["did you mean `reservedSystemCPUs`?"]),
             ("shutdownGracePerod = \"5s\"", &["did you mean `shutdownGracePeriod`?"]),
             ("systemReserved = \"1Gi\"", &["`kubelet.systemReserved` is not a table"]),
             (
@@ -420,7 +451,29 @@ mod tests {
                 assert!(report.contains(one), "{text}: no {one:?} in\n{report}");
             }
         }
-        let twice = "kubelet_args = { system-reserved = \"cpu=1\" }\n[pool.kubelet]\nsystemReserved = { cpu = \"1\" }\n";
-        assert!(written(twice).unwrap_err().contains("is also set by `kubelet_args`"));
+    }
+
+    #[test]
+    fn a_field_that_an_argument_also_sets_is_refused() {
+        for (argument, field) in [
+            ("system-reserved", "systemReserved = { cpu = \"1\" }"),
+            ("cpu-cfs-quota", "cpuCFSQuota = false"),
+            ("cpu-cfs-quota-period", "cpuCFSQuotaPeriod = \"10ms\""),
+            ("reserved-cpus", "reservedSystemCPUs = \"0\""),
+            ("image-gc-high-threshold", "imageGCHighThresholdPercent = 80"),
+            ("minimum-image-ttl-duration", "imageMinimumGCAge = \"1h\""),
+            ("pod-max-pids", "podPidsLimit = 4096"),
+            ("registry-qps", "registryPullQPS = 10"),
+            ("kube-api-qps", "kubeAPIQPS = 50"),
+            ("rotate-server-certificates", "serverTLSBootstrap = true"),
+            ("cluster-dns", "clusterDNS = [\"10.96.0.10\"]"),
+            ("tls-min-version", "tlsMinVersion = \"VersionTLS13\""),
+            ("cgroups-per-qos", "cgroupsPerQOS = true"),
+        ] {
+            let report =
+                written(&format!("kubelet_args = {{ {argument} = \"x\" }}\n[pool.kubelet]\n{field}\n"));
+            let report = report.unwrap_err();
+            assert!(report.contains("is also set by `kubelet_args`"), "{argument}\n{report}");
+        }
     }
 }
