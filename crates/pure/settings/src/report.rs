@@ -157,10 +157,23 @@ fn shape(value: &str, message: &str) -> Option<String> {
         "a string" if number => {
             Some("put it in quotes, with its unit if it has one, e.g. \"8GiB\" or \"10m\"".to_owned())
         }
-        "u16" | "u32" | "usize" | "i32" | "f64" | "a boolean" if found.starts_with("string") => {
+        _ if found.starts_with("string") && reads_bare(value, wanted) => {
             Some("write it without quotes".to_owned())
         }
         _ => None,
+    }
+}
+
+/// Whether a value in quotes would be of this type without them.
+fn reads_bare(value: &str, wanted: &str) -> bool {
+    let bare = value.trim_matches(['"', '\'']);
+    let table = format!("it = {bare}").parse::<toml::Table>().unwrap_or_default();
+    match (wanted, table.get("it")) {
+        ("u8" | "u16" | "u32" | "u64" | "usize", Some(toml::Value::Integer(number))) => *number >= 0,
+        ("i32" | "i64", Some(toml::Value::Integer(_)))
+        | ("f64", Some(toml::Value::Integer(_) | toml::Value::Float(_)))
+        | ("a boolean", Some(toml::Value::Boolean(_))) => true,
+        _ => false,
     }
 }
 

@@ -111,11 +111,23 @@ fn a_value_of_another_shape_gets_a_way_out() {
         ("[pool]\nname = \"a\"\n".to_owned(), "write `[[pool]]`"),
         (format!("{pool}memory = 8\n"), "put it in quotes, with its unit if it has one"),
         ("[[pool]]\nname = \"a\"\nmax = \"1\"\n".to_owned(), "write it without quotes"),
+        ("[[host]]\nname = \"a\"\nclosed = \"true\"\n".to_owned(), "write it without quotes"),
+        ("[scale_down]\nutilization_threshold = '1'\n".to_owned(), "write it without quotes"),
         (format!("{pool}memory = \"8GiB\"\ntaints = \"a=b:NoSchedule\"\n"), "`[\"a=b:NoSchedule\"]`"),
     ];
     for (text, expected) in cases {
         let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
         assert!(report.contains(expected), "no {expected:?} in\n{report}");
+    }
+    // Without its quotes, none of these would be a valid value either.
+    for text in [
+        "[[pool]]\nname = \"a\"\nmax = 1\ncores = \"four\"\n",
+        "[[pool]]\nname = \"a\"\nmax = 1\ncores = \"4.5\"\n",
+        "[[pool]]\nname = \"a\"\nmax = \"-1\"\n",
+        "[[host]]\nname = \"a\"\nclosed = \"yes\"\n",
+    ] {
+        let report = parse("c.toml", text, Needs::Plan).unwrap_err().plain();
+        assert!(!report.contains("quotes"), "{report}");
     }
 }
 
