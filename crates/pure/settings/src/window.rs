@@ -42,7 +42,7 @@ impl Window {
             last = Some(start);
             from = start;
         }
-        last.and_then(|start| start.checked_add(self.length).ok())
+        last.and_then(|start| start.saturating_add(self.length).ok())
     }
 
     /// When the window opens next, after `now`.
@@ -198,6 +198,29 @@ mod tests {
         assert_eq!(hourly.open_until(now).unwrap().to_string(), "2026-01-10T13:30:00Z");
         let always = window("* * * * *", "1h", "UTC");
         assert_eq!(always.open_until(now).unwrap().to_string(), "2026-01-10T13:10:00Z");
+    }
+
+    #[test]
+    fn windows_that_follow_each_other_leave_no_gap_and_cross_midnight() {
+        let weekly = window("0 0 * * MON", "168h", "Europe/Berlin");
+        let nights = window("30 22 * * *", "3h", "UTC");
+        let forever = window("0 0 * * *", "200000000h", "UTC");
+        for (window, now, until) in [
+            (&weekly, "2026-01-11T22:59:59Z", Some("2026-01-11T23:00:00Z")),
+            (&weekly, "2026-01-11T23:00:00Z", Some("2026-01-18T23:00:00Z")),
+            // The week in which summer time ends has an hour more than the window, and the one in which it
+            // begins has one less.
+            (&weekly, "2026-10-25T22:30:00Z", None),
+            (&weekly, "2026-03-29T22:30:00Z", Some("2026-04-05T22:00:00Z")),
+            (&nights, "2026-01-11T00:00:00Z", Some("2026-01-11T01:30:00Z")),
+            (&nights, "2026-01-11T01:29:59.999Z", Some("2026-01-11T01:30:00Z")),
+            (&nights, "2026-01-11T01:30:00Z", None),
+            (&nights, "2026-01-11T22:29:59.999Z", None),
+            (&forever, "2026-01-11T00:00:00Z", Some("9999-12-30T22:00:00.999999999Z")),
+        ] {
+            let now: Timestamp = now.parse().unwrap();
+            assert_eq!(window.open_until(now).map(|end| end.to_string()).as_deref(), until, "{now}");
+        }
     }
 
     #[test]
