@@ -1,5 +1,5 @@
-//! The files that `setup` writes. Other users can never read the secrets. An existing CA file is kept, and so
-//! is a configuration with settings; the kubeconfig is written again.
+//! The files that `setup` writes. Other users can never read the secrets. Existing credential files are kept,
+//! and so is a configuration with settings.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{ErrorKind, Write};
@@ -105,8 +105,7 @@ impl Places {
             say.made(&named(&self.token))?;
         }
         if let Some(account) = account {
-            replace(&self.kubeconfig, &kubeconfig(cluster.server(), &account), 0o600)?;
-            say.made(&named(&self.kubeconfig))?;
+            self.write_kubeconfig(&kubeconfig(cluster.server(), &account), say)?;
         }
         if fs::symlink_metadata(&self.ca).is_ok() {
             kept(&named(&self.ca))?;
@@ -133,6 +132,25 @@ impl Places {
             }
         }
         Ok(file)
+    }
+
+    /// Writes the kubeconfig, unless there is one. It may be for another server address, e.g. that of a load
+    /// balancer, or for another user.
+    fn write_kubeconfig(&self, text: &str, say: &Steps) -> Result<(), Failure> {
+        let name = named(&self.kubeconfig);
+        match fs::read_to_string(&self.kubeconfig) {
+            Ok(there) if there == text => kept(&name),
+            Ok(there) if !there.trim().is_empty() => kept(&format!(
+                "{name}, which differs from what setup would write; to replace it, remove it and run setup again"
+            )),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Failure::Named(format!("cannot read {name}"), error.into()))
+            }
+            _ => {
+                replace(&self.kubeconfig, text, 0o600)?;
+                say.made(&name)
+            }
+        }
     }
 }
 

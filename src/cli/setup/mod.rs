@@ -1,6 +1,5 @@
 //! `setup`: creates what the daemon needs in Proxmox VE and in Kubernetes, and a first configuration. It can
-//! be run again: it creates only what is missing, except for the kubeconfig, which it writes again. With
-//! `--dry-run` it only prints the steps.
+//! be run again: it creates only what is missing. With `--dry-run` it only prints the steps.
 
 mod discovered;
 mod draft;
