@@ -568,11 +568,14 @@ impl Daemon {
             is_other && view.record.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(now))
         };
         let others_failed = self.registry.all().iter().any(failed);
-        self.memory.heard(told, others_failed, &config, now);
+        // What a pause or `mode = "observe"` has interrupted is no failure: it continues afterwards without
+        // delay.
+        let begins = self.switch.paused().is_none() && config.mode == Mode::Active;
+        if begins || !matches!(told.ending, Ending::GivenUp(_)) {
+            self.memory.heard(told, others_failed, &config, now);
+        }
         if let Ending::GivenUp(why) = &told.ending
-            // What a pause has interrupted continues after it.
-            && self.switch.paused().is_none()
-            && config.mode == Mode::Active
+            && begins
         {
             let record = &told.record;
             let node = self.registry.get(&record.id).and_then(|view| view.node);
