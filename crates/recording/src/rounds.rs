@@ -57,12 +57,14 @@ pub enum RecordError {
 impl RoundFiles {
     /// Records a round if the settings say so, without waiting for the disk.
     pub fn keep(&self, settings: &Record, snapshot: &Snapshot, plan: &Plan) {
-        if (settings.rounds == 0 && settings.days == 0) || self.writing.swap(true, Ordering::AcqRel) {
+        if settings.rounds == 0 && settings.days == 0 {
             return;
         }
+        let Some(turn) = Turn::take(&self.writing) else { return };
         let (settings, snapshot, plan) = (settings.clone(), snapshot.clone(), plan.clone());
-        let (writing, recording) = (self.writing.clone(), self.recording.clone());
+        let recording = self.recording.clone();
         tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let failed = |error: RecordError| {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "the round was not recorded");
@@ -75,8 +77,24 @@ impl RoundFiles {
                 let bounds = (settings.days, settings.share());
                 recording.keep(&settings.directory, bounds, &snapshot).unwrap_or_else(failed);
             }
-            writing.store(false, Ordering::Release);
         });
+    }
+}
+
+/// The right to write: one round has it at a time. It ends with this value, so a panic while a round is
+/// written does not end the recording.
+struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    /// `None` while another round is being written.
+    fn take(writing: &Arc<AtomicBool>) -> Option<Self> {
+        (!writing.swap(true, Ordering::AcqRel)).then(|| Self(writing.clone()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -209,6 +227,19 @@ mod tests {
         }
         assert_eq!(files(folder.path()).len(), 3 * 2);
         assert!(matches!(round(folder.path(), 9, one - 1, 9), Err(RecordError::TooLarge { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_a_round_is_written_does_not_end_the_recording() {
+        let files = RoundFiles::default();
+        let turn = Turn::take(&files.writing).unwrap();
+        assert!(Turn::take(&files.writing).is_none(), "one at a time");
+        let written = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            panic!("while writing");
+        });
+        assert!(written.await.is_err());
+        assert!(Turn::take(&files.writing).is_some());
     }
 
     #[test]
