@@ -31,7 +31,6 @@ impl Daemon {
             Mode::Active => "active".to_owned(),
             Mode::Observe => "observe".to_owned(),
         };
-        status.paused = self.switch.paused().as_deref().cloned();
         status.machines = views.iter().map(|view| machine(config, view)).collect();
         let mut next_due = None;
         if let Some((snapshot, plan)) = decided {

@@ -251,14 +251,16 @@ impl Board {
         self.inner().next_due
     }
 
-    /// Sets the result of a round; problems and decisions stay.
+    /// Sets the result of a round. What is written beside the rounds stays as it is now, because the round
+    /// read it some time ago: problems, decisions, credentials, the pause, and who leads.
     pub fn publish(&self, status: Status, next_due: Option<Timestamp>) {
         {
             let mut inner = self.inner();
-            let problems = std::mem::take(&mut inner.status.problems);
-            let (rounds, ready) = (inner.status.rounds + 1, inner.status.ready);
             inner.timeline.take(&status);
-            inner.status = Status { ready, rounds, problems, ..status };
+            let now = std::mem::take(&mut inner.status);
+            let Status { leads, leader, paused, ready, rounds, problems, credentials, .. } = now;
+            let rounds = rounds + 1;
+            inner.status = Status { leads, leader, paused, ready, rounds, problems, credentials, ..status };
             inner.next_due = next_due;
             inner.last_round = Some(Instant::now());
         }
@@ -267,5 +269,30 @@ impl Board {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_overwrites_nothing_that_was_written_while_it_ran() {
+        let (board, at) = (Board::default(), Timestamp::UNIX_EPOCH);
+        board.introduce("pve1", "active", at);
+        board.ready();
+        let round = Status { mode: "observe".to_owned(), ..board.status() };
+        let ends = BTreeMap::from([("the API token".to_owned(), at)]);
+        let pause = Pause { reason: "storage is moved".to_owned(), ..Pause::default() };
+        board.credentials(ends.clone());
+        board.paused(Some(&pause));
+        board.publish(round.clone(), None);
+        let shown = board.status();
+        assert_eq!((shown.credentials, shown.paused), (ends, Some(pause)));
+        assert_eq!((shown.mode.as_str(), shown.rounds, shown.leads), ("observe", 1, true));
+        board.stand_by("pve2", at);
+        board.publish(round, None);
+        let shown = board.status();
+        assert_eq!((shown.leads, shown.leader.as_str()), (false, "pve2"));
     }
 }
