@@ -77,7 +77,9 @@ impl Daemon {
             let name = config.cluster(&region.prefix).and_then(|one| one.region.as_deref());
             seen.put(names::REGION_ACTS, &[name.unwrap_or_default()], f64::from(u8::from(acts)));
         }
-        pools(config, snapshot, &self.registry.all(), &mut seen);
+        let views = self.registry.all();
+        self.board.metrics().follow_only(&views.iter().map(|view| &view.record.id).collect());
+        pools(config, snapshot, &views, &mut seen);
         super::prediction_outcomes::measure(config, snapshot, &mut seen);
         let left = |count: Option<usize>| number(i64::try_from(count.unwrap_or(0)).unwrap_or(i64::MAX));
         seen.put(names::UNFINISHED, &["Pods"], left(plan.unfinished.pods.as_ref().map(|turns| turns.left)));
