@@ -116,6 +116,7 @@ fn machine(config: &Config, view: &MachineView) -> MachineStatus {
         address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),
         further_addresses: view.record.slot.further.clone(),
         phase: view.phase.code().to_owned(),
+        warm: view.record.warm,
         since: view.since,
         created: view.record.created,
         entered: view.record.entered.iter().map(|(phase, time)| (phase.code().to_owned(), *time)).collect(),

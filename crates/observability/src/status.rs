@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use model::machine::WarmState;
 use model::snapshot::Decision;
 use model::{HostKey, Pause, PoolName, Vmid};
 
@@ -181,6 +182,9 @@ pub struct MachineStatus {
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// Its phase.
     pub phase: String,
+    /// How it is kept ahead of demand, until it is asked to join.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmState>,
     /// When it entered that phase.
     pub since: Timestamp,
     /// When it was requested.

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use super::html::{escaped, gib};
 use crate::{HostStatus, MachineStatus, Status, StorageStatus};
 use model::HostKey;
+use model::machine::WarmState;
 
 /// How many hosts are drawn, how many machines of each host, and how many storages in one list.
 const HOSTS: usize = 64;
@@ -183,7 +184,10 @@ fn stores(stores: &[(String, &StorageStatus)], out: &mut String) {
 
 /// Whether a machine in this phase is assumed to run, so that its size is part of what the host has assigned.
 fn runs(machine: &MachineStatus) -> bool {
-    !["Requested", "Cloning", "Configuring", "Deleting", "Clearing", "Gone"].contains(&machine.phase.as_str())
+    match machine.phase.as_str() {
+        "Warm" => machine.warm.is_some_and(WarmState::runs),
+        phase => !["Requested", "Cloning", "Configuring", "Deleting", "Clearing", "Gone"].contains(&phase),
+    }
 }
 
 fn kind(phase: &str) -> &'static str {
@@ -241,6 +245,16 @@ mod tests {
     fn a_machine_that_does_not_run_yet_takes_nothing_from_others() {
         let page = drawn(8 << 30, vec![machine("Cloning")]);
         assert!(page.contains("m others\" style=\"width:25.00%"), "{page}");
+    }
+
+    #[test]
+    fn of_warm_machines_only_booted_ones_are_part_of_what_the_host_has_assigned() {
+        for (state, others) in
+            [(WarmState::Stopped, true), (WarmState::Suspended, true), (WarmState::Booted, false)]
+        {
+            let page = drawn(8 << 30, vec![MachineStatus { warm: Some(state), ..machine("Warm") }]);
+            assert_eq!(page.contains("m others\" style=\"width:25.00%"), others, "{state:?}: {page}");
+        }
     }
 
     #[test]
