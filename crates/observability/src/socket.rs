@@ -208,14 +208,14 @@ impl Listener {
     }
 }
 
-/// A client's request: for the status, if it sends nothing. `None` if the request cannot be understood.
+/// A client's request: for the status, if it sends nothing. `None` if the request cannot be understood, or if
+/// only a part of it has arrived in time: the client may be waiting for the answer to an order.
 async fn wanted(stream: &mut UnixStream) -> Option<Request> {
-    let mut line = String::new();
+    let mut line = Vec::new();
     let mut reader = BufReader::new(stream).take(REQUEST.1);
-    match tokio::time::timeout(REQUEST.0, reader.read_line(&mut line)).await {
-        Ok(Ok(length)) if length > 0 => serde_json::from_str(&line).ok(),
-        _ => Some(Request::Status),
-    }
+    // If the time is over or the connection fails, what was read before is in `line`.
+    let _ = tokio::time::timeout(REQUEST.0, reader.read_until(b'\n', &mut line)).await;
+    if line.is_empty() { Some(Request::Status) } else { serde_json::from_slice(&line).ok() }
 }
 
 impl Drop for Listener {
@@ -362,6 +362,21 @@ mod tests {
             () = asking => {}
         }
         assert_eq!(*orders.0.lock().unwrap(), [pause, Order::Resume]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_arrives_only_in_part_is_none_for_the_status() {
+        for (sent, expected) in [
+            (&b""[..], Some(Request::Status)),
+            (b"\"status\"", Some(Request::Status)),
+            (b"{\"order\":\"resume\"}", Some(Request::Order(Order::Resume))),
+            (b"{\"order\":\"res", None),
+            (b"\"\xff", None),
+        ] {
+            let (mut client, mut server) = UnixStream::pair().unwrap();
+            client.write_all(sent).await.unwrap();
+            assert_eq!(wanted(&mut server).await, expected, "{}", String::from_utf8_lossy(sent));
+        }
     }
 
     #[tokio::test]
