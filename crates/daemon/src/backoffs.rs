@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use model::plan::MissedPrediction;
 use model::snapshot::Memory;
 use model::workload::Backoff;
 use settings::Config;
@@ -47,8 +48,12 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("removing {node}"), memory.removal_backoff.take());
     }
     for missed in &mut memory.predictions.missed {
-        if missed.pool.as_deref().is_some_and(meant) {
-            missed.backoff.until = missed.backoff.until.min(now);
+        // A miss on a node in no pool holds back pools, too.
+        if missed.pool.as_deref().map_or(name.is_none(), meant) {
+            let over = Backoff { until: missed.backoff.until.min(now), seconds: 0, ..Backoff::default() };
+            let backoff = std::mem::replace(&mut missed.backoff, over);
+            let reason = MissedPrediction::of(missed).words();
+            note(&format!("machines for pods like {}", missed.pod), Some(Backoff { reason, ..backoff }));
         }
     }
     ended
@@ -56,9 +61,12 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use jiff::SignedDuration;
 
     use super::*;
+    use model::prediction::Missed;
     use model::snapshot::{HostMemory, PoolMemory};
 
     fn at(seconds: i64) -> Timestamp {
@@ -126,5 +134,36 @@ mod tests {
         assert_eq!(end(&mut all, None, at(50)).len(), 3);
         assert!(all.pools["w"].failed_on.is_empty());
         assert_eq!(end(&mut all, None, at(50)), [""; 0]);
+    }
+
+    #[test]
+    fn misses_of_predictions_are_tried_again_with_their_pool_and_begin_anew() {
+        let missed = |pool: Option<&str>| Missed {
+            pod: "shop/web".to_owned(),
+            pool: pool.map(Into::into),
+            ours: "it fits".to_owned(),
+            theirs: "0/1 nodes".to_owned(),
+            backoff: Backoff { reason: String::new(), ..backoff(100, 400) },
+            ..Missed::default()
+        };
+        for (name, expected) in [
+            (None, [false, false, false]),
+            (Some("w"), [false, true, true]),
+            (Some("other"), [true, false, true]),
+            (Some("pve1"), [true, true, true]),
+        ] {
+            let mut memory = Memory::default();
+            memory.predictions.missed = [Some("w"), Some("other"), None].map(missed).into();
+            let said = end(&mut memory, name, at(50));
+            let runs = memory.predictions.missed.iter().map(|one| one.backoff.runs(at(50)));
+            assert_eq!(runs.collect::<Vec<_>>(), expected, "{name:?}");
+            assert_eq!(said.len(), expected.iter().filter(|runs| !**runs).count(), "{said:?}");
+            let words = "machines for pods like shop/web: back-off ended; its cause was: it fits, but kube-scheduler says: 0/1 nodes";
+            assert!(said.iter().all(|one| one == words), "{said:?}");
+            let lengths = (Duration::from_secs(30), Duration::from_mins(15));
+            for one in memory.predictions.missed.iter().filter(|one| !one.backoff.runs(at(50))) {
+                assert_eq!(Backoff::next(Some(&one.backoff), "", lengths, at(60)).seconds, 30);
+            }
+        }
     }
 }
