@@ -159,9 +159,11 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
             ..old.clone()
         };
     }
-    if let (Some(old), Some(new)) = (&old.bootstrap, &mut new.bootstrap) {
-        keep("bootstrap.probe_port", old.probe_port == new.probe_port);
-        new.probe_port = old.probe_port;
+    // One probe is created at the start, even if all pools have a bootstrap of their own.
+    let probed = |config: &Config| config.bootstrap.as_ref().and_then(|bootstrap| bootstrap.probe_port);
+    keep("bootstrap.probe_port", probed(old) == probed(&new));
+    if let Some(bootstrap) = &mut new.bootstrap {
+        bootstrap.probe_port = probed(old);
     }
     keep("limits.max_parallel_creates", old.limits.max_parallel_creates == new.limits.max_parallel_creates);
     new.limits.max_parallel_creates = old.limits.max_parallel_creates;
@@ -333,6 +335,27 @@ mod tests {
         let new = new.proxmox.unwrap();
         let headroom = (new.cpu_overcommit, new.memory_overcommit, new.memory_reserve);
         assert_eq!((headroom, new.count_stopped), ((2.0, 1.5, 4 << 30), true));
+    }
+
+    #[test]
+    fn a_probe_that_comes_or_goes_with_its_table_needs_a_restart() {
+        let text = |port: &str| {
+            parsed(&format!("[bootstrap]\nmethod = \"kubeadm\"\napi_server = \"10.0.0.1:6443\"\n{port}\n"))
+        };
+        let (none, ssh) = (parsed(""), text("probe_port = 22"));
+        for (old, new, expected) in [
+            (&none, &ssh, true),
+            (&ssh, &none, true),
+            (&ssh, &text("probe_port = 23"), true),
+            (&ssh, &ssh, false),
+            (&none, &text(""), false),
+            (&text(""), &none, false),
+        ] {
+            let (merged, differs) = merged(old, new.clone());
+            assert_eq!(differs.contains(&"bootstrap.probe_port"), expected, "{differs:?}");
+            let of = |config: &Config| config.bootstrap.as_ref().and_then(|one| one.probe_port);
+            assert!(merged.bootstrap.is_none() || of(&merged) == of(old));
+        }
     }
 
     #[test]
