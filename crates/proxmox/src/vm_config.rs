@@ -100,10 +100,11 @@ impl VmConfig {
         text.parse::<i64>().ok().and_then(|mib| mib.checked_mul(1 << 20))
     }
 
-    /// The vCPUs that it starts with, if set.
+    /// The vCPUs that it starts with, if set. Of `cores` and `sockets`, one that is not set is 1.
     pub fn vcpus(&self) -> Option<u32> {
         let number = |key: &str| self.get(key).and_then(|text| text.parse::<u32>().ok());
-        let all = number("cores").map(|cores| cores.saturating_mul(number("sockets").unwrap_or(1)));
+        let (cores, sockets) = (number("cores"), number("sockets"));
+        let all = cores.or(sockets).map(|_| cores.unwrap_or(1).saturating_mul(sockets.unwrap_or(1)));
         number("vcpus").or(all)
     }
 

@@ -276,9 +276,8 @@ async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes:
 }
 
 fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: Timestamp) -> Record {
-    let number = |key: &str| vm.config.get(key).and_then(|text| text.parse::<u32>().ok());
-    let cores = number("cores").unwrap_or(1).saturating_mul(number("sockets").unwrap_or(1));
-    let memory = number("memory").map_or(vm.guest.memory, |mib| i64::from(mib) << 20);
+    let cores = vm.config.vcpus().unwrap_or(1);
+    let memory = vm.config.memory().unwrap_or(vm.guest.memory);
     let template = match &pool.template {
         Some(TemplateRef::Vmid(vmid)) => Some(*vmid),
         _ => None,

@@ -244,6 +244,21 @@ fn disks_that_are_expected_and_images_are_no_reason_against_it() {
 }
 
 #[test]
+fn its_size_is_what_its_vm_starts_with() {
+    for (settings, expected) in [
+        (json!({ "vcpus": 3 }), (3, 8 << 30)),
+        (json!({ "memory": "current=4096" }), (4, 4 << 30)),
+        (json!({ "cores": "" }), (2, 8 << 30)),
+        (json!({ "cores": "", "sockets": "", "memory": "" }), (1, 8 << 30)),
+    ] {
+        let mut found = found();
+        set(&mut found, &settings);
+        let record = adoption(&found).record;
+        assert_eq!((record.cores, record.memory), expected, "{settings}");
+    }
+}
+
+#[test]
 fn what_is_worth_knowing_is_said_before() {
     let mut found = found();
     set(&mut found, &json!({ "memory": "4096" }));
