@@ -20,8 +20,8 @@ pub enum BackoffTarget {
     Pool,
     /// The host.
     Host,
-    /// The host lacks something that the pool's settings need, such as a bridge. At first the host is to
-    /// blame; if the same fails on another host, the pool is.
+    /// The host lacks something that the pool's settings need, such as a bridge or room. At first the host is
+    /// to blame; if the same fails on another host, the pool is.
     HostOrPool,
     /// Neither the pool nor a host is to blame: it was an accident, or an administrator's doing.
     Other,
