@@ -241,12 +241,12 @@ impl<'a> Packer<'_, 'a> {
         let own = &self.view.config.pools[one.pool];
         let mut to = one.to;
         if wanted.cpu_milli > 0 {
-            let short = used.cpu_milli + wanted.cpu_milli - one.offered.cpu_milli;
+            let short = used.cpu_milli.saturating_add(wanted.cpu_milli).saturating_sub(one.offered.cpu_milli);
             let cores = u32::try_from(short.max(0).saturating_add(999) / 1000).ok()?;
             to.cores = to.cores.max(one.from.cores.checked_add(cores)?);
         }
         if wanted.memory > 0 {
-            let short = used.memory + wanted.memory - one.offered.memory;
+            let short = used.memory.saturating_add(wanted.memory).saturating_sub(one.offered.memory);
             to.memory = to.memory.max(one.memory_for(own, short)?);
         }
         let allowed = to.cores <= one.most.cores && to.memory <= one.most.memory;

@@ -55,6 +55,17 @@ fn told(plan: &Plan) -> (Vec<(&str, u32, i64)>, usize) {
 }
 
 #[test]
+fn a_pod_that_requests_more_than_can_be_counted_grows_nothing() {
+    for cpu in ["9E", "9223372036854775807m"] {
+        let plan = one(&[cpu]).plan(&growing(""));
+        assert_eq!(told(&plan), (vec![], 0), "{cpu}");
+    }
+    let memory = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d}\n\
+                  spec: {containers: [{name: c, resources: {requests: {memory: 9223372036854775807}}}]}";
+    assert_eq!(told(&one(&[]).with(memory).plan(&growing(""))), (vec![], 0));
+}
+
+#[test]
 fn a_machine_grows_by_as_much_as_its_pods_need_before_another_is_made() {
     for (waiting, grown, made) in [
         (&[][..], vec![], 0),
