@@ -319,28 +319,32 @@ impl Work<'_> {
     }
 
     async fn destroy(&self, vmid: Vmid, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
-        let destroyed = patiently(SHORT, async || {
+        const DESTROYED: &str = "was destroyed";
+        let outcome = patiently(SHORT, async || {
             if !self.client.quorate().await? {
                 return Err(Stop::NoQuorum);
             }
             // The last check, right before the destruction.
             match self.ours(vmid, host, mark).await {
-                Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(true),
+                Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(DESTROYED),
                 Err(stop) => return Err(stop),
                 // The VM has been given the name again since it was read.
-                Ok(config) if config.get("name") == Some(&self.template.name) => return Ok(false),
+                Ok(config) if config.get("name") == Some(&self.template.name) => {
+                    return Ok("stays: it has the name that pools use again");
+                }
                 Ok(_) => {}
             }
             let upid = self.client.destroy(host, vmid).await?;
             match self.ended("the destruction", &upid, SHORT).await {
                 // Proxmox VE looks for clones itself, under the storage's lock, before it removes anything.
-                Err(Stop::Task { text, .. }) if text.contains("is still in use by linked clone") => Ok(false),
-                other => other.map(|()| true),
+                Err(Stop::Task { text, .. }) if text.contains("is still in use by linked clone") => {
+                    Ok("stays: clones of it are in use")
+                }
+                other => other.map(|()| DESTROYED),
             }
         })
         .await?;
-        let what = if destroyed { "was destroyed" } else { "stays: clones of it are in use" };
-        say(format!("{host}: VM {vmid}, version {}, {what}", mark.version));
+        say(format!("{host}: VM {vmid}, version {}, {outcome}", mark.version));
         Ok(())
     }
 
