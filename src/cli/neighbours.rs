@@ -194,18 +194,22 @@ impl Both<'_> {
     }
 
     fn addresses(&self, mine: &[Pool], theirs: &[Pool], found: &mut Vec<Clash>) {
-        let mut taken: BTreeMap<IpAddr, &str> = BTreeMap::new();
+        // A bare-metal machine has its address in its own table.
+        let place = |pool| -> Place {
+            (if Pool::is_physical(pool) { "machine" } else { "addresses" }, Some(&pool.name))
+        };
+        let mut taken: BTreeMap<IpAddr, Place> = BTreeMap::new();
         for pool in theirs {
             let slots = pool.slots();
-            taken.extend(slots.iter().flat_map(|slot| slot.addresses().map(|one| (one, pool.name.as_str()))));
+            taken.extend(slots.iter().flat_map(|slot| slot.addresses().map(|one| (one, place(pool)))));
         }
         for pool in mine {
             let slots = pool.slots();
             let own: BTreeSet<IpAddr> = slots.iter().flat_map(Slot::addresses).collect();
-            let mut shared: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
+            let mut shared: BTreeMap<Place, Vec<IpAddr>> = BTreeMap::new();
             for address in own {
                 if let Some(other) = taken.get(&address) {
-                    shared.entry(other).or_default().push(address);
+                    shared.entry(*other).or_default().push(address);
                 }
             }
             for (other, all) in shared {
@@ -214,9 +218,12 @@ impl Both<'_> {
                     [first, rest @ ..] => format!("{first} and {} more addresses", rest.len()),
                     [] => continue,
                 };
-                let help = "give each addresses of its own: narrow one of the ranges";
-                let own = ("addresses", Some(pool.name.as_str()));
-                found.push(self.between(own, ("addresses", Some(other)), &what, help));
+                let help = if pool.is_physical() {
+                    "give each addresses of its own"
+                } else {
+                    "give each addresses of its own: narrow one of the ranges"
+                };
+                found.push(self.between(place(pool), other, &what, help));
             }
         }
     }
@@ -435,6 +442,19 @@ mod tests {
                 "{shared:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_address_of_a_bare_metal_machine_is_named_as_the_machines() {
+        let metal = "[[pool]]\nname = \"metal\"\nmax = 1\ncores = 8\nmemory = \"32GiB\"\n[[pool.machine]]\n\
+                     name = \"n1\"\naddress = \"10.0.0.15\"\n[pool.machine.redfish]\nendpoint = \"https://bmc\"\n\
+                     user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
+        let own = "cluster = \"shop\"\nmetrics.enabled = false\n";
+        let shared = Host::new(&first(), &format!("{own}{metal}")).shared();
+        let [clash] = shared.as_slice() else { panic!("{shared:?}") };
+        assert!(clash.key == "machine" && clash.words.starts_with("`machine` of pool `metal`"), "{clash:?}");
+        assert!(clash.words.contains("`addresses` of pool `a`"), "{clash:?}");
+        assert!(clash.words.ends_with("both have 10.0.0.15") && !clash.help.contains("ranges"), "{clash:?}");
     }
 
     #[test]
