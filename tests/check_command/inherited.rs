@@ -115,3 +115,16 @@ async fn disks_of_every_bus_count_for_the_room_of_a_full_clone() {
         assert!(said.contains("left, but one machine takes 8.7 TiB"), "{disk}: {said}");
     }
 }
+
+#[tokio::test]
+async fn the_room_of_a_full_clone_is_counted_as_the_planner_counts_it() {
+    let full = "clone = \"full\"\nstorage = \"shared\"\n";
+    for (more, expected) in [
+        ("disk = \"9000GiB\"\n", "left, but one machine takes 8.7 TiB"),
+        ("storage_reserve = \"9000GiB\"\n", "has 0 KiB left, but one machine takes"),
+    ] {
+        let (_, said) = said(&[], &format!("{full}{more}")).await;
+        assert!(said.contains(expected), "{more}: {said}");
+    }
+    assert!(!said(&[], full).await.1.contains("but one machine takes"));
+}

@@ -68,6 +68,31 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
 }
 
 #[tokio::test]
+async fn the_memory_of_machines_that_are_suspended_already_is_not_counted_again() {
+    for (there, expected) in [
+        (0, Some("but 2 suspended machines need 32.9 GiB")),
+        (1, Some("but suspending 1 more machine needs 16.4 GiB")),
+        (2, None),
+    ] {
+        let mut spec = ClusterSpec::demo();
+        spec.storages[2].used = spec.storages[2].size - (10 << 30);
+        for vmid in 9100..9100 + there {
+            let mut vm = VmSpec::machine(vmid, "pve1", "warm");
+            vm.config.insert("lock".to_owned(), "suspended".to_owned());
+            vm.pool = Some("k8s-workers".to_owned());
+            spec.vms.push(vm);
+        }
+        let bench = Bench::new(spec, KubeSpec::demo()).await;
+        bench.change("template = 9000", "template = 9000\nwarm = { count = 2, state = \"suspended\" }");
+        let said = bench.about("template").await.1.iter().map(words).collect::<String>();
+        match expected {
+            Some(expected) => assert!(said.contains(expected), "{said}"),
+            None => assert!(!said.contains(" left on "), "{said}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_seeds_need_is_looked_at() {
     let grant = |spec: &mut ClusterSpec, privileges: &str| {
         let privileges = privileges.split(' ').map(ToOwned::to_owned).collect();

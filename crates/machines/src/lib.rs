@@ -98,4 +98,5 @@ pub use reports::{Ending, MachineReport, Reports};
 pub use serving_certificates::{NODE_USER, NotApproved, judge as judge_serving};
 pub use step_error::BackoffTarget;
 pub use task::{adopt, create, discard, missed, restore, retire, wake};
-pub use templates::{PoolTemplates, Templates, Usable};
+pub use templates::{PoolTemplates, Templates, Usable, full_clone_bytes};
+pub use warm_vm::SUSPENDED;

@@ -447,12 +447,13 @@ fn judge(
     })
 }
 
-/// What a full clone takes: all disks of the template, plus the growth of its main disk. 0 if the pool names
-/// no storages, as with linked clones.
+/// What a full clone takes on the pool's storages; 0 if the pool names none, as with linked clones.
 fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
-    if pool.storages.is_empty() {
-        return 0;
-    }
+    if pool.storages.is_empty() { 0 } else { full_clone_bytes(pool, vm) }
+}
+
+/// What a full clone takes: all disks of the template, plus the growth of its main disk.
+pub fn full_clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     let growth = pool
         .disk
         .as_ref()

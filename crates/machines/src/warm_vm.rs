@@ -3,7 +3,7 @@
 use proxmox::VmConfig;
 
 /// The lock of a VM whose memory is on disk, until it is started again.
-pub(super) const SUSPENDED: &str = "suspended";
+pub const SUSPENDED: &str = "suspended";
 
 /// The option that starts a VM with its host.
 pub(super) const ONBOOT: &str = "onboot";

@@ -6,7 +6,7 @@ use super::findings::{Answer, Level, Line};
 use super::proxmox_view::Pve;
 use super::{cloning, grow, hosts, inherited, memory};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use machines::{Templates, Usable};
+use machines::{Templates, Usable, full_clone_bytes};
 use proxmox::cloning::asked_by;
 use proxmox::{Drive, VmConfig, makes_linked_clones};
 use settings::{Addressing, CloneKind, CloudInit, Config, Pool, Seed, TemplateRef, option_privilege};
@@ -173,7 +173,7 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
 
 /// A full clone needs a storage for disks on every host, with room for one machine.
 fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
-    let wants = vm.full_clone_bytes();
+    let wants = full_clone_bytes(pool, vm);
     let targets: BTreeSet<&str> = if pool.storages.is_empty() {
         vm.disks().map(Drive::storage).collect()
     } else {
@@ -204,8 +204,7 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
                     .push(line.key("storage").help("leave the host out of `hosts`, or name another storage"));
                 continue;
             }
-            let seen = pve.seen.storages.iter().find(|one| one.host == *host && one.name == storage);
-            if let Some(free) = seen.map(|one| one.size.total - one.size.used).filter(|free| *free < wants) {
+            if let Some(free) = pve.free(pool, host, storage).filter(|free| *free < wants) {
                 let (free, wants) = (binary(free), binary(wants));
                 let message =
                     format!("storage `{storage}` on {host} has {free} left, but one machine takes {wants}");
