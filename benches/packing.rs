@@ -10,7 +10,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark may stop at what it did not expect, and reports"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 #[path = "../crates/pure/planning/tests/packing_quality/bound.rs"]

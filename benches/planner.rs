@@ -1,7 +1,7 @@
 //! How long a whole decision takes, snapshot in, plan out. Each workload asserts its answer before it is
 //! timed.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic on unexpected results")]
 
 #[path = "worlds/inventory.rs"]
 mod inventory;

@@ -5,7 +5,7 @@
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::disallowed_methods,
-    reason = "a benchmark prints, measures real time, and may stop at what it did not expect"
+    reason = "a benchmark prints, measures real time, and may panic on unexpected results"
 )]
 
 #[path = "../tests/recordings/cluster.rs"]

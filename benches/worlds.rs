@@ -8,7 +8,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark prints, and may stop at what it did not expect"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 #[path = "worlds/adversarial.rs"]

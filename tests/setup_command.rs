@@ -1,7 +1,7 @@
 //! `setup` against the embedded clusters over TLS, and the script for the Proxmox VE side: what they create
 //! is what `check` requires, and what an administrator has added stays.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 #[path = "lab/bench.rs"]
 #[expect(dead_code, reason = "other tests change its configuration")]

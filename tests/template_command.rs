@@ -1,7 +1,7 @@
 //! `template` as an operator runs it, against the embedded Proxmox VE over TLS: it creates, replaces,
 //! finishes and destroys templates.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -3,7 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark prints, and may stop at what it did not expect"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! The demo, ended from outside: it leaves no process and no file.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a test may stop at what it did not expect, and fresh seeds come from the clock"
+    reason = "a test may panic on unexpected results, and fresh seeds come from the clock"
 )]
 
 use std::time::{Duration, Instant, SystemTime};

@@ -1,5 +1,5 @@
-//! The settings of another autoscaler as a tree. Each setting is removed when it is converted: those left
-//! over are unknown.
+//! The settings of another autoscaler as a tree. Each setting is removed when it is converted; the settings
+//! that remain are unknown.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::SourceFile;
 /// A file that cannot be used. Messages never show its text, because it may contain secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It is not YAML.
+    /// The file is not YAML.
     #[error("`{name}` is not YAML{}", line_text(*.line))]
     Syntax {
         /// The file.

@@ -24,7 +24,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |spec| drop(spec.vms[0].config.insert("lock".to_owned(), "clone".to_owned())),
             "",
             "",
-            "it is locked (clone)",
+            "the template is locked (clone)",
         ),
         (
             |_| {},
@@ -42,7 +42,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |_| {},
             "template = 9000",
             "template = 9000\nwarm = { count = 2, state = \"suspended\" }\nvm_options = { vmstatestorage = \"local\" }",
-            "storage `local`, which takes the memory of suspended machines, is not visible",
+            "storage `local`, which stores the memory of suspended machines, is not visible",
         ),
         (
             |spec| spec.storages[2].used = spec.storages[2].size - (20 << 30),
@@ -128,7 +128,7 @@ async fn what_seeds_need_is_looked_at() {
             "{POOL}[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"{storage}\"\nuser_data = \"#cloud-config\\n\"\n"
         ));
         let (_, text) = bench.check().await;
-        assert_eq!(text.contains("its machines have no name servers"), storage == "local", "{text}");
+        assert_eq!(text.contains("the pool's machines have no name servers"), storage == "local", "{text}");
         bench.change("prefix = 24\n", "prefix = 24\ndns = [\"10.10.10.1\"]\n");
         let (status, text) = bench.check().await;
         assert_eq!(status == 0, expected.starts_with("agent"), "{text}");
@@ -225,7 +225,7 @@ async fn templates_that_are_described_are_compared_with_those_there_are() {
         ),
         ("storage = \"nowhere\"", 1, "no online host has its storage `nowhere`"),
         ("storage = \"shared\"\nhosts = [\"pve9\"]", 1, "there is no host `pve9`"),
-        ("storage = \"shared\"\nimage_storage = \"local-lvm\"", 1, "does not take the content `import`"),
+        ("storage = \"shared\"\nimage_storage = \"local-lvm\"", 1, "does not accept the content `import`"),
     ] {
         bench.configure(&described(more));
         let (ended, lines) = bench.about("making template made").await;

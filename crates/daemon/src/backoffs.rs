@@ -1,4 +1,5 @@
-//! Back-offs after failures: shortened by new settings, and ended by an operator. Pure.
+//! Back-offs after failures: shortens them if the settings change, and ends them at an operator's request.
+//! Pure.
 
 use jiff::Timestamp;
 
@@ -7,8 +8,8 @@ use model::snapshot::Memory;
 use model::workload::Backoff;
 use settings::Config;
 
-/// Shortens running back-offs of pools and hosts to the lengths that `[scale_up]` has now. Returns whether
-/// something has changed.
+/// Shortens running back-offs of pools and hosts to the lengths that `[scale_up]` sets now. Returns whether
+/// any back-off has changed.
 pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     let whole = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
     let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));
@@ -22,8 +23,8 @@ pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// Ends the back-offs of the named host, or of the named pool and its nodes; without a name, all. Returns
-/// what was backing off, and why.
+/// Ends the back-offs of the host, or of the pool and its nodes, with this name; without a name, ends all
+/// back-offs. Returns which back-offs were running, and why.
 pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Vec<String> {
     let meant = |one: &str| name.is_none_or(|name| name == one);
     let mut ended = Vec::new();
@@ -37,7 +38,7 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("switching off {host}"), memory.emptying_backoff.take());
     }
     for (pool, memory) in &mut memory.pools {
-        // A host that is to be tried again is no longer a pool's last choice.
+        // A host that is to be tried again is no longer a last choice for the pool.
         memory.failed_on.retain(|host, _| !meant(host) && !meant(pool));
         if meant(pool) {
             note(&format!("pool {pool}"), memory.backoff.take());

@@ -1,4 +1,5 @@
-//! What backs off after a failed creation. If a storage was full, this depends on whether it is shared.
+//! What backs off after a failed creation. If a storage was full, the back-off depends on whether the storage
+//! is shared.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,9 @@ use model::machine::STORED_ON;
 use proxmox::Meaning;
 use settings::{CloudInit, Pool};
 
-/// What backs off after this failure. If a storage is full, and all storages of the machine are shared, the
-/// same would happen on the other hosts: the entire pool backs off, so that not every host has to fail first.
+/// What backs off after this failure. If a storage is full and all storages of the machine are shared,
+/// creation would fail on the other hosts, too. The entire pool then backs off, so that not every host has to
+/// fail first.
 pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> BackoffTarget {
     let blame = trouble.blame();
     match trouble {

@@ -1,9 +1,9 @@
-//! The last rounds as files: the input of each decision, and the decision.
+//! Keeps the last rounds as files: the input of each decision, and the decision.
 //!
-//! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` the output of `plan --output
-//! json` for it with the same configuration. Days of rounds are kept as a recording ([`crate`]). Only the
-//! owner can read the files. Rounds are written in the background. While one is still being written, new ones
-//! are skipped, so a slow disk neither delays rounds nor fills memory.
+//! `round-TIME.yaml` is the snapshot in the format of `snapshot`. `round-TIME.json` is the output of `plan
+//! --output json` for that snapshot with the same configuration. Longer periods are kept as a recording
+//! ([`crate`]). Only the owner can read the files. Rounds are written in the background. While one is being
+//! written, new rounds are skipped, so that a slow disk neither delays rounds nor fills the memory.
 
 use std::fs;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub enum RecordError {
     /// The plan, or the changes since the last round, cannot be written as JSON.
     #[error("the round cannot be written as JSON")]
     Plan(#[source] serde_json::Error),
-    /// One round alone is larger than the limit for all rounds.
+    /// A single round is larger than the limit for all rounds.
     #[error("a round of {size} bytes exceeds the limit for all rounds ({most})")]
     TooLarge {
         /// Its size.
@@ -101,8 +101,8 @@ impl Drop for Turn {
 /// Writes a round and drops the oldest ones beyond the limits.
 ///
 /// # Errors
-/// The round cannot be written. Its decision or an unfinished file may be left, until room is made for a
-/// later round.
+/// Returns an error if the round cannot be written. Its decision or an unfinished file may be left until room
+/// is made for a later round.
 fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), RecordError> {
     let text = snapshot::write(snapshot)?;
     let mut decision = serde_json::to_string_pretty(plan).map_err(RecordError::Plan)?;
@@ -116,7 +116,7 @@ fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), Reco
     made.map_err(|source| RecordError::File { path: folder.to_owned(), source })?;
     make_room(settings, size)?;
     let name = name(snapshot.time);
-    // The snapshot is written last: if it exists, the decision does, too.
+    // The snapshot is written last, so that if it exists, the decision exists, too.
     put(&folder.join(format!("{name}.json")), &decision)?;
     put(&folder.join(format!("{name}.yaml")), &text)
 }
@@ -126,7 +126,7 @@ fn name(time: Timestamp) -> String {
     format!("round-{time:.9}").replace(':', "-")
 }
 
-/// Writes a file so that a reader sees the complete file or none.
+/// Writes a file atomically: a reader sees either the complete file or none.
 fn put(path: &Path, text: &str) -> Result<(), RecordError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".part");
@@ -138,7 +138,7 @@ fn put(path: &Path, text: &str) -> Result<(), RecordError> {
         .open(&unfinished)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&unfinished, path));
-    // An unfinished file that is left is removed when room is made for the next round.
+    // If an unfinished file is left, it is removed when room is made for the next round.
     written.map_err(|source| RecordError::File { path: path.to_owned(), source })
 }
 

@@ -9,7 +9,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test may stop at what it did not expect, and says what it skips"
+    reason = "a test may panic on unexpected results, and prints what it skips"
 )]
 
 mod buffers;

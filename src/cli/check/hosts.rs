@@ -1,4 +1,4 @@
-//! Do a pool's hosts exist, and do they have room and the pool's network?
+//! Checks whether a pool's hosts exist, and whether they have room and the pool's network.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mu
     network(pve, pool, templates, answer).await;
 }
 
-/// Checks that the host of each `[[host]]` table exists.
+/// Checks that each `[[host]]` table names an existing host.
 pub(super) fn special(pve: &Pve, answer: &mut Answer) {
     for name in pve.special.keys().filter(|name| !pve.seen.hosts.contains_key(name.as_str())) {
         let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
@@ -56,8 +56,8 @@ pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     true
 }
 
-/// Reports how many more machines of the pool's size the hosts can take, counted as a plan does; `key` is
-/// the setting with the size.
+/// Reports how many more machines of the pool's size the hosts can take, counted as in a plan. `key` is the
+/// setting that contains the size.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
     let allowed: BTreeSet<&str> = pve
@@ -167,7 +167,7 @@ async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer)
     }
 }
 
-/// The bridges and VLANs of the machines' network devices: those that the pool sets, or else those of its
+/// The bridges and VLANs of the machines' network devices: those that the pool sets, otherwise those of its
 /// templates.
 pub(super) fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Option<u16>)> {
     let mut all = BTreeSet::new();
@@ -216,7 +216,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
         let there: Vec<String> = there.into_iter().collect();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
         let help = format!(
-            "the token may use {there} there: set `bridge` or `hosts`, or give it SDN.Use on /sdn/zones/localnetwork/{bridge}"
+            "on these hosts, the token may use {there}: set `bridge` or `hosts`, or give the token SDN.Use on \
+            /sdn/zones/localnetwork/{bridge}"
         );
         let message = format!("no bridge `{bridge}` on {}, or the token cannot use it", without.join(", "));
         wrong.push(Line::wrong(what, message).help(help));

@@ -1,4 +1,4 @@
-//! The storage for the memory of suspended machines: does it exist, and does it have room?
+//! Checks whether the storage for the memory of suspended machines exists and has room.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +37,9 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
     [with(of_template.collect())].into()
 }
 
-/// The storage that Proxmox VE chooses among those of a VM's disks (`find_vmstate_storage` of qemu-server's
-/// `QemuConfig`): it prefers a shared storage, and among equals one that stores files.
+/// The storage that Proxmox VE chooses among the storages of a VM's disks (`find_vmstate_storage` of
+/// qemu-server's `QemuConfig`). It prefers shared storages, and among these or the others one that stores
+/// files.
 fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     let known = || used.iter().filter_map(|name| pve.storages.get(*name));
     let of = |shared: bool| {
@@ -63,9 +64,9 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
     let there = pve.seen.guests.values().filter(is_there).count();
     let more = pool.warm.count.saturating_sub(u32::try_from(there).unwrap_or(u32::MAX));
     for storage in storages(pve, pool, vm) {
-        let of = format!("storage `{storage}`, which takes the memory of suspended machines,");
+        let of = format!("storage `{storage}`, which stores the memory of suspended machines,");
         let Some(known) = pve.storages.get(&storage).filter(|one| one.holds_disks()) else {
-            let message = format!("{of} is not visible to the token, or takes no VM disks");
+            let message = format!("{of} is not visible to the token, or accepts no VM disks");
             let help = format!("set `{NAMED}` in `vm_options` to another storage");
             wrong.push(Line::wrong("", message).key("warm").help(help));
             continue;

@@ -63,8 +63,8 @@ impl Pve {
         Ok(bridges)
     }
 
-    /// Those of the `wanted` privileges that the token has elsewhere but not on this path, in words, and the
-    /// command that grants them.
+    /// The `wanted` privileges that the token has elsewhere but not on this path, in words, with the command
+    /// that grants them.
     pub(super) async fn lacks(
         &self,
         path: &str,

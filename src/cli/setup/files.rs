@@ -52,8 +52,9 @@ impl Places {
         cluster::is_the_units(&self.folder)
     }
 
-    /// The command that lets the service's user read the configuration, if that user cannot. Access is not
-    /// opened automatically: an administrator may have restricted it on purpose, for other files there.
+    /// The command that lets the service's user read the configuration, if that user cannot. `setup` does not
+    /// change the permissions itself: an administrator may have restricted them on purpose, to protect other
+    /// files in the folder.
     pub fn opening(&self) -> Option<String> {
         let file = self.folder.join("config.toml");
         let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
@@ -181,8 +182,8 @@ fn is_closed(found: &Metadata, right: u32) -> bool {
     keeps_out(found.mode(), found.gid(), right)
 }
 
-/// Whether the service's user lacks a right. The user is neither root nor in root's group; another group may
-/// have been given the right for the service.
+/// Whether the service's user lacks a right. That user is neither root nor in root's group. If the group is
+/// not root's, an administrator may have given it the right so that the service has it.
 fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     let by_group = group != 0 && mode & (right << 3) != 0;
     mode & right == 0 && !by_group

@@ -133,7 +133,7 @@ fn one(
             table.set(
                 "max_nodes",
                 i64::from(share > 0),
-                format!("{place}: a share in Karpenter, a number here"),
+                format!("{place}: a percentage in Karpenter, a number here"),
             );
         }
         (nodes, None, None) => {
@@ -162,7 +162,7 @@ fn as_in_a_crontab(start: &str) -> String {
     fields.collect::<Vec<_>>().join(" ")
 }
 
-/// A reason's name, if it looks like one.
+/// A reason's name, or a placeholder if the text does not look like a name.
 fn name_of(reason: &str) -> &str {
     if reason.len() < 64 && reason.chars().all(|c| c.is_ascii_alphanumeric()) {
         reason

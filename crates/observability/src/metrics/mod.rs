@@ -1,4 +1,4 @@
-//! Metrics: events are counted where they happen, the current state is taken from the last round and from the
+//! Metrics. Events are counted where they happen; the current state is taken from the last round and from the
 //! board.
 
 mod cluster_autoscaler;
@@ -39,7 +39,7 @@ type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// The steps of creating a machine: from one phase to another.
+/// The steps of creating a machine, each with its first and last phase.
 const STEPS: [(&str, Phase, Phase); 7] = [
     ("clone", Phase::Cloning, Phase::Configuring),
     ("configure", Phase::Configuring, Phase::Starting),
@@ -54,7 +54,7 @@ const STEPS: [(&str, Phase, Phase); 7] = [
 pub enum RoundOutcome {
     /// The round reached a decision.
     Decided,
-    /// Too little could be seen to decide anything.
+    /// Too little data was available to decide anything.
     Blind,
     /// The settings changed or the term ended before the decision was complete.
     Obsolete,
@@ -85,10 +85,11 @@ fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let removed = RemovalReason::ALL.iter().map(|reason| ("remove", reason.code()));
     [("add", "Pods"), ("add", "Minimum"), ("grow", "Pods"), ("remove", ASKED)].into_iter().chain(removed)
 }
-/// The maximum number of machines whose waiting pods are tracked. Usually, there are far fewer.
+/// The maximum number of machines for which the time since their first pod became unschedulable is tracked.
+/// Usually, there are far fewer.
 const FOLLOWED: usize = 4096;
 
-/// The other projects whose metric names are served too.
+/// The other projects under whose names metrics are served as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OthersNames {
     /// kproximate's gauges.
@@ -108,7 +109,7 @@ struct Inner {
     counted: Counted,
     cluster_autoscaler: ClusterAutoscaler,
     shown: Arc<Shown>,
-    /// By machine id: when the first pod for which the machine was requested became unschedulable.
+    /// For each machine, the time when the first pod that it was requested for became unschedulable.
     waiting: Mutex<BTreeMap<MachineId, Timestamp>>,
 }
 
@@ -131,7 +132,7 @@ struct Counted {
     to_ready: Histogram,
 }
 
-/// The current state: as the last round found it, and as the board shows it now.
+/// The current state, as determined by the last round and as shown by the board.
 #[derive(Debug, Default)]
 struct Shown {
     round: Mutex<GaugeValues>,
@@ -170,7 +171,7 @@ impl Default for Metrics {
             clone_request: registered(&mut registry, names::CLONE_REQUEST, middling()),
             to_ready: registered(&mut registry, names::TO_READY, slow()),
         };
-        // These series are created now: only one that exists from the start shows its first event as an
+        // These series are created at the start: otherwise, Prometheus would not see their first event as an
         // increase.
         for outcome in RoundOutcome::ALL.map(RoundOutcome::label) {
             drop(counted.rounds.get_or_create_owned(&vec![("outcome", outcome.to_owned())]));
@@ -190,18 +191,18 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Everything as OpenMetrics text.
+    /// All metrics as OpenMetrics text.
     ///
     /// # Errors
-    /// A value cannot be written as text.
+    /// Returns an error if a value cannot be written as text.
     pub fn encode(&self, status: &Status) -> Result<String, fmt::Error> {
         self.encode_beside(status, OthersNames::default())
     }
 
-    /// Everything as OpenMetrics text, with some metrics also under the names of other projects.
+    /// All metrics as OpenMetrics text. Some are repeated under the names of other projects.
     ///
     /// # Errors
-    /// A value cannot be written as text.
+    /// Returns an error if a value cannot be written as text.
     pub fn encode_beside(&self, status: &Status, others: OthersNames) -> Result<String, fmt::Error> {
         let board = of_board(status);
         let mut text = String::new();
@@ -249,7 +250,7 @@ impl Metrics {
         self.0.cluster_autoscaler.round(took.as_secs_f64());
     }
 
-    /// Counts a term that has ended: this instance no longer leads.
+    /// Counts the end of a term: this instance no longer leads.
     pub fn term_ended(&self, cause: &str) {
         self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }
@@ -281,7 +282,7 @@ impl Metrics {
         self.0.counted.missed.get_or_create(&vec![("pool", pool.to_string())]).inc();
     }
 
-    /// Counts a decision to remove a node. A reason of `None` means an operator's order.
+    /// Counts a decision to remove a node. If `reason` is `None`, an operator ordered the removal.
     pub fn taken_back(&self, pool: &PoolName, reason: Option<RemovalReason>) {
         self.0.cluster_autoscaler.removed(reason);
         let reason = reason.map_or(ASKED, RemovalReason::code);
@@ -297,7 +298,7 @@ impl Metrics {
         self.0.counted.pod_wait.observe(time.as_secs_f64());
     }
 
-    /// Counts what a machine's task reported.
+    /// Counts the outcome that a machine's task reported.
     pub(crate) fn heard(&self, told: &MachineReport) {
         let counted = &self.0.counted;
         let (family, outcome) = match &told.ending {
@@ -423,7 +424,8 @@ fn decision_labels(pool: &str, decision: &str, reason: &str) -> Labels {
     vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())]
 }
 
-/// The seconds from one time to another, if both are known and in order: clocks may be set back.
+/// The number of seconds between two times. Returns `None` if a time is unknown, or if they are out of order
+/// because the clock was set back.
 fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
     let took = to?.duration_since(from?).as_secs_f64();
     (took >= 0.0).then_some(took)
@@ -458,13 +460,13 @@ fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// Buckets for the time until a clone for a pod begins: from what it should take to what it may take if
-/// clones queue.
+/// Buckets for the time until a clone for a pod begins, from the usual time to the longest time if clones are
+/// queued.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }
 
-/// Buckets for the steps of machines.
+/// Buckets for the steps of machine creation and removal.
 fn slow() -> Histogram {
     Histogram::new([0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0])
 }

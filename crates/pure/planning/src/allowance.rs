@@ -1,6 +1,6 @@
-//! Limits the work of one decision. The limit is a number of looks at nodes, not a time, so that the same
-//! snapshot leads to the same decision on every computer, and a recorded round can be replayed. The next
-//! round continues with what this one did not look at: see [`super::kind_turns`] and
+//! Limits the work of one decision. The limit is a number of looks at nodes instead of a time, so that the
+//! same snapshot leads to the same decision on every computer, and a recorded round can be replayed. The next
+//! round continues with the pods and nodes that were not looked at: see [`super::kind_turns`] and
 //! [`super::candidate_turns`].
 
 use std::sync::Arc;
@@ -24,12 +24,12 @@ impl Stop {
     }
 }
 
-/// How many looks at nodes each part of a decision may spend. One look takes two or three nanoseconds.
+/// The maximum number of looks at nodes for each part of a decision. One look takes two or three nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Placing pending pods.
     pub growth: u64,
-    /// In addition, explaining why pods fit nowhere.
+    /// An additional amount for explaining why pods fit nowhere.
     pub reasons: u64,
     /// Finding nodes that can be removed, including all simulations for that.
     pub shrinkage: u64,
@@ -58,7 +58,7 @@ impl Allowance {
         Self { effort: effort.clone(), limits, until: u64::MAX, stop: Stop::default() }
     }
 
-    /// This allowance, but nothing is left of it once `stop` is set.
+    /// This allowance, which also counts as spent once `stop` is set.
     pub(super) fn unless(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
@@ -83,7 +83,7 @@ impl Allowance {
         self.part(self.until.saturating_sub(self.effort.spent()) / 2)
     }
 
-    /// What is left, plus an amount for imagined pods, so that they take nothing from real ones.
+    /// What is left, plus an amount for imagined pods, so that they do not use up the allowance of real pods.
     pub(super) fn and_thought(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.growth / 4);
         Self { until, ..self.clone() }
@@ -95,7 +95,7 @@ impl Allowance {
         Self { until, ..self.clone() }
     }
 
-    /// This many units from now on, but no more than what is left here.
+    /// An allowance of this many units from now on, but of no more than what is left of this allowance.
     fn part(&self, units: u64) -> Self {
         Self { until: self.effort.spent().saturating_add(units).min(self.until), ..self.clone() }
     }

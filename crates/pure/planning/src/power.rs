@@ -17,9 +17,9 @@
 //! * Only one host at a time is emptied or shut down. Hosts are woken one after the other too: when the next
 //!   one is considered, those before it count as on.
 //! * The nodes of a host that is being emptied are replaced like those of a host in maintenance
-//!   ([`super::replacement_due`]): new ones come first, and the same limits apply.
-//! * A host is woken for pods without room, and for machines that pools lack for their minimum, if there
-//!   would be room for them with the host on. The room of a host that is off is what it had when it was
+//!   ([`super::replacement_due`]): the new nodes come first, and the same limits apply.
+//! * A host is woken for pods without room, and for machines that pools lack for their minimum, if these
+//!   would find room with the host on. A host that is off is assumed to have the room that it had when it was
 //!   empty.
 
 mod waking;
@@ -81,7 +81,7 @@ pub(super) fn decide(
     verdicts
 }
 
-/// The shortage if not all pending pods were looked at.
+/// The value that stands for the shortage if not all pending pods were looked at.
 const UNKNOWN: usize = usize::MAX;
 
 /// How many pods would be left pending in this cluster, plus how many machines would be missing from the
@@ -136,7 +136,7 @@ impl HostPowerRules<'_> {
         backoff.runs(self.snapshot.time).then_some(backoff.reason.as_str())
     }
 
-    /// The verdict on a host by itself.
+    /// The verdict on a host before the hosts are compared with each other.
     fn judge(&self, host: &Host) -> HostVerdict {
         let Some(memory) = self.memory(&host.name) else {
             return if host.online {
@@ -254,13 +254,14 @@ impl HostPowerRules<'_> {
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
     }
 
-    /// A migration that may be moving a guest to this host, so that the host has to wait.
+    /// The reason to wait, if a migration may be moving a guest to this host.
     fn migration(&self, host: &str) -> Option<String> {
         let vmid = self.snapshot.proxmox.power.as_ref()?.hosts.get(host)?.migrating.first()?;
         Some(format!("waiting for {vmid}, which is being migrated"))
     }
 
-    /// What has to be removed from a host before it is emptied, because that is impossible once it is off.
+    /// The reason to wait, if leftovers have to be removed from the host first. Once the host is off, they
+    /// cannot be removed.
     fn remains(&self, host: &str) -> Option<String> {
         let over = self.machines(host).find(|machine| machine.phase.is_over())?;
         Some(format!("waiting until the leftovers of {} there are removed", over.name))
@@ -298,7 +299,7 @@ impl HostPowerRules<'_> {
     /// Why the host stays on, if too few hosts or votes would be left without it, or too many hosts are off.
     fn too_few(&self, name: &HostKey, votes: &BTreeMap<HostKey, u32>) -> Option<String> {
         let all = || self.snapshot.proxmox.hosts.iter().flatten();
-        // A host that should be off by now may still go off.
+        // A host that should be off by now may still switch off.
         let going = |host: &Host| {
             let step = self.memory(&host.name).map(|memory| memory.step);
             matches!(step, Some(PowerStep::ShuttingDown | PowerStep::Off))
@@ -362,7 +363,7 @@ impl HostPowerRules<'_> {
         nodes.filter(|name| named.contains(name)).collect()
     }
 
-    /// What keeps one of these nodes, if anything does.
+    /// Why one of these nodes has to stay, if any does.
     fn holds(&self, nodes: &BTreeSet<&str>) -> Option<String> {
         let (rules, budgets) =
             (Rules::new(self.snapshot, &self.config.scale_down), Budgets::new(self.snapshot));
@@ -383,7 +384,7 @@ impl HostPowerRules<'_> {
         None
     }
 
-    /// The cluster without the host and these nodes on it.
+    /// The snapshot without the host, its machines, and these nodes.
     fn without(&self, host: &str, nodes: &BTreeSet<&str>) -> Snapshot {
         let mut snapshot = self.snapshot.clone();
         snapshot.nodes.retain(|node| !nodes.contains(node.name.as_str()));
@@ -393,7 +394,7 @@ impl HostPowerRules<'_> {
         snapshot
     }
 
-    /// The shortage with these hosts on and open.
+    /// The shortage if these hosts were on and used normally.
     fn short_with(&self, names: &[&str]) -> usize {
         let mut snapshot = self.snapshot.clone();
         for name in names {
@@ -458,7 +459,7 @@ fn open(snapshot: &mut Snapshot, name: &str) {
         let Some(known) = snapshot.memory.pools.get_mut(pool.as_str()) else { continue };
         let across = memory.across.contains(pool);
         if known.without_template {
-            // Machines here are cloned from another host's template, which is still missing.
+            // Machines on this host are cloned from another host's template, which is still missing.
             if across {
                 continue;
             }

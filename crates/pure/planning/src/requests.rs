@@ -3,8 +3,8 @@
 //!
 //! * The pods of a request are imagined pods. They are placed after pending pods and before chunks of
 //!   buffers: all of them, or none.
-//! * Until a request is granted, the real pods that belong to it trigger no machine. From then on, room is
-//!   reserved for ten minutes for the imagined pods that real ones have not replaced yet, as in Cluster
+//! * Until a request is granted, the real pods that belong to it trigger no machine. Once it is granted, room
+//!   is reserved for ten minutes for the imagined pods that real ones have not replaced yet, as in Cluster
 //!   Autoscaler.
 
 use std::collections::BTreeMap;
@@ -29,18 +29,18 @@ const BOOKED: SignedDuration = SignedDuration::from_mins(10);
 /// A request that could not be satisfied for this long has failed.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// A request may be seen before its PodTemplates, because each kind has a separate watch. If a template is
-/// still unseen this long after the request was created, it counts as missing. A dead connection does not go
-/// unnoticed for this long.
+/// still unseen this long after the request was created, it counts as missing. A dead connection is noticed
+/// sooner than that.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
 /// Maximum number of pods for which a round looks for room, over all requests. A request for which room is
 /// already reserved is never left out.
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
 
-/// A request, what is known about it without looking for room, and its pods.
+/// A request and its pods, with what is known before looking for room.
 pub(super) struct Request<'a> {
     of: &'a ProvisioningRequest,
-    /// `None`: the planner looks for room.
+    /// The outcome and its reason. `None`: the planner looks for room.
     settled: Option<(RequestOutcome, String)>,
     pub pods: Vec<Arc<Pod>>,
 }
@@ -63,7 +63,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
         if settled.is_none() || booked {
             match made(&templates, of, if booked { bound + waiting } else { 0 }) {
                 Ok(made) => pods = made,
-                // It was granted, and stays so.
+                // A request that was granted stays granted.
                 Err(why) if booked => {
                     let why = format!("{why}: no room is held for its pods that do not exist yet");
                     settled = Some((RequestOutcome::Booked, why));
@@ -81,7 +81,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
     resolved.collect()
 }
 
-/// The outcome of a pod whose request has not been granted: it triggers no machine.
+/// The outcome of a pod whose request has not been granted. Such a pod triggers no machine.
 pub(super) fn awaits(pod: &Pod, snapshot: &Snapshot) -> Option<PodOutcome> {
     let requests = snapshot.requests.as_ref()?;
     let name = consumed(pod)?;
@@ -183,7 +183,7 @@ impl<'a> Packer<'_, 'a> {
             } else if request.is("Provisioned").is_some() {
                 self.fill_known(&mut own);
             } else if self.partial || self.view.allowance.is_spent() {
-                // The room may be needed by real pods that have no turn in this round.
+                // Real pods whose turn comes in a later round may need the room.
                 self.put_off(pods);
             } else {
                 self.answer(request, &mut own, pods);
@@ -303,14 +303,16 @@ fn templates(snapshot: &Snapshot) -> Templates<'_> {
     all.map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect()
 }
 
-/// The outcome of a request with too many pods to look for room now. `left`: how many pods older requests
-/// leave of [`MOST`].
+/// The outcome of a request with too many pods to look for room now. `left` is how many of the [`MOST`] pods
+/// older requests leave.
 fn too_many(request: &ProvisioningRequest, left: i64) -> Option<(RequestOutcome, String)> {
     let pods = request.pods();
     if pods > MOST {
         Some((RequestOutcome::Broken, format!("it is for {pods} pods; the limit is {MOST}")))
     } else if pods > left {
-        let why = format!("with older requests, it is for more than {MOST} pods; a later round looks at it");
+        let why = format!(
+            "together with older requests, it asks for more than {MOST} pods; a later round looks at it"
+        );
         Some((RequestOutcome::Unfinished, why))
     } else {
         None
@@ -320,7 +322,7 @@ fn too_many(request: &ProvisioningRequest, left: i64) -> Option<(RequestOutcome,
 /// The pods of a request, without the first `taken`.
 ///
 /// # Errors
-/// Which PodTemplate is missing.
+/// Returns an error that names the first PodTemplate that is missing.
 fn made(templates: &Templates, request: &ProvisioningRequest, taken: i64) -> Result<Vec<Arc<Pod>>, String> {
     let owner = Owner {
         api_version: "autoscaling.x-k8s.io/v1".to_owned(),
@@ -339,7 +341,7 @@ fn made(templates: &Templates, request: &ProvisioningRequest, taken: i64) -> Res
             if number <= taken {
                 continue;
             }
-            // No object can have such a name.
+            // No real pod can have such a name.
             let name = format!("{} (pod {number} of a ProvisioningRequest)", request.name);
             pods.push(Arc::new(imagined(&template.pod, &request.namespace, name, owner.clone())));
         }

@@ -1,4 +1,4 @@
-//! How long things take, and what happened, according to the record: the first reading.
+//! Determines from the record, in a first reading, how long things take and what happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use model::snapshot::POOL_LABEL;
 use model::{HostKey, PoolName, Snapshot};
 use planning::ready;
 
-/// The maximum number of durations that are kept for a pool.
+/// The maximum number of durations that are kept for each pool.
 const MOST: usize = 10_000;
-/// If there is no round for longer than this, it is not known what happened meanwhile.
+/// A time without rounds that is longer than this is a gap: it is not known what happened in it.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long something took, in seconds.
+/// The measured durations of one kind of work, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Took(Vec<i64>);
 
@@ -30,20 +30,20 @@ impl Took {
         }
     }
 
-    /// The median; `None`: nothing was measured.
+    /// The median; `None` if nothing was measured.
     pub fn median(&self) -> Option<i64> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         sorted.get(sorted.len() / 2).copied()
     }
 
-    /// How often it was measured.
+    /// The number of measurements.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// A machine's pool, cores and bytes of memory.
+/// A machine's pool, cores and memory in bytes.
 type Shape = (PoolName, u32, i64);
 
 /// What the record shows.
@@ -53,17 +53,17 @@ pub struct Facts {
     pub from: Timestamp,
     /// The time of the last round.
     pub to: Timestamp,
-    /// How many rounds there are.
+    /// The number of rounds.
     pub rounds: u64,
     /// Periods without rounds, about which nothing is known.
     pub gaps: Vec<(Timestamp, Timestamp)>,
-    /// By pool: how long machines took until their nodes were ready.
+    /// How long machines took until their nodes were ready, by pool.
     pub creation: BTreeMap<PoolName, Took>,
-    /// By pool: how long machines that were kept warm took until their nodes were ready.
+    /// How long warm machines took until their nodes were ready, by pool.
     pub waking: BTreeMap<PoolName, Took>,
-    /// By pool: how long the removal of nodes took.
+    /// How long the removal of nodes took, by pool.
     pub retirement: BTreeMap<PoolName, Took>,
-    /// The hosts that were seen.
+    /// The hosts that appear in the record.
     pub hosts: BTreeSet<HostKey>,
     /// What happened.
     pub happened: Figures,
@@ -71,7 +71,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// How long a machine of the pool takes to become a node. `woken`: it was kept warm.
+    /// How long a machine of the pool takes to become a node. `woken`: whether it was kept warm.
     pub(super) fn comes_in(&self, pool: &str, woken: bool) -> SignedDuration {
         let (all, default) = if woken { (&self.waking, WAKING) } else { (&self.creation, CREATION) };
         length(all.get(pool), default)
@@ -82,7 +82,7 @@ impl Facts {
         length(self.retirement.get(pool), RETIREMENT)
     }
 
-    /// Capacity and allocatable of a ready node on such a machine.
+    /// The capacity and allocatable of a ready node on a machine of the same pool and size.
     pub(super) fn shape(&self, machine: &Machine) -> Option<&(Resources, Resources)> {
         self.shapes.get(&(machine.pool.clone(), machine.cores, machine.memory))
     }
@@ -98,7 +98,7 @@ fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
 pub struct Watcher {
     facts: Facts,
     machines: BTreeMap<String, MachineTrace>,
-    /// By uid: pending pods that the scheduler refused, and when they became pending.
+    /// Pending pods that the scheduler refused, and when they became pending, by uid.
     waiting: BTreeMap<String, Timestamp>,
     /// The uids of pods that had a node of a pool in the last round.
     placed: BTreeSet<String>,
@@ -111,7 +111,7 @@ struct MachineTrace {
     phase: Phase,
     asked: Timestamp,
     woken: bool,
-    /// It was seen before it was ready.
+    /// Whether the machine was seen before it was ready.
     from_the_start: bool,
     leaves: Option<Timestamp>,
 }
@@ -213,7 +213,8 @@ impl Watcher {
             let machine = machines.get(node.name.as_str()).filter(|_| ready(node));
             let Some(machine) = machine.filter(|machine| machine.phase == Phase::Ready) else { continue };
             let shape = (machine.pool.clone(), machine.cores, machine.memory);
-            // The first ready node of each shape is enough: what such nodes offer rarely changes.
+            // The first ready node of each shape is enough, because capacity and allocatable of such nodes
+            // rarely change.
             self.facts
                 .shapes
                 .entry(shape)

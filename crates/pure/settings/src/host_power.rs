@@ -1,5 +1,5 @@
-//! `[power]`: when hosts whose `[[host]]` sets `power` are switched off, and how long that may take.
-//! `[host.redfish]`: the management controller that switches a host on.
+//! `[power]`: when hosts are switched off, and how long switching them off and on may take. It applies to
+//! hosts whose `[[host]]` sets `power`. `[host.redfish]`: the management controller that switches a host on.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use super::values::Checker;
 pub enum Power {
     /// With a magic packet that another host sends (`POST /nodes/{node}/wakeonlan`).
     WakeOnLan,
-    /// Through its management controller.
+    /// Through the host's management controller.
     Redfish(Box<Redfish>),
 }
 
@@ -36,7 +36,7 @@ pub struct Redfish {
     pub password: SecretSource,
     /// What the controller's certificate is verified against.
     pub trust: ProxmoxTrust,
-    /// How long a call may take.
+    /// The time limit of one call to the controller.
     pub timeout: Duration,
 }
 
@@ -88,7 +88,7 @@ pub(super) enum Way {
     Redfish,
 }
 
-/// `[host.redfish]` as it is written.
+/// `[host.redfish]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WrittenRedfish {
@@ -107,7 +107,7 @@ pub(super) struct WrittenRedfish {
 impl WrittenRedfish {
     pub(super) fn check(table: &Spanned<Self>, checker: &mut Checker) -> Option<Redfish> {
         let (this, span) = (table.get_ref(), Spanned::new(table.span(), ()));
-        // Every call contains the password.
+        // Every call contains the password, so the connection must be encrypted.
         if !this.endpoint.get_ref().starts_with("https://") {
             let help = "e.g. \"https://10.0.0.13\"";
             checker.wrong(
@@ -153,7 +153,7 @@ impl WrittenRedfish {
 pub struct PowerSettings {
     /// A host is shut down once it has not been needed for this long.
     pub idle_for: Duration,
-    /// Once a host is being emptied to be switched off, its last machine must have left it within this time.
+    /// How long it may take until the last machine has left a host that is to be switched off.
     pub empty_time: Duration,
     /// A host must be off within this time after it was asked to shut down.
     pub shutdown_time: Duration,
@@ -166,7 +166,7 @@ pub struct PowerSettings {
     pub max_hosts_off: Option<usize>,
 }
 
-/// `[power]` as it is written.
+/// `[power]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -190,7 +190,7 @@ impl Written {
                 "min_hosts_on",
                 self.min_hosts_on.as_ref(),
                 1,
-                "one host sends the packets that wake the others",
+                "a running host must send the packets that wake the others",
             ),
             max_hosts_off: self.max_hosts_off.as_ref().map(|written| {
                 checker.count(

@@ -1,4 +1,4 @@
-//! `[[host]]`: settings of one Proxmox VE host. A host that is not listed has the defaults.
+//! `[[host]]`: the settings of one Proxmox VE host. Hosts that are not listed use the defaults.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,19 +15,19 @@ use super::values::Checker;
 /// A checked `[[host]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSettings {
-    /// What `{{ zone }}` in a label stands for; `None`: the host's own name.
+    /// The value of `{{ zone }}` in labels; `None`: the host's name.
     pub zone: Option<String>,
-    /// Whether the host gets no new machines.
+    /// Whether no new machines are created on the host.
     pub closed: bool,
-    /// Threads that stay free: they are subtracted before `cpu_overcommit` is applied.
+    /// The number of CPU threads that stay free. They are subtracted before `cpu_overcommit` is applied.
     pub cpu_reserve: u32,
     /// Memory in bytes that stays free; `None`: the pool's `memory_reserve`.
     pub memory_reserve: Option<i64>,
-    /// How the host is switched on again after being shut down as unneeded; `None`: it stays on.
+    /// How the host is switched on again after it was shut down as unneeded; `None`: it is never shut down.
     pub power: Option<Power>,
 }
 
-/// A `[[host]]` as it is written.
+/// A `[[host]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -44,8 +44,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// How the host is switched on; `None`: it is never switched off. A `[host.redfish]` that has no effect
-    /// is reported.
+    /// Returns how the host is switched on; `None` if it is never switched off. Reports a `[host.redfish]`
+    /// that has no effect.
     fn power(&self, checker: &mut Checker) -> Option<Power> {
         let name = self.name.get_ref();
         let redfish = self.redfish.as_ref().map(|table| (table, WrittenRedfish::check(table, checker)));
@@ -57,7 +57,7 @@ impl Written {
                     title,
                     way.span(),
                     "needs a management controller",
-                    "put the table below this one",
+                    "add the table below this `[[host]]`",
                 );
                 None
             }

@@ -1,4 +1,5 @@
-//! Recurring times: when they begin, as in a crontab, how long they last, and in which time zone.
+//! Recurring time windows: when a window opens (as in a crontab), how long it stays open, and in which time
+//! zone.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub struct Window {
     length: SignedDuration,
 }
 
-/// A window as it is written.
+/// A window as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -66,7 +67,7 @@ impl Written {
 const FIELDS: &str =
     "minute, hour, day of the month, month, day of the week: \"0 2 * * SAT\" is Saturdays at 2:00";
 
-/// The first field that is wrong by itself: its name, what is written, and what is allowed.
+/// Returns the first field that is invalid by itself: its name, its text, and what is allowed.
 fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
     let fields = [
         ("minute", "0 to 59"),
@@ -82,7 +83,7 @@ fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
     })
 }
 
-/// The parts of a window, wherever it is written.
+/// The parts of a window, in whichever table it is written.
 pub(super) struct Parts<'a> {
     pub start: &'a Spanned<String>,
     pub duration: &'a Spanned<String>,
@@ -108,7 +109,7 @@ impl Parts<'_> {
                 title,
                 written.span(),
                 "expected e.g. \"Europe/Berlin\"",
-                "Debian's package tzdata has them",
+                "Debian's package tzdata contains the time zones",
             );
             return None;
         }
@@ -119,11 +120,11 @@ impl Parts<'_> {
             }),
             Ok(_) => {
                 let title = format!("{what}: `start` never occurs");
-                checker.wrong(title, self.start.span(), "not in four years", "");
+                checker.wrong(title, self.start.span(), "no match within four years", "");
                 None
             }
             Err(error) => {
-                let title = format!("{what}: `start` is not understood");
+                let title = format!("{what}: `start` is not valid");
                 if let Some((field, text, allowed)) = wrong_field(start) {
                     let label = format!("`{text}` is not a valid {field}: {allowed}");
                     checker.wrong(title, self.start.span(), &label, FIELDS);
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn a_window_is_open_from_its_start_for_as_long_as_it_lasts() {
         let nights = window("0 2 * * *", "4h", "Europe/Berlin");
-        // Two at night is 01:00 UTC in winter time, and 00:00 UTC in summer time.
+        // In Berlin, 2:00 is 01:00 UTC in winter and 00:00 UTC in summer.
         for (now, until) in [
             ("2026-01-10T00:59:59Z", None),
             ("2026-01-10T01:00:00Z", Some("2026-01-10T05:00:00Z")),

@@ -31,14 +31,14 @@ pub(super) struct View<'a> {
     /// The snapshot's machines by the names of their Nodes.
     pub machines: ByNode<'a>,
     pub config: &'a Config,
-    /// The pools, once for each size of their machines and each set of hosts with different labels.
+    /// The pools, each repeated for each size of its machines and each set of hosts with different labels.
     pub offers: &'a [Pool],
     /// What may still be spent on the decision.
     pub allowance: Allowance,
     /// Pods without a node, in order of their names.
     pub waiting: Vec<Waiting<'a>>,
     pub groups: Groups<'a>,
-    /// The cluster; pending pods are placed into it by scaling up.
+    /// The simulated cluster, into which scaling up places pending pods.
     pub world: World,
     /// How many nodes the snapshot has. They come first in the world, in the same order.
     pub existing: usize,
@@ -48,7 +48,8 @@ pub(super) struct View<'a> {
     stands: Vec<Stand>,
     /// Pods with a node that are not expendable, by their node's index.
     pub bound: Vec<Vec<&'a Arc<Pod>>>,
-    /// Expendable pods with a node, by their node's index. They occupy no room, but may keep their node.
+    /// Expendable pods with a node, by their node's index. They occupy no room, but may prevent their node's
+    /// removal.
     pub expendable: Vec<Vec<&'a Arc<Pod>>>,
     /// Pods with annotations that decisions read.
     pub annotated: Vec<&'a Arc<Pod>>,
@@ -64,10 +65,10 @@ pub(super) struct View<'a> {
 /// Where a pod is.
 #[derive(Clone, Copy)]
 enum Stand {
-    /// On this node, where it counts.
+    /// On this node, where it occupies room.
     On(NodeIndex),
     /// On no node: it is pending.
     Waits,
-    /// Anything else. It occupies no room.
+    /// Anywhere else. The pod occupies no room.
     Nowhere,
 }

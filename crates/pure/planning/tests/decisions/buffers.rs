@@ -43,7 +43,7 @@ fn machines_are_made_for_chunks_that_fit_nowhere_and_say_for_which_buffer() {
     let named = plan.scale_up.iter().flat_map(|pool| &pool.machines).flat_map(|machine| &machine.pods);
     assert!(named.clone().any(|one| &**one == "d/b (chunk 1 of a CapacityBuffer)"));
     assert_eq!(named.count(), 3);
-    assert!(plan.pods.is_empty(), "chunks are no pods: {:?}", plan.pods);
+    assert!(plan.pods.is_empty(), "chunks are not listed as pods: {:?}", plan.pods);
     let verdict = only(&plan);
     assert_eq!(
         (verdict.buffer.as_str(), verdict.verdict, verdict.chunks),
@@ -74,7 +74,7 @@ fn the_number_of_chunks_is_what_cluster_autoscaler_makes_of_it() {
         // The larger of `percentage` and `replicas` counts.
         (10, format!("{WEB}, percentage: 20, replicas: 1"), 2),
         (10, format!("{WEB}, percentage: 20, replicas: 5"), 5),
-        // Limits bound both, and set the number if nothing else does.
+        // `limits` bounds both, and sets the number if nothing else does.
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4}}"), 2),
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4, memory: 1Gi}}"), 1),
         (10, format!("{WEB}, limits: {{cpu: \"7\", memory: 99Gi, nvidia.com/gpu: 0}}"), 3),
@@ -155,7 +155,7 @@ fn the_newest_pod_of_a_controller_shows_what_a_chunk_is() {
 #[test]
 fn a_chunk_gives_way_to_every_pod_whatever_their_priorities() {
     let urgent = TEMPLATE.replace("{containers", "{priority: 1000000, containers");
-    // There is one node, and at most one more machine: the pods get both, and the buffer is short.
+    // There is one node, and the pool may have one more machine. The pods use both, and the buffer is short.
     let cluster = Cluster::new().with(&urgent).with(&of_template("replicas: 2")).idle("w0", "w");
     let mut config = of_pool("", "");
     config.pools[0].max = 2;

@@ -26,7 +26,7 @@ impl Rounds {
         Self { config, start, last: None, predictions: Predictions::default() }
     }
 
-    /// The round at this time, this many seconds after the start.
+    /// The round this many seconds after the start.
     fn at(&mut self, seconds: i64, cluster: &Cluster) -> Plan {
         let mut snapshot = cluster.snapshot();
         snapshot.time = self.start + SignedDuration::from_secs(seconds);
@@ -266,7 +266,7 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
         message.contains("w1 and w2 were created for such pods, but none was scheduled there"),
         "{message}"
     );
-    // None is created for an hour after they are gone either, whatever the length of the back-off.
+    // No machine is created for an hour after these nodes are gone either, however long the back-off.
     rounds.at(300, &cluster(&["w1", "w2"], &both));
     assert_eq!(rounds.missed(), 1);
     for minute in 6..=59 {
@@ -323,7 +323,7 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
     assert_eq!(removed(&plan), ["w2"]);
 }
 
-/// A class of volumes, a claim of it, and a pending pod with the claim.
+/// A StorageClass, a claim of this class, and a pending pod with the claim.
 fn with_volume(cluster: Cluster, class: &str, claim: &str) -> Cluster {
     cluster
         .with(&format!("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: block}}\nprovisioner: x.csi\n{class}"))
@@ -346,7 +346,7 @@ fn a_change_of_what_the_pods_volumes_depend_on_lets_a_machine_be_made_at_once() 
     for (what, class, claim, held) in [
         ("nothing has changed", WAITS, "", true),
         ("the class", other, "", false),
-        ("the claim was made again", WAITS, "2", false),
+        ("the claim was created again", WAITS, "2", false),
         ("the scheduler has tried another node", WAITS, chosen, true),
     ] {
         let mut rounds = Rounds::new(of_pool("", ""));
@@ -408,7 +408,7 @@ fn a_buffer_has_no_machine_after_the_other_made_that_takes_none_of_its_chunks() 
     let both = [machine("w1", "Ready"), machine("w2", "Ready")].concat();
     let plan = rounds.at(240, &cluster(&["w1", "w2"], &both));
     assert_eq!(asked(&plan), 0, "{:?}", plan.buffers);
-    // None is created for an hour after they are gone either.
+    // No machine is created for an hour after these nodes are gone either.
     rounds.at(300, &cluster(&["w1", "w2"], &both));
     for minute in 6..=59 {
         assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");

@@ -1,4 +1,4 @@
-//! ProvisioningRequests: room for all of their pods, or nothing.
+//! ProvisioningRequests: room for all of their pods, or for none.
 
 use model::Plan;
 use model::plan::{PodOutcome, RequestOutcome, RequestVerdict};
@@ -59,7 +59,7 @@ fn machines_are_made_for_all_of_an_atomic_request_or_none() {
     ] {
         let plan = with(ATOMIC, count, "").plan(&config);
         assert_eq!((only(&plan).verdict, machines(&plan)), (outcome, made), "{count}");
-        assert!(plan.pods.is_empty(), "they are no pods");
+        assert!(plan.pods.is_empty(), "imagined pods are not listed");
     }
     let plan = with(ATOMIC, 4, "").plan(&config);
     assert!(
@@ -82,7 +82,8 @@ fn a_check_of_capacity_makes_nothing_and_counts_what_is_there() {
         let plan = with(CHECK, count, "").idle("w0", "w").idle("w1", "w").plan(&pools(0, 9, ""));
         assert_eq!((only(&plan).verdict, machines(&plan)), (outcome, 0), "{count}");
     }
-    // A machine that this decision creates for a pod does not exist yet, and pods come first.
+    // A machine that this decision creates for a pod does not count, because it does not exist yet. Pods come
+    // before requests.
     let plan = with(CHECK, 1, "").idle("w0", "w").pod("p", "3", "").plan(&pools(0, 9, ""));
     assert_eq!(
         (only(&plan).verdict, pod_verdict(&plan, "d/p")),

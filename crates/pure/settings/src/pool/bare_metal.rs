@@ -1,10 +1,10 @@
 //! `[[pool.machine]]`: bare-metal machines, which are switched on and off instead of being created.
 //!
-//! * All machines of a pool are alike, with the pool's `cores` and `memory`. Different machines need a
-//!   different pool.
+//! * All machines of a pool have the pool's `cores` and `memory`. A machine with another size needs another
+//!   pool.
 //! * A machine's number takes the place of a VMID. It is derived from the name alone, so the order in the
 //!   file does not matter, and it is greater than any VMID.
-//! * A system of a controller belongs to only one machine or host.
+//! * Each system of a management controller belongs to only one machine or host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,9 +25,9 @@ use model::{HostKey, Slot, Vmid};
 /// A bare-metal machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhysicalMachine {
-    /// Its name, which is also its Node's name.
+    /// The machine's name, which is also the name of its Node.
     pub name: String,
-    /// Its address, for the approval of its serving certificate.
+    /// The machine's address, which is needed to approve its serving certificate.
     pub address: Option<IpAddr>,
     /// Whether the daemon never switches the machine on.
     pub closed: bool,
@@ -48,7 +48,7 @@ impl PhysicalMachine {
     }
 }
 
-/// FNV-1a of the name, shifted above all VMIDs.
+/// Returns the FNV-1a hash of the name, shifted above all VMIDs.
 fn number(name: &str) -> Vmid {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -56,7 +56,7 @@ fn number(name: &str) -> Vmid {
     Vmid::of_bare_metal(hash)
 }
 
-/// A `[[pool.machine]]` as it is written.
+/// A `[[pool.machine]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -67,7 +67,7 @@ pub(super) struct Written {
     redfish: Spanned<WrittenRedfish>,
 }
 
-/// The bootstrap of bare-metal machines: they join by themselves.
+/// Returns the bootstrap of bare-metal machines, which join by themselves.
 pub(super) fn bootstrap() -> Bootstrap {
     Bootstrap { method: BootstrapMethod::None, accept_degraded: false, probe_port: None }
 }
@@ -100,7 +100,7 @@ impl Written {
         let name = self.name.get_ref();
         if !name_rules::is_domain(name) || *name != name.to_ascii_lowercase() {
             let title = format!("pool `{pool}`: `{name}` is not a valid Node name");
-            let help = "the name under which its kubelet registers";
+            let help = "set the name under which the machine's kubelet registers";
             checker.wrong(title, self.name.span(), "expected e.g. \"metal-1\"", help);
         }
         let address = self.address.as_ref().and_then(|written| {
@@ -116,7 +116,7 @@ impl Written {
     }
 }
 
-/// Checks what two machines must not share: their names, and their controllers' systems.
+/// Checks that no two machines share a name or a system of a management controller.
 pub(super) fn claims(
     pools: &[Spanned<Pool>],
     checked: &[super::Pool],

@@ -1,8 +1,9 @@
 //! `[pool.kubelet]`: fields of the kubelet's own configuration (`KubeletConfiguration` of
-//! `kubelet.config.k8s.io/v1beta1`). kubeadm applies them on top of the cluster's when a machine joins.
+//! `kubelet.config.k8s.io/v1beta1`). kubeadm applies them on top of the cluster's configuration when a
+//! machine joins.
 //!
-//! Any field may be set. The checks cover fields that decisions read, fields that are set elsewhere, and
-//! names that look mistyped: a kubelet does not start if it does not know a field.
+//! Any field may be set. The checks cover fields that the daemon's decisions depend on, fields that are set
+//! elsewhere, and names that look mistyped. A kubelet does not start if it does not know a field.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ const LONGEST: usize = 8 << 10;
 /// Maximum length of the settings in a record, in bytes; longer ones are recorded as a digest.
 const WORDS: usize = 400;
 
-/// Fields that the daemon or kubeadm sets, and what to do instead.
+/// Fields that the daemon or kubeadm sets, each with what to do instead.
 const SET_ALREADY: [(&str, &str); 9] = [
     ("apiVersion", "not needed here: remove it"),
-    ("containerRuntimeEndpoint", "kubeadm finds it: remove it"),
+    ("containerRuntimeEndpoint", "kubeadm detects it: remove it"),
     ("kind", "not needed here: remove it"),
     ("maxPods", "use the pool's `max_pods`"),
-    ("podCIDR", "the cluster gives each node its own: remove it"),
+    ("podCIDR", "the cluster assigns one to each node: remove it"),
     ("providerID", "use the pool's `provider_id`"),
     ("registerNode", "a machine always registers as a node: remove it"),
     ("registerWithTaints", "use the pool's `taints` and `startup_taints`"),
@@ -110,8 +111,8 @@ const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 pub struct KubeletSettings(Arc<Map<String, Value>>);
 
 impl KubeletSettings {
-    /// The fields as JSON in one line, to be applied on top of the cluster's configuration. `None`: there are
-    /// none.
+    /// Returns the fields as one line of JSON, to be applied on top of the cluster's configuration; `None` if
+    /// no fields are set.
     pub fn patch(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| Value::Object((*self.0).clone()).to_string())
     }
@@ -121,8 +122,8 @@ impl KubeletSettings {
         &self.0
     }
 
-    /// The settings as a record contains them: as JSON, or as a digest if that is too long; empty if there
-    /// are none.
+    /// Returns the settings in the form that a record contains: JSON, or a digest if the JSON is too long;
+    /// empty if no fields are set.
     pub fn words(&self) -> String {
         match self.patch() {
             Some(text) if text.len() > WORDS => super::fingerprint::digest(&[text]),
@@ -131,9 +132,9 @@ impl KubeletSettings {
         }
     }
 
-    /// CPU in thousandths of a core that a kubelet with these settings reserves
-    /// (`getNodeAllocatableReservation` of `pkg/kubelet/cm`). What the cluster's own configuration reserves
-    /// is not known here.
+    /// Returns the CPU that a kubelet with these settings reserves, in thousandths of a core
+    /// (`getNodeAllocatableReservation` of `pkg/kubelet/cm`). Reservations in the cluster's own configuration
+    /// are not included.
     pub fn kept_cpu(&self) -> i64 {
         if let Some(list) = self.0.get("reservedSystemCPUs").and_then(Value::as_str) {
             return cpus(list).unwrap_or_default().saturating_mul(1000);
@@ -141,8 +142,8 @@ impl KubeletSettings {
         self.reserved("cpu", quantity::limited_milli)
     }
 
-    /// Memory in bytes that a kubelet with these settings reserves on a node with this much memory, including
-    /// its eviction threshold.
+    /// Returns the memory in bytes that a kubelet with these settings reserves, including its eviction
+    /// threshold. `capacity` is the memory of the node.
     pub fn kept_memory(&self, capacity: i64) -> i64 {
         let merged = self.0.get("mergeDefaultEvictionSettings") == Some(&Value::Bool(true));
         let eviction = match self.0.get("evictionHard") {
@@ -164,7 +165,7 @@ impl KubeletSettings {
     }
 }
 
-/// A quantity, or a share of the capacity such as `5%`.
+/// Parses a quantity, or a share of the capacity such as `5%`.
 fn threshold(text: &str, capacity: i64) -> Option<i64> {
     let Some(percent) = text.strip_suffix('%') else { return quantity::limited(text).ok() };
     let percent: u32 = percent.parse().ok().filter(|percent| *percent <= 100)?;
@@ -218,7 +219,7 @@ pub(super) fn check(pool: &Written, memory: i64, checker: &mut Checker) -> Kubel
     settings
 }
 
-/// Reports the table if the method does not apply it.
+/// Reports that `[pool.kubelet]` has no effect with this bootstrap method.
 pub(super) fn unused(pool: &Written, method: &str, checker: &mut Checker) {
     let Some(table) = &pool.kubelet else { return };
     let name = pool.name.get_ref();
@@ -347,7 +348,7 @@ fn json(value: &toml::Value) -> Value {
     }
 }
 
-/// A `[pool.kubelet]` as it is written.
+/// A `[pool.kubelet]` as written in the configuration file.
 pub(super) type Fields = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
 
 #[cfg(test)]

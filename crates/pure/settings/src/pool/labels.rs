@@ -22,7 +22,7 @@ const LONGEST_VMID: Vmid = Vmid(999_999_999);
 /// Domain of the labels and taints that the daemon itself sets.
 pub(super) const OURS: &str = "pve-autoscaler/";
 
-/// Fills in the variables of a value. Those without a value in `of` are kept.
+/// Fills in the variables of a value. Variables that `of` does not contain are kept.
 pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     let mut filled = String::new();
     let mut rest = text;
@@ -49,7 +49,7 @@ pub(super) fn uses(text: &str, variables: &[&str]) -> bool {
     false
 }
 
-/// The text before the first `{{ … }}`, the name in it, and the text after it.
+/// Splits a text at its first `{{ … }}`. Returns the text before it, the name inside, and the text after it.
 fn next(text: &str) -> Option<(&str, &str, &str)> {
     let (before, inside) = text.split_once("{{")?;
     let (variable, after) = inside.split_once("}}")?;
@@ -69,7 +69,7 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             checker.wrong(title, key.span(), "reserved", &help);
         }
         // `--node-labels` would override the hostname that each kubelet determines. All nodes would have the
-        // same one, so pods could not be spread across them.
+        // same hostname, so pods could not be spread across them.
         if key.get_ref() == "kubernetes.io/hostname" {
             let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
             checker.wrong(title, key.span(), "the node's own name", "remove it");
@@ -83,9 +83,9 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
     pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// What to do instead of setting a label in Kubernetes' own domains; `None` if the label is allowed. Labels
-/// that kubelets may set (`k8s.io/kubelet/pkg/apis`) are allowed. So are roles, and labels that
-/// NodeRestriction forbids kubelets to set, because they are set through the API.
+/// Returns what to do instead of setting a label in one of Kubernetes' own domains; `None` if the label is
+/// allowed. Roles, and labels that kubelets may set (`k8s.io/kubelet/pkg/apis`), are allowed. Labels that
+/// NodeRestriction forbids kubelets to set are also allowed, because the daemon sets them through the API.
 fn reserved(key: &str) -> Option<&'static str> {
     const CONTROL_PLANE: [&str; 3] = [
         "node-role.kubernetes.io/control-plane",
@@ -218,7 +218,7 @@ pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
     pool.annotations.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// The `providerID` of the pool's nodes: a scheme, and what distinguishes the machines.
+/// Returns the `providerID` of the pool's nodes. It has a scheme, and a part that differs between machines.
 pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<String> {
     let written = pool.provider_id.as_ref()?;
     let text = written.get_ref();

@@ -16,7 +16,7 @@ use crate::values::Checker;
 /// The template that machines are clones of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateRef {
-    /// By its name, which must be unique.
+    /// The template's name, which must be unique.
     Name(String),
     /// By its VMID.
     Vmid(Vmid),
@@ -47,11 +47,11 @@ pub enum CloneKind {
 pub struct DiskSize {
     /// The disk, e.g. `scsi0`.
     pub device: String,
-    /// Its size in bytes.
+    /// The disk's size in bytes.
     pub bytes: i64,
 }
 
-/// Minimum size of memory and disk for a guest with a kubelet, in bytes.
+/// Minimum memory and minimum disk size of a guest with a kubelet, in bytes.
 const LEAST_MEMORY: i64 = 512 << 20;
 const LEAST_DISK: i64 = 4 << 30;
 
@@ -159,8 +159,8 @@ pub(super) fn is_disk(text: &str) -> bool {
     })
 }
 
-/// The storages that full clones, and disks of machines without a template, may be on. A linked clone is on
-/// its template's storage: the API refuses any other.
+/// Returns the storages for full clones, and for disks of machines without a template. A linked clone is
+/// always on its template's storage: the API refuses any other.
 pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let name = pool.name.get_ref();
     let reserve_alone =

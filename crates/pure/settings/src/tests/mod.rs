@@ -1,4 +1,4 @@
-//! An entire file: all errors, each at its place; and the example.
+//! Tests of entire files: all errors are reported, each at its place, and the example is valid.
 
 mod schema;
 mod tables;
@@ -131,7 +131,8 @@ fn a_value_of_another_shape_gets_a_way_out() {
     }
 }
 
-/// The text of the example with its settings enabled, each in its first alternative or in its last.
+/// Returns the example with its settings enabled. If a setting has two alternatives, `other_ways` selects the
+/// second.
 fn example(other_ways: bool) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut in_other_way = false;
@@ -154,12 +155,12 @@ fn example(other_ways: bool) -> String {
     lines.join("\n")
 }
 
-/// The `[bootstrap]` table that the example has for another method.
+/// Returns the `[bootstrap]` table of the example for another method.
 fn method(name: &str) -> String {
     format!("[bootstrap]\n{}\n", marked(name))
 }
 
-/// The lines that the example has for another alternative of a table.
+/// Returns the lines of the example for another alternative of a table.
 fn marked(name: &str) -> String {
     let mark = format!("#{name}| ");
     let lines: Vec<&str> = include_str!("../../../../../config.example.toml")
