@@ -257,7 +257,7 @@ impl Devices {
             if pod.node.is_some() && !is_home {
                 self.state.void(&key);
             }
-            if self.state.join(&key) {
+            if self.state.join(&key, self.is_reserving(pod, &key)) {
                 continue;
             }
             let home = self.state.home(&key, &self.facts);
@@ -293,11 +293,18 @@ impl Devices {
         }
         let own = (!self.extended(pod).is_empty()).then(|| self.extended_key(pod));
         for key in named_claims(pod).chain(own) {
-            self.state.leave(&key);
+            self.state.leave(&key, self.is_reserving(pod, &key));
         }
     }
 
-    /// The key of the claim for the pod's extended resources. The claim need not exist yet.
+    /// Whether the pod runs with a reservation of the claim.
+    fn is_reserving(&self, pod: &Pod, key: &ClaimKey) -> bool {
+        let reserved =
+            || self.facts.claim(key).is_some_and(|claim| claim.object.reserved_for.contains(&pod.uid));
+        pod.node.is_some() && reserved()
+    }
+
+    /// The key of the claim for the pod's extended resources, whether the claim exists already or not.
     fn extended_key(&self, pod: &Pod) -> ClaimKey {
         let made = self.facts.extended_claim(&pod.uid).filter(|_| !pod.uid.is_empty());
         made.cloned().unwrap_or_else(|| (pod.namespace.clone(), format!("<extended-resources> {}", pod.name)))

@@ -41,7 +41,8 @@ pub(super) struct Use {
 struct Held {
     /// The number of pods of the world that use the claim.
     users: u32,
-    /// The highest value of `users` so far.
+    /// How many of these run with a reservation, and the maximum of that so far.
+    reserving: u32,
     most: u32,
     /// The number of pods that the claim is reserved for, if the cluster has allocated it. `None` if it was
     /// allocated in the simulation.
@@ -161,7 +162,7 @@ impl State {
             if let Some(allocation) = &claim.object.allocation {
                 let reserved = Some(claim.object.reserved_for.len());
                 let taken = Arc::new(Taken::of(allocation, facts));
-                state.take(key.clone(), Held { users: 0, most: 0, reserved, taken });
+                state.take(key.clone(), Held { users: 0, reserving: 0, most: 0, reserved, taken });
             }
         }
         state
@@ -208,17 +209,19 @@ impl State {
         first
     }
 
-    /// Records that another pod uses a claim. Returns false if nothing is allocated for the claim.
-    pub(super) fn join(&mut self, claim: &ClaimKey) -> bool {
+    /// Notes that another pod uses a claim. `reserving`: the pod runs with a reservation of the claim.
+    /// Returns false if nothing is allocated for the claim.
+    pub(super) fn join(&mut self, claim: &ClaimKey, reserving: bool) -> bool {
         let Some(held) = self.claims.get_mut(claim) else { return false };
         held.users += 1;
-        held.most = held.most.max(held.users);
+        held.reserving += u32::from(reserving);
+        held.most = held.most.max(held.reserving);
         true
     }
 
     /// Takes devices for a claim that one pod uses.
     pub(super) fn hold(&mut self, claim: ClaimKey, taken: Taken) {
-        self.take(claim, Held { users: 1, most: 1, reserved: None, taken: Arc::new(taken) });
+        self.take(claim, Held { users: 1, reserving: 0, most: 0, reserved: None, taken: Arc::new(taken) });
     }
 
     fn take(&mut self, claim: ClaimKey, held: Held) {
@@ -231,12 +234,14 @@ impl State {
         self.claims.insert(claim, held);
     }
 
-    /// Records that a pod no longer uses a claim. Once no pod of the world uses the claim, its devices are
-    /// free again. An exception are devices that the cluster has allocated: they stay allocated if the claim
-    /// is reserved for no pod, or for more pods than ever used it in this world at the same time.
-    pub(super) fn leave(&mut self, claim: &ClaimKey) {
+    /// Notes that a pod no longer uses a claim. Once no pod of the world uses the claim, its devices are free
+    /// again, with one exception: devices that the cluster has allocated stay allocated if the claim is
+    /// reserved for no pod, or for a pod that has not run in this world. A pod that was only tried on a node
+    /// keeps its reservation.
+    pub(super) fn leave(&mut self, claim: &ClaimKey, reserving: bool) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);
+        held.reserving = held.reserving.saturating_sub(u32::from(reserving));
         let most = usize::try_from(held.most).unwrap_or(usize::MAX);
         let keeps = held.reserved.is_some_and(|reserved| reserved == 0 || most < reserved);
         if held.users > 0 || keeps {

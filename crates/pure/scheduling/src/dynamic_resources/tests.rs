@@ -112,7 +112,8 @@ fn what_was_allocated_is_free_once_its_pod_is_moved_and_the_same_again_when_it_i
             + &pod("z", "z", "")
     };
     let (mut world, pods) = world(&text(&one("p")));
-    let is_free = |world: &World| said(world, &pods[1])[0].is_empty();
+    let other = pods[1].clone();
+    let is_free = |world: &World| said(world, &other)[0].is_empty();
     assert!(!is_free(&world));
     world.remove(&pods[0], 0);
     assert!(is_free(&world));
@@ -120,7 +121,20 @@ fn what_was_allocated_is_free_once_its_pod_is_moved_and_the_same_again_when_it_i
     assert!(!is_free(&world), "the pod has the same device again");
     let (mut shared, pods) = self::world(&text(&format!("{}, {}", one("p"), one("another-pod"))));
     shared.remove(&pods[0], 0);
-    assert!(!said(&shared, &pods[1])[0].is_empty(), "another pod has reserved the claim");
+    assert!(!said(&shared, &pods[1])[0].is_empty(), "another pod has reserved it");
+    // A pod that was only tried on a node keeps the devices that the cluster has reserved for it, and takes
+    // no reservation from others.
+    let tried = text(&one("p")).replace("nodeName: a,", "");
+    let (mut tried, pods) = self::world(&tried);
+    tried.place(&pods[0], 0);
+    tried.remove(&pods[0], 0);
+    assert!(!is_free(&tried), "the reservation outlasts a trial");
+    let beside = text(&format!("{}, {}", one("p"), one("another-pod"))) + &pod("zz", "c", "");
+    let (mut beside, pods) = self::world(&beside);
+    beside.place(&pods[2], 0);
+    beside.remove(&pods[2], 0);
+    beside.remove(&pods[0], 0);
+    assert!(!is_free(&beside), "the other pod still has its reservation");
 }
 
 #[test]
