@@ -97,8 +97,8 @@ impl<'a> Round<'a> {
         let mut sizes: BTreeMap<PoolName, u32> = BTreeMap::new();
         let mut joining: BTreeMap<PoolName, u32> = BTreeMap::new();
         let names = |is: fn(Phase) -> bool| -> BTreeSet<&str> {
-            let machines = view.snapshot.proxmox.machines.iter().flatten();
-            machines.filter(|machine| is(machine.phase)).map(|machine| machine.name.as_str()).collect()
+            let machines = view.machines.iter();
+            machines.filter(|(_, machine)| is(machine.phase)).map(|(node, _)| *node).collect()
         };
         let coming = names(|phase| phase < Phase::Ready);
         // A machine that was given up can still register a Node, without the daemon's taint, until its VM is

@@ -156,10 +156,8 @@ impl<'a> Packer<'_, 'a> {
                 && !coming.contains(node.name.as_str())
                 && self.view.bound[at].iter().all(|pod| is_daemon(pod) || is_mirror(pod) || pod.is_finished())
         };
-        let idle: BTreeSet<&str> = (0..self.view.existing)
-            .filter(|&at| waits_idle(at))
-            .map(|at| snapshot.nodes[at].name.as_str())
-            .collect();
+        let idle: BTreeSet<&str> =
+            (0..self.view.existing).filter(|&at| waits_idle(at)).map(|at| self.machine_on(at)).collect();
         let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for one in made.iter().filter(|one| is_recent(one, snapshot.time)) {
             if one.in_vain || idle.contains(one.machine.as_str()) {
@@ -172,12 +170,18 @@ impl<'a> Packer<'_, 'a> {
         all
     }
 
-    /// The machines among these that would not take the pod, or are gone. The scheduler may still place the
-    /// pod on the others.
+    /// The name of a node's machine, which may differ from the node's.
+    fn machine_on(&self, at: NodeIndex) -> &str {
+        let node = self.view.snapshot.nodes[at].name.as_str();
+        self.view.machines.get(node).map_or(node, |machine| machine.name.as_str())
+    }
+
+    /// The machines among these that would not take the pod, or are gone. On the others, the scheduler may
+    /// still place it.
     fn still_refusing<'m>(&self, pod: &Arc<Pod>, machines: &[&'m str]) -> Vec<&'m str> {
         let prepared = self.view.world.prepare(pod);
         let takes = |at: NodeIndex| self.view.world.check(&prepared, at).is_ok();
-        let at = |name: &str| (0..self.view.existing).find(|&at| self.view.snapshot.nodes[at].name == name);
+        let at = |name: &str| (0..self.view.existing).find(|&at| self.machine_on(at) == name);
         machines.iter().copied().filter(|name| !at(name).is_some_and(takes)).collect()
     }
 }

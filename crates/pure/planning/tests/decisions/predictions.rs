@@ -241,9 +241,19 @@ fn nodes_that_were_refused_are_not_kept_for_the_pod() {
 /// Machines of a pool whose fresh nodes promise more than they have: each takes no pod, and is removed.
 #[test]
 fn of_machines_that_take_none_of_their_pods_there_are_two() {
+    machines_that_take_no_pod(["w1", "w2"]);
+}
+
+#[test]
+fn of_machines_whose_nodes_have_other_names_there_are_two_as_well() {
+    machines_that_take_no_pod(["node-of-w1", "node-of-w2"]);
+}
+
+fn machines_that_take_no_pod(on: [&str; 2]) {
     let machine = |name: &str, phase: &str| {
+        let node = on[usize::from(name == "w2")];
         format!(
-            "{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {name}, pods: [d/p]}},"
+            "{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {node}, pods: [d/p]}},"
         )
     };
     // The pod needs all that a fresh node promises, and these nodes offer less.
@@ -255,19 +265,19 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
     let asked = |plan: &Plan| plan.scale_up.iter().map(|one| one.machines.len()).sum::<usize>();
     assert_eq!(asked(&rounds.at(0, &cluster(&[], ""))), 1);
     assert_eq!(asked(&rounds.at(60, &cluster(&[], &machine("w1", "Booting")))), 0);
-    assert_eq!(asked(&rounds.at(120, &cluster(&["w1"], &machine("w1", "Ready")))), 1);
+    assert_eq!(asked(&rounds.at(120, &cluster(&on[..1], &machine("w1", "Ready")))), 1);
     let second = [machine("w1", "Ready"), machine("w2", "Booting")].concat();
-    assert_eq!(asked(&rounds.at(180, &cluster(&["w1"], &second))), 0);
+    assert_eq!(asked(&rounds.at(180, &cluster(&on[..1], &second))), 0);
     let both = [machine("w1", "Ready"), machine("w2", "Ready")].concat();
-    let plan = rounds.at(240, &cluster(&["w1", "w2"], &both));
+    let plan = rounds.at(240, &cluster(&on, &both));
     assert_eq!((asked(&plan), pod_verdict(&plan, "d/p")), (0, PodOutcome::PredictionMissed));
     let message = &plan.pods[0].reasons[0].message;
     assert!(
         message.contains("w1 and w2 were created for such pods, but none was scheduled there"),
         "{message}"
     );
-    // No machine is created for an hour after these nodes are gone either, however long the back-off.
-    rounds.at(300, &cluster(&["w1", "w2"], &both));
+    // None is created for an hour after they are gone either, whatever the length of the back-off.
+    rounds.at(300, &cluster(&on, &both));
     assert_eq!(rounds.missed(), 1);
     for minute in 6..=59 {
         assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");
@@ -276,7 +286,7 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
     let mut rounds = Rounds::new(of_pool("", ""));
     let coming = [machine("w1", "Booting"), machine("w2", "Booting")].concat();
     rounds.at(60, &cluster(&[], &coming));
-    let plan = rounds.at(120, &cluster(&["w1", "w2"], &both).pod("a", "1", "w1"));
+    let plan = rounds.at(120, &cluster(&on, &both).pod("a", "1", on[0]));
     assert_eq!(asked(&plan), 1);
 }
 

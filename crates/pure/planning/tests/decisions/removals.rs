@@ -59,14 +59,16 @@ fn a_node_that_has_never_been_ready_counts_towards_no_minimum() {
 }
 
 #[test]
-fn a_node_whose_machine_is_given_up_counts_towards_no_minimum() {
-    for (phase, gone) in [("Failed", 0), ("Stopping", 0), ("Ready", 1)] {
-        let plan = Cluster::new()
-            .idle("w0", "w")
-            .idle("w1", "w")
-            .with(&inventory(&machine("w1", phase, true)))
-            .plan(&pools(1, 9, ""));
-        assert_eq!(removed(&plan).len(), gone, "{phase}: {:?}", removed(&plan));
+fn a_node_whose_machine_is_not_ready_or_was_given_up_counts_towards_no_minimum() {
+    for (phase, gone) in [("Joining", 0), ("Failed", 0), ("Stopping", 0), ("Ready", 1)] {
+        // The machine's Node may have another name.
+        for name in ["name: w1,", "name: m1,"] {
+            let machine = machine("w1", phase, true).replace("name: w1,", name);
+            assert!(machine.contains(name) && machine.contains("node: w1"), "{machine}");
+            let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").with(&inventory(&machine));
+            let plan = cluster.plan(&pools(1, 9, ""));
+            assert_eq!(removed(&plan).len(), gone, "{phase}, {name} {:?}", removed(&plan));
+        }
     }
 }
 
