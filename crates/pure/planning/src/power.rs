@@ -81,11 +81,8 @@ pub(super) fn decide(
     verdicts
 }
 
-/// The value that stands for the shortage if not all pending pods were looked at.
-const UNKNOWN: usize = usize::MAX;
-
 /// How many pods would be left pending in this cluster, plus how many machines would be missing from the
-/// pools' minima; `gone` are nodes that no longer exist.
+/// pools' minima; `gone` are nodes that no longer exist. `None`: not all pending pods were looked at.
 fn shortage(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
@@ -93,7 +90,7 @@ fn shortage(
     offers: &[Pool],
     gone: &BTreeSet<&str>,
     allowance: &Allowance,
-) -> usize {
+) -> Option<usize> {
     let allowance = allowance.of_growth();
     let growth = scale_up::decide(&mut View::without(snapshot, pods, config, offers, gone, &allowance));
     let stuck = |one: &&PodVerdict| {
@@ -104,9 +101,9 @@ fn shortage(
     let waiting = growth.verdicts.iter().filter(stuck).count();
     let missing = config.pools.iter().map(|pool| pool.min.saturating_sub(growth.rooms.staying(&pool.name)));
     if growth.cut || growth.unfinished.is_some() {
-        return UNKNOWN;
+        return None;
     }
-    waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>()
+    Some(waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>())
 }
 
 /// The inputs for the verdicts of one round.
@@ -116,8 +113,8 @@ struct HostPowerRules<'a> {
     config: &'a Config,
     offers: &'a [Pool],
     plan: &'a Plan,
-    /// The current shortage.
-    short: usize,
+    /// The current shortage, if it is known.
+    short: Option<usize>,
     allowance: Allowance,
 }
 
@@ -224,7 +221,8 @@ impl HostPowerRules<'_> {
             return verdict(host, HostOutcome::Needed, &why);
         }
         // Pods that are pending now may be waiting for the room of this host.
-        if self.short > 0 && self.short_with(&[&host.name]) < self.short {
+        let short = self.short.filter(|short| *short > 0);
+        if short.is_some_and(|short| self.short_with(&[&host.name]).is_some_and(|with| with < short)) {
             return verdict(host, HostOutcome::Needed, "its room is needed");
         }
         let since = Some(memory.since);
@@ -346,12 +344,14 @@ impl HostPowerRules<'_> {
         self.holds(&nodes).or_else(|| {
             let without = self.without(&host.name, &nodes);
             let short = shortage(&without, self.pods, self.config, self.offers, &nodes, &self.allowance);
-            let why = if short == UNKNOWN {
-                "the round could not find out whether it is needed"
-            } else {
-                "what runs there would not find room elsewhere"
+            let found = match (short, self.short) {
+                (Some(0), _) => true,
+                (Some(short), Some(now)) => short <= now,
+                (None, _) | (_, None) => {
+                    return Some("the round could not find out whether it is needed".to_owned());
+                }
             };
-            (short > self.short || short == UNKNOWN).then(|| why.to_owned())
+            (!found).then(|| "what runs there would not find room elsewhere".to_owned())
         })
     }
 
@@ -394,8 +394,8 @@ impl HostPowerRules<'_> {
         snapshot
     }
 
-    /// The shortage if these hosts were on and used normally.
-    fn short_with(&self, names: &[&str]) -> usize {
+    /// The shortage with these hosts on and open.
+    fn short_with(&self, names: &[&str]) -> Option<usize> {
         let mut snapshot = self.snapshot.clone();
         for name in names {
             open(&mut snapshot, name);
@@ -415,7 +415,7 @@ impl HostPowerRules<'_> {
         let due = |one: &HostVerdict| one.verdict == Idle && one.due.is_some_and(|due| due <= now);
         let held = match busy {
             Some(host) => Some(format!("waiting for its turn, after {host}")),
-            None => (self.short > 0).then(|| "waiting until pending pods have room".to_owned()),
+            None => (self.short != Some(0)).then(|| "waiting until pending pods have room".to_owned()),
         };
         let held = |host: &str| held.clone().or_else(|| self.migration(host)).or_else(|| self.remains(host));
         let first = (0..verdicts.len())

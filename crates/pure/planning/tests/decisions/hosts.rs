@@ -6,6 +6,7 @@ use model::Plan;
 use model::plan::RemovalReason;
 use model::power::HostOutcome;
 use model::workload::Backoff;
+use planning::{Limits, plan_within};
 use settings::Config;
 
 use crate::cluster::{Cluster, node_verdict, of_pool, pod_verdict, removed};
@@ -431,6 +432,28 @@ fn as_few_hosts_are_woken_as_are_enough() {
         said(&coming.plan(waiting(5), &config)),
         [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)]
     );
+}
+
+/// The limit may end the decision at any point: then it is not known how much room is lacking.
+#[test]
+fn a_host_is_only_woken_if_the_round_has_found_out_that_it_helps() {
+    let config = config(&["b", "c"], "");
+    let both = format!("{OURS}, {}", OURS.replace("c:", "b:").replace("name: c", "name: b"));
+    let coming = both.replace(
+        "b: {power: {step: Off, since: 2026-01-01T11:00:00Z",
+        "b: {power: {step: Waking, asked: 2026-01-01T11:59:50Z, since: 2026-01-01T11:59:50Z",
+    );
+    let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: coming.leak() };
+    let snapshot = hosts.cluster(waiting(6)).snapshot();
+    let mut woken = 0;
+    for growth in 0..3000 {
+        let plan = plan_within(&snapshot, &config, Limits { growth, reasons: 0, ..Limits::default() });
+        if said(&plan) == [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)] {
+            woken += 1;
+            assert_eq!(why(&plan, "c"), "2 more would find room with it", "with a limit of {growth}");
+        }
+    }
+    assert!((1..3000).contains(&woken), "{woken}");
 }
 
 #[test]
