@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::devices::PodClaim;
+use super::features::Features;
 use super::pod::{Pod, VolumeSource};
 use super::selector::Labels;
 use super::text_id::PoolName;
@@ -174,12 +175,20 @@ pub fn kind(pod: &Pod) -> String {
         })
         .collect();
     let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
-    fingerprint(&(
+    let all = (
         (&pod.namespace, pod.priority, &pod.priority_class, pod.never_preempts),
         (&pod.requests, &pod.node_selector, &pod.affinity, &pod.tolerations),
         (&pod.spread, &pod.host_ports, claims),
         (labels, volumes),
-    ))
+    );
+    // What few pods have is left out for the others, so that their kinds stay as earlier versions stored
+    // them.
+    let rare = (pod.features, &pod.extended, pod.scheduling_group.is_some());
+    if rare == (Features::default(), &Vec::new(), false) {
+        fingerprint(&all)
+    } else {
+        fingerprint(&(all, rare))
+    }
 }
 
 /// A fingerprint of the input, as sixteen hexadecimal digits.
@@ -195,6 +204,7 @@ pub fn fingerprint(what: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::devices::ExtendedRequest;
     use crate::pod::Volume;
     use crate::pod_spec::PodSpec;
 
@@ -229,8 +239,15 @@ mod tests {
         larger.requests.cpu_milli += 1;
         let mut chosen = one.clone();
         chosen.node_selector.insert("disk".to_owned(), "ssd".to_owned());
-        for other in [larger, chosen, pod("a", &[("app", "b")], "shared"), pod("a", &[("app", "a")], "other")]
-        {
+        let mut featured = one.clone();
+        featured.features = Features::named(["VolumeBindMountOptions"]);
+        let mut by_container = one.clone();
+        by_container.extended = vec![ExtendedRequest { resource: "x.example.com/gpu".to_owned(), count: 1 }];
+        let mut of_gang = one.clone();
+        of_gang.scheduling_group = Some("g".to_owned());
+        let labelled = pod("a", &[("app", "b")], "shared");
+        let claiming = pod("a", &[("app", "a")], "other");
+        for other in [larger, chosen, featured, by_container, of_gang, labelled, claiming] {
             assert_ne!(kind(&one), kind(&other), "{other:?}");
         }
         assert_eq!(kind(&one), kind(&Pod { name: "b".to_owned(), ..one.clone() }));
