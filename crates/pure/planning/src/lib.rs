@@ -155,13 +155,22 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance) -> Plan {
     let requests = requests::resolve(snapshot);
     let pods = buffers::beside(&snapshot.pods, &buffers, &requests);
     let mut stays = replacement_due::KeptReplacements::default();
+    let (mut allowance, mut repeats) = (whole.clone(), false);
     let (mut plan, due) = loop {
         let due = replacement_due::mark(&mut sorted, &snapshot.pods, config, &stays);
-        let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real, whole);
-        plan.hosts = power::decide(&sorted, &pods, config, &offers, &plan, whole);
+        let Decision { mut plan, homeless } =
+            decide(&sorted, &pods, config, &offers, Depth::Real, &allowance);
+        plan.hosts = power::decide(&sorted, &pods, config, &offers, &plan, &allowance);
         if !stays.learn(&mut sorted, config, &plan, &homeless) {
             break (plan, due);
         }
+        let (rest, all_spent) = whole.of_repeat();
+        // One repeat is allowed in any case, so that a node that cannot be replaced does not prevent the
+        // replacement of others. After that, the next decision is the last once everything is spent.
+        if repeats && all_spent {
+            stays.keep_all(config);
+        }
+        (allowance, repeats) = (rest, true);
     };
     for verdict in &mut plan.nodes {
         if let Some(due) = due.get(&verdict.node) {

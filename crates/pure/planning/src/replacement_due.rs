@@ -100,11 +100,11 @@ pub(super) fn mark(
 /// shows which of them would fail.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
-    /// Pools of which no node is replaced in this round, because nothing is created or removed, or too many
-    /// decisions were tried. Reserving room for the nodes' pods would be in vain, and could prevent the
-    /// creation of a machine.
-    stranded: BTreeSet<PoolName>,
-    /// Nodes that could not be removed even if machines were created for their pods, and why. Such machines
+    /// Pools none of whose nodes is replaced in this round, and why: nothing is created or removed, or the
+    /// round allows no more decisions. Reserving room for the nodes' pods would be in vain, and could prevent
+    /// the creation of a machine.
+    stranded: BTreeMap<PoolName, &'static str>,
+    /// Nodes that could not be removed whatever is created for their pods, and why. New machines for them
     /// would be created in vain, and removed again.
     in_vain: BTreeMap<String, String>,
     tries: usize,
@@ -113,13 +113,24 @@ pub(super) struct KeptReplacements {
 impl KeptReplacements {
     /// How many times the decision is repeated for single nodes; after that, their pools wait.
     const TRIES: usize = 4;
+    const NO_ROOM: &str = "there is no room for its replacement";
+    const LIMIT: &str = "waiting for its turn: the round has reached its limit";
 
     /// Why this node is not replaced. `None`: no decision so far prevents it.
     fn holds(&self, node: &Node) -> Option<String> {
-        if pool_of(node).is_some_and(|pool| self.stranded.contains(pool)) {
-            return Some("there is no room for its replacement".to_owned());
+        let stranded = pool_of(node).and_then(|pool| self.stranded.get(pool));
+        self.in_vain.get(&node.name).cloned().or_else(|| stranded.map(|why| (*why).to_owned()))
+    }
+
+    /// Lets no node be replaced in this round.
+    pub(super) fn keep_all(&mut self, config: &Config) {
+        self.strand(config.pools.iter().map(|pool| pool.name.clone()), Self::LIMIT);
+    }
+
+    fn strand(&mut self, pools: impl Iterator<Item = PoolName>, why: &'static str) {
+        for pool in pools {
+            self.stranded.entry(pool).or_insert(why);
         }
-        self.in_vain.get(&node.name).cloned()
     }
 
     /// Clears [`Node::replaced`] again. Returns whether it found more nodes that cannot be replaced, so that
@@ -151,7 +162,7 @@ impl KeptReplacements {
             if !stay.is_empty() {
                 self.tries += 1;
                 if self.tries > Self::TRIES {
-                    self.stranded.extend(stay.iter().map(|(one, _)| one.pool.clone()));
+                    self.strand(stay.iter().map(|(one, _)| one.pool.clone()), Self::LIMIT);
                 }
                 self.in_vain.extend(stay.into_iter().map(|(one, why)| (one.node.clone(), why)));
                 return true;
@@ -161,7 +172,7 @@ impl KeptReplacements {
             return false;
         }
         let any = !marked.is_empty();
-        self.stranded.extend(marked.into_iter().map(|one| one.pool));
+        self.strand(marked.into_iter().map(|one| one.pool), Self::NO_ROOM);
         any
     }
 }
