@@ -365,8 +365,10 @@ fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let earlier = oldest / 10 / PARTS * (lot % PARTS);
-    let due = after(node.created?, oldest.saturating_sub(earlier)) <= now;
-    let words = format!("older than its pool's `max_node_age` of {}", age_text(oldest));
+    let created = node.created?;
+    let due = after(created, oldest.saturating_sub(earlier)) <= now;
+    let is = if after(created, oldest) <= now { "older than" } else { "almost as old as" };
+    let words = format!("{is} its pool's `max_node_age` of {}", age_text(oldest));
     due.then_some(Due { reason: RemovalReason::Expired, words, held: None })
 }
 

@@ -178,12 +178,14 @@ fn nodes_that_were_made_together_expire_one_after_another() {
     let nodes: Vec<(&str, &str)> = all.iter().map(|name| (name.as_str(), "")).collect();
     let young = plan(&aged(&cluster(&nodes), 89), &config);
     assert_eq!(made(&young), 0);
-    let expired = |hours: i64| {
+    let expired = |hours: i64, words: &str| {
         let plan = plan(&aged(&cluster(&nodes), hours), &config);
-        plan.nodes.iter().filter(|one| said(&plan, &one.node).starts_with("older than")).count()
+        let words = format!("{words} its pool's `max_node_age` of 4 days");
+        plan.nodes.iter().filter(|one| said(&plan, &one.node).starts_with(&words)).count()
     };
-    assert!((1..9).contains(&expired(95)), "{}", expired(95));
-    assert_eq!(expired(100), 9);
+    let early = expired(95, "almost as old as");
+    assert!((1..9).contains(&early), "{early}");
+    assert_eq!((expired(95, "older than"), expired(100, "older than")), (0, 9));
 }
 
 #[test]
