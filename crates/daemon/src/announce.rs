@@ -157,7 +157,8 @@ impl Daemon {
     }
 }
 
-/// The event for a node: that it is removed, or why it stays although it is underutilized.
+/// The event for a node: that it is removed, or why it stays. The node may be underutilized, unready or due
+/// for replacement.
 fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     let action = "ScaleDown";
     let stays = match verdict.verdict {
@@ -168,19 +169,19 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
         }
         NodeOutcome::Blocked => match &verdict.pod {
             Some(pod) => {
-                format!("of pod {pod} ({})", verdict.reason.map_or("it cannot be moved", NodeReason::code))
+                let why = verdict.reason.map_or("it cannot be moved", NodeReason::code);
+                format!("pod {pod} keeps it ({why})")
             }
             None => verdict.message.clone()?,
         },
-        NodeOutcome::NoPlaceToMovePods if verdict.reason == Some(NodeReason::CapacityBuffer) => {
-            verdict.message.clone()?
+        NodeOutcome::NoPlaceToMovePods => {
+            verdict.message.clone().unwrap_or_else(|| "its pods fit on no other node".to_owned())
         }
-        NodeOutcome::NoPlaceToMovePods => "its pods fit on no other node".to_owned(),
         _ => return None,
     };
     let code = format!("{} {}", verdict.verdict.code(), verdict.reason.map_or("", NodeReason::code));
     let words = Words { reason: "NoScaleDown", action, code };
-    Some((words, format!("The node is underutilized, but stays because {stays}")))
+    Some((words, format!("The node is not removed now: {stays}")))
 }
 
 /// The event for a pod. Reasons that Cluster Autoscaler also has keep its names, because people and
@@ -226,5 +227,36 @@ fn note_on_pod(verdict: &PodVerdict) -> String {
             None => format!("No machine is created now: {reasons}"),
         },
         _ => format!("Pool {} gets a machine for this pod", verdict.pool.as_deref().unwrap_or("?")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_gives_the_reason_why_a_node_stays() {
+        let due =
+            "drifted: `max_pods` was 50 and is now 110; to be removed once w1, which takes d/p, is ready";
+        for (verdict, pod, message, expected) in [
+            (NodeOutcome::Blocked, Some("d/p"), None, Some("pod d/p keeps it (it cannot be moved)")),
+            (NodeOutcome::NoPlaceToMovePods, None, None, Some("its pods fit on no other node")),
+            (NodeOutcome::NoPlaceToMovePods, None, Some(due), Some(due)),
+            (NodeOutcome::Utilized, None, None, None),
+        ] {
+            let verdict = NodeVerdict {
+                node: "w0".to_owned(),
+                pool: None,
+                utilization: None,
+                verdict,
+                reason: None,
+                pod: pod.map(Into::into),
+                message: message.map(Into::into),
+                since: None,
+                removable_at: None,
+            };
+            let note = of_node(&verdict, &Plan::default()).map(|(_, note)| note);
+            assert_eq!(note, expected.map(|why| format!("The node is not removed now: {why}")));
+        }
     }
 }
