@@ -356,7 +356,7 @@ fn conclude(verdict: &mut BufferVerdict, buffer: &Buffer) {
     }
     let beyond = size.saturating_sub(i64::try_from(planned).unwrap_or(i64::MAX));
     if beyond > 0 {
-        parts.push(format!("{beyond} exceed the limit of {MOST}"));
+        parts.push(format!("{beyond} exceed the limit of {MOST} for all buffers together"));
     }
     let chunks = if size == 1 { "1 chunk".to_owned() } else { format!("{size} chunks") };
     verdict.message = if parts.is_empty() { chunks } else { format!("{chunks}: {}", parts.join(", ")) };

@@ -247,5 +247,10 @@ fn no_more_chunks_are_provided_for_than_a_decision_can_bear() {
     let plan = with("limits: {cpu: 999999}").plan(&pools(0, 5, ""));
     let verdict = only(&plan);
     assert_eq!((verdict.verdict, verdict.chunks), (BufferOutcome::Short, Some(499_999)));
-    assert!(verdict.message.ends_with("489999 exceed the limit of 10000"), "{}", verdict.message);
+    let limit = "exceed the limit of 10000 for all buffers together";
+    assert!(verdict.message.ends_with(&format!("489999 {limit}")), "{}", verdict.message);
+    // A younger buffer is not too large by itself.
+    let second = buffer("c", "podTemplateRef: {name: t}, replicas: 2");
+    let plan = with("limits: {cpu: 999999}").with(&second).plan(&pools(0, 5, ""));
+    assert_eq!(plan.buffers[1].message, format!("2 chunks: 2 {limit}"));
 }
