@@ -18,8 +18,9 @@ use super::view::View;
 use model::Snapshot;
 use model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
 use model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome, PodVerdict};
-use model::pod::{Owner, Pod, VolumeSource};
+use model::pod::{Affinity, Owner, Pod, VolumeSource};
 use model::pod_spec::PodSpec;
+use model::selector::{Labels, Operator, Requirement};
 use scheduling::NodeIndex;
 use scheduling::selector::labels_match;
 
@@ -265,7 +266,7 @@ pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Own
         never_preempts: true,
         requests: template.requests.clone(),
         node_selector: template.node_selector.clone(),
-        affinity: template.affinity.clone(),
+        affinity: merged(&template.affinity, &template.labels),
         tolerations: template.tolerations.clone(),
         spread: template.spread.clone(),
         host_ports: template.host_ports.clone(),
@@ -279,7 +280,31 @@ pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Own
     Pod { name, uid, chunk: true, spec: spec.into(), ..Pod::default() }
 }
 
-/// The verdict about a buffer before its chunks are counted.
+/// The affinity of a pod with these labels. When a pod is created, the API server merges `matchLabelKeys` and
+/// `mismatchLabelKeys` into the selectors (`applyMatchLabelKeysAndMismatchLabelKeys`). In a template, they
+/// are not merged yet.
+fn merged(affinity: &Affinity, labels: &Labels) -> Affinity {
+    let mut affinity = affinity.clone();
+    let required = affinity.pods.iter_mut().chain(&mut affinity.anti);
+    let preferred = affinity.pods_preferred.iter_mut().chain(&mut affinity.anti_preferred);
+    for term in required.chain(preferred.map(|one| &mut one.term)) {
+        let Some(selector) = &mut term.selector else { continue };
+        for (keys, operator) in
+            [(&term.match_label_keys, Operator::In), (&term.mismatch_label_keys, Operator::NotIn)]
+        {
+            for (key, value) in keys.iter().filter_map(|key| labels.get_key_value(key)) {
+                let one = Requirement { key: key.clone(), operator, values: vec![value.clone()] };
+                // The template may be a pod, which has it already.
+                if !selector.requirements.contains(&one) {
+                    selector.requirements.push(one);
+                }
+            }
+        }
+    }
+    affinity
+}
+
+/// A verdict that does not yet contain what happens to the chunks.
 fn begun(buffer: &Buffer) -> BufferVerdict {
     let mut verdict = BufferVerdict {
         buffer: buffer.of.id(),

@@ -242,6 +242,32 @@ fn chunks_are_spread_as_their_template_says_and_each_is_seen_by_the_others() {
     assert_eq!((only(&plan).on_nodes, machines(&plan)), (1, 2));
 }
 
+/// The pod of another run is on the only node.
+#[test]
+fn label_keys_of_a_template_are_merged_into_its_selectors_as_in_a_pod() {
+    for (terms, keys, on_nodes) in [
+        ("podAntiAffinity", "", 0),
+        ("podAntiAffinity", ", matchLabelKeys: [run]", 1),
+        ("podAntiAffinity", ", mismatchLabelKeys: [run]", 0),
+        ("podAntiAffinity", ", matchLabelKeys: [app]", 0),
+        ("podAntiAffinity", ", matchLabelKeys: [other]", 0),
+        ("podAffinity", "", 1),
+        ("podAffinity", ", mismatchLabelKeys: [run]", 1),
+    ] {
+        let template = format!(
+            "apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: t, namespace: d}}\n\
+             template: {{metadata: {{labels: {{app: x, run: two}}}}, spec: {{containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}], \
+             affinity: {{{terms}: {{requiredDuringSchedulingIgnoredDuringExecution: \
+             [{{labelSelector: {{matchLabels: {{app: x}}}}, topologyKey: kubernetes.io/hostname{keys}}}]}}}}}}}}"
+        );
+        let other = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d, labels: {app: x, run: one}}\n\
+                     spec: {nodeName: w0, containers: [{name: c}]}";
+        let cluster =
+            Cluster::new().with(&template).with(&of_template("replicas: 1")).idle("w0", "w").with(other);
+        assert_eq!(only(&cluster.plan(&pools(0, 9, ""))).on_nodes, on_nodes, "{terms}{keys}");
+    }
+}
+
 #[test]
 fn no_more_chunks_are_provided_for_than_a_decision_can_bear() {
     let plan = with("limits: {cpu: 999999}").plan(&pools(0, 5, ""));
