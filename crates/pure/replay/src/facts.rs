@@ -110,6 +110,9 @@ struct MachineTrace {
     pool: PoolName,
     phase: Phase,
     asked: Timestamp,
+    /// It is kept warm.
+    warm: bool,
+    /// It was kept warm, and was asked to join.
     woken: bool,
     /// Whether the machine was seen before it was ready.
     from_the_start: bool,
@@ -160,15 +163,19 @@ impl Watcher {
                     pool: machine.pool.clone(),
                     phase: machine.phase,
                     asked: machine.requested.or(machine.since).unwrap_or(now),
-                    woken: machine.warm.is_some(),
+                    warm: machine.warm.is_some(),
+                    woken: false,
                     from_the_start: machine.phase < Phase::Ready,
                     leaves: None,
                 }
             });
-            if old.is_some() && seen.woken && machine.warm.is_none() && seen.phase == Phase::Warm {
+            // The record may have a gap, so the machine need not have been seen in its waiting phase.
+            if seen.warm && machine.warm.is_none() && machine.phase < Phase::Draining {
                 self.facts.happened.pool(&machine.pool).made += 1;
                 seen.asked = machine.requested.unwrap_or(now);
+                seen.woken = true;
             }
+            seen.warm = machine.warm.is_some();
             self.look_at_phase(&mut seen, machine, now);
             self.machines.insert(machine.name.clone(), seen);
         }
@@ -264,5 +271,49 @@ impl Watcher {
             self.facts.happened.without.add(round.time.duration_since(since).as_secs());
         }
         self.placed = placed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use model::machine::WarmState;
+    use model::snapshot::Inventory;
+
+    /// What a record shows about a machine that is kept warm and then asked to join at minute 60. It is ready
+    /// at minute 61.
+    fn watched(rounds: &[(i64, Phase)]) -> Facts {
+        let at = |minute: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
+        let mut watcher = Watcher::default();
+        watcher.round(&Snapshot { time: at(-1), ..Snapshot::default() });
+        for &(minute, phase) in rounds {
+            let machine = Machine {
+                name: "w-1".to_owned(),
+                pool: "w".into(),
+                phase,
+                warm: (minute < 60).then_some(WarmState::Stopped),
+                requested: Some(at(if minute < 60 { 0 } else { 60 })),
+                since: Some(at(minute)),
+                ..Machine::default()
+            };
+            let proxmox = Arc::new(Inventory { machines: Some(vec![machine]), ..Inventory::default() });
+            watcher.round(&Snapshot { time: at(minute), proxmox, ..Snapshot::default() });
+        }
+        watcher.finish()
+    }
+
+    #[test]
+    fn waking_takes_from_the_request_to_join_even_if_the_record_has_a_gap() {
+        let (cloning, warm, ready) = ((0, Phase::Cloning), (2, Phase::Warm), (61, Phase::Ready));
+        let starting = (60, Phase::Starting);
+        for rounds in [&[cloning, warm, starting, ready][..], &[cloning, starting, ready], &[cloning, ready]]
+        {
+            let facts = watched(rounds);
+            let median = |took: &BTreeMap<PoolName, Took>| took.get("w").and_then(Took::median);
+            assert_eq!((median(&facts.waking), median(&facts.creation)), (Some(60), None), "{rounds:?}");
+            assert_eq!(facts.happened.pools[&PoolName::from("w")].made, 1, "{rounds:?}");
+        }
     }
 }
