@@ -85,7 +85,7 @@ async fn what_machines_would_inherit_is_said() {
         ),
         ("affinity", "0-3", "runs on CPUs 0-3 of its host"),
         ("cpulimit", "2", "machines have 4 cores"),
-        ("serial1", "/dev/ttyS0", "only one machine on each host can use it"),
+        ("serial1", "/dev/ttyS0", "only one machine on each host can use this device"),
         ("kvm", "0", "emulated and slow"),
     ] {
         let (status, said) = said(&[(option, value)], "").await;
@@ -120,11 +120,11 @@ async fn disks_of_every_bus_count_for_the_room_of_a_full_clone() {
 async fn the_room_of_a_full_clone_is_counted_as_the_planner_counts_it() {
     let full = "clone = \"full\"\nstorage = \"shared\"\n";
     for (more, expected) in [
-        ("disk = \"9000GiB\"\n", "left, but one machine takes 8.7 TiB"),
-        ("storage_reserve = \"9000GiB\"\n", "has 0 KiB left, but one machine takes"),
+        ("disk = \"9000GiB\"\n", "left, but one machine needs 8.7 TiB"),
+        ("storage_reserve = \"9000GiB\"\n", "has 0 KiB left, but one machine needs"),
     ] {
         let (_, said) = said(&[], &format!("{full}{more}")).await;
         assert!(said.contains(expected), "{more}: {said}");
     }
-    assert!(!said(&[], full).await.1.contains("but one machine takes"));
+    assert!(!said(&[], full).await.1.contains("but one machine needs"));
 }

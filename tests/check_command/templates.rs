@@ -24,7 +24,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |spec| drop(spec.vms[0].config.insert("lock".to_owned(), "clone".to_owned())),
             "",
             "",
-            "the template is locked (clone)",
+            "cannot be cloned while it is locked (clone)",
         ),
         (
             |_| {},
