@@ -369,15 +369,29 @@ async fn nothing_is_started_on_a_host_that_is_being_shut_down() {
 
 #[tokio::test(start_paused = true)]
 async fn guests_that_are_stopped_all_together_are_started_once_that_is_over() {
-    for phase in [At::Booting, At::Ready] {
-        let stage = at(phase).await;
+    for (phase, minutes) in [(At::Booting, 0), (At::Ready, -10), (At::Ready, 0), (At::Ready, 10)] {
+        let stage = at_with(phase, SignedDuration::from_mins(minutes)).await;
         let host = stage.pve.vm(9100).unwrap().node;
         let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
         stage.pve.stop_all_by_hand(&host, Duration::from_secs(100));
         let off = Duration::from_mins(3);
-        stage.throughout(&format!("{phase:?}: it stays off"), off, |stage| !runs(stage)).await;
-        stage.until(&format!("{phase:?}: it runs again"), SOON, runs).await;
-        stage.until(&format!("{phase:?}: its pod runs"), LATE, |stage| stage.running_pods() == 1).await;
+        stage.throughout(&format!("{phase:?} {minutes}: it stays off"), off, |stage| !runs(stage)).await;
+        stage.until(&format!("{phase:?} {minutes}: it runs again"), SOON, runs).await;
+        let what = format!("{phase:?} {minutes}: its pod runs");
+        stage.until(&what, LATE, |stage| stage.running_pods() == 1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_changed_a_vm_is_told_though_the_hosts_clock_differs() {
+    for minutes in [-15, 15] {
+        let stage = at_with(At::Ready, SignedDuration::from_mins(minutes)).await;
+        stage.pve.touch(9100, WHO, &Touch::Stopped);
+        let words = "root@pam stopped its VM: it is started again";
+        stage.until(&format!("that is said, {minutes}"), NOTICED, |stage| said(stage, words)).await;
+        stage.pve.touch(9100, WHO, &Touch::Reset);
+        let words = "root@pam reset its VM";
+        stage.until(&format!("the reset is said, {minutes}"), SOON, |stage| said(stage, words)).await;
     }
 }
 

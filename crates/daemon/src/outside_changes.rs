@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::inventory::Observation;
 use super::regions::{Region, Regions};
-use machines::{MachineView, Owner, Registry, ask_hosts_in_time, by_others, deed, is_ours};
+use machines::{MachineView, Owner, Registry, ask_hosts_in_time, by_clock_of, by_others, deed, is_ours};
 use model::Record;
 use model::machine::{Intent, Phase};
 use observability::{Board, Problem};
@@ -128,8 +128,11 @@ impl Touched {
         for row in rows.iter().filter(is_new) {
             let about = |view: &&&MachineView| row.about == view.record.slot.vmid.to_string();
             let Some(view) = views.iter().find(about) else { continue };
-            let since = view.record.created.max(old).as_second();
-            let Some(what) = deed(row.upid.kind()).filter(|_| row.started >= since) else { continue };
+            let Some(what) = deed(row.upid.kind()) else { continue };
+            let since = view.record.created.max(old);
+            if row.started < by_clock_of(&region.proxmox, row.upid.node(), &self.clock, since).await {
+                continue;
+            }
             let follows = match row.upid.kind() {
                 "qmreset" | "qmreboot" => "its guest restarts, and its node is not ready until it is up",
                 "qmrollback" => {
@@ -226,7 +229,8 @@ impl Touched {
         if new.is_empty() {
             return;
         }
-        let since = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN).as_second();
+        let since = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
+        let since = by_clock_of(&region.proxmox, &record.host, &self.clock, since).await;
         let by = by_others(&region.proxmox, &record.host, (record.slot.vmid, own), since, CONFIGURED).await;
         let by = by.map(|row| format!(" (the last to change it was {})", row.user)).unwrap_or_default();
         for what in new {

@@ -11,6 +11,7 @@ use jiff::SignedDuration;
 use runtime::boxed;
 
 use super::context::Context;
+use super::host_clock::by_clock_of;
 use super::machine_handle::MachineHandle;
 use super::ownership::{Sight, look};
 use super::reports::{Ending, Reports, tell};
@@ -152,12 +153,12 @@ pub(super) fn may_explain(trouble: &StepError) -> bool {
 /// Whether all guests of a host are being stopped or were just stopped. A VM that is started now would go
 /// down with the host, or run against an administrator's will.
 pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
-    let now = ctx.clock.now();
-    let since = now.saturating_sub(STOPS_FOR).ok().map(jiff::Timestamp::as_second);
+    let now = by_clock_of(&ctx.proxmox, host, &ctx.clock, ctx.clock.now()).await;
+    let since = Some(now.saturating_sub(STOPS_FOR.as_secs()));
     let filter = TaskFilter { vmid: None, kind: Some(STOPS_ALL.to_owned()), since, limit: Some(50) };
     // A host that does not answer cannot start VMs either.
     let rows = ctx.proxmox.tasks(host, &filter).await.unwrap_or_default();
-    let stops = |row: &TaskRow| row.ended.is_none_or(|at| now.as_second() - at < GONE_AFTER);
+    let stops = |row: &TaskRow| row.ended.is_none_or(|at| now.saturating_sub(at) < GONE_AFTER);
     rows.iter().any(|row| row.upid.kind() == STOPS_ALL && stops(row))
 }
 
@@ -282,19 +283,13 @@ fn hidden(ctx: &Context, record: &Record) -> String {
 /// Another client's latest task of one of these kinds on a machine's VM.
 async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> Option<TaskRow> {
     let own = ctx.config.proxmox.as_ref().map(|proxmox| proxmox.token_id.as_str())?;
-    let now = ctx.clock.now();
-    by_others(
-        &ctx.proxmox,
-        host,
-        (record.slot.vmid, own),
-        now.saturating_sub(LATELY).ok()?.as_second(),
-        kinds,
-    )
-    .await
+    let since = ctx.clock.now().saturating_sub(LATELY).ok()?;
+    let since = by_clock_of(&ctx.proxmox, host, &ctx.clock, since).await;
+    by_others(&ctx.proxmox, host, (record.slot.vmid, own), since, kinds).await
 }
 
-/// The latest task of one of these kinds on a VM, if any, since this Unix time in seconds. Tasks that the
-/// token `own` started are left out.
+/// The latest task of one of these kinds on a VM, if any, since this Unix time in seconds by the host's
+/// clock. Tasks that the token `own` started are left out.
 #[boxed]
 pub async fn by_others(
     proxmox: &Client,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::context::Context;
+use super::host_clock::by_clock_of;
 use super::step_error::{BackoffTarget, StepError};
 use model::machine::{Intent, Phase};
 use model::{MachineKind, Record};
@@ -166,7 +167,7 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
     let kind = Some(DESTRUCTION.to_owned());
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind, since: None, limit: None };
     let mut rows = ctx.proxmox.tasks(&record.host, &filter).await?;
-    let since = record.created.as_second();
+    let since = by_clock_of(&ctx.proxmox, &record.host, &ctx.clock, record.created).await;
     rows.retain(|row| row.status == TaskStatus::Running || row.started >= since);
     Ok(rows)
 }

@@ -105,6 +105,13 @@ impl Client {
         Ok(rows.iter().filter_map(bridge).collect())
     }
 
+    /// The time by a host's own clock, Unix time in seconds. Needs `Sys.Audit` on the host.
+    #[boxed]
+    pub async fn host_time(&self, host: &str) -> Result<i64, Error> {
+        let data = self.get(Lane::Free, &format!("/nodes/{}/time", encode(host)), &[]).await?;
+        number_of(&data, "time").ok_or_else(|| Error::malformed("GET time", "no time"))
+    }
+
     /// The privileges that the token has on one path, e.g. `/pool/workers`.
     #[boxed]
     pub async fn privileges_on(&self, path: &str) -> Result<BTreeSet<String>, Error> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use machines::Ending;
 use world::proxmox::spec::{ClusterSpec, Grant, StorageSpec, VmSpec};
 use world::proxmox::{Effect, Fault, Pve, TaskFault};
@@ -151,6 +152,48 @@ async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_
     assert_eq!(ending, Ending::Discarded);
     assert!(world.pve.vm(VMID.0).is_none(), "the record is dropped although the VM exists");
     assert!(world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_destruction_of_a_former_machine_is_not_taken_for_that_of_this_one() {
+    for minutes in [-10, 0, 10] {
+        let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+        world.ahead(SignedDuration::from_mins(minutes));
+        world.ours().await;
+        world.failed(VMID).await;
+        assert_eq!(world.go_on().await, Ending::Discarded);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        world.ours().await;
+        world.failed(VMID).await;
+        let pve = world.pve.clone();
+        pve.inject(without_an_answer());
+        let (ending, ()) = tokio::join!(world.go_on(), end_halfway(pve));
+        let is_told = matches!(&ending, Ending::Stuck(why) if why.contains("qm unlock 9101"));
+        assert!(is_told, "{minutes}: {ending:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destruction_of_which_no_answer_told_is_known_though_the_hosts_clock_differs() {
+    for minutes in [-10, 0, 10] {
+        let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+        world.ahead(SignedDuration::from_mins(minutes));
+        world.ours().await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        world.failed(VMID).await;
+        let pve = world.pve.clone();
+        pve.inject(without_an_answer());
+        // Another VM takes the VMID at once.
+        let taken = async {
+            while pve.vm(VMID.0).is_some() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(pve.create_by_hand(VmSpec::machine(VMID.0, "pve1", "taken")));
+        };
+        let (ending, ()) = tokio::join!(world.go_on(), taken);
+        assert_eq!(ending, Ending::Discarded, "{minutes}");
+        assert!(pve.vm(VMID.0).is_some() && world.store.names().is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]

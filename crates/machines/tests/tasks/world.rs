@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use http::Method;
+use jiff::SignedDuration;
 use kubernetes::{Cluster, Recorder, Versioned, Watches};
 use machines::{self, Context, Ending, KnownFacts, MachineReport, NoProbe, Pace, Registry, Templates};
 use model::machine::Intent;
@@ -230,6 +231,11 @@ impl World {
             pause: tokio::sync::watch::channel(None).1,
         };
         Self { pve, store, context, reports, told }
+    }
+
+    /// Sets the daemon's clock ahead of the one of all hosts by this much.
+    pub fn ahead(&mut self, by: SignedDuration) {
+        self.context.clock = Arc::new(TokioClock::starting_at(self.context.clock.now() + by));
     }
 
     /// The record of a new machine of the pool.

@@ -190,6 +190,12 @@ impl Pve {
         Value::Array(rows.collect()).into()
     }
 
+    pub(super) fn node_time(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        call.who.need(&self.state(), &format!("/nodes/{}", call.node()), &["Sys.Audit"])?;
+        let now = self.now().as_second();
+        Ok(json!({ "time": now, "localtime": now, "timezone": "UTC" }).into())
+    }
+
     pub(super) fn node_status(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
         let node = call.node();

@@ -400,6 +400,7 @@ impl Pve {
             // The embedded cluster has no containers.
             ("GET", "/nodes/{node}/lxc") => Ok(serde_json::json!([]).into()),
             ("GET", "/nodes/{node}/qemu") => Ok(self.node_vms(r)),
+            ("GET", "/nodes/{node}/time") => self.node_time(r),
             ("GET", "/nodes/{node}/tasks") => Ok(self.task_list(r)),
             ("GET", "/nodes/{node}/tasks/{upid}/status") => self.task_status(r),
             ("GET", "/nodes/{node}/tasks/{upid}/log") => self.task_log(r),

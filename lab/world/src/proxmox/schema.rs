@@ -87,6 +87,7 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
     ("GET", "/cluster/ceph/metadata", true, ""),
     ("GET", "/nodes/{node}/lxc", true, ""),
     ("GET", "/nodes/{node}/version", false, ""),
+    ("GET", "/nodes/{node}/time", true, ""),
     ("GET", "/nodes/{node}/qemu", true, "full:b"),
     (
         "GET",
