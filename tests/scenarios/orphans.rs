@@ -144,6 +144,19 @@ async fn what_is_found_out_at_the_last_moment_keeps_an_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_orphan_that_is_kept_at_the_last_moment_does_not_keep_the_others() {
+    let mut stage = Stage::new(&collecting());
+    left_over(&stage, Vmid(9101), &[]);
+    left_over(&stage, Vmid(9102), &[("name", "workers-k4m7p")]);
+    stage.pve.set_ha(9101, true);
+    stage.start();
+    stage.until("the other is gone", HOUR * 3, |stage| stage.pve.vm(9102).is_none()).await;
+    assert!(stage.pve.vm(9101).is_some());
+    stage.pve.set_ha(9101, false);
+    stage.until("it is gone, too", HOUR * 3, |stage| stage.pve.vm(9101).is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_whose_record_cannot_be_read_is_no_orphan() {
     let stage = Stage::running(&collecting());
     stage.deploy("web", 1, "1500m", "1Gi");

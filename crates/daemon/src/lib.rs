@@ -213,6 +213,7 @@ struct Daemon {
     strangers: unmanaged_vms::Strangers,
     /// Orphans, as of the last round.
     orphans: Vec<orphans::Judged>,
+    orphans_tried: orphans::Tried,
     /// Nodes whose labels do not match the host or zone of their VMs, as of the last round.
     astray: Vec<stale_zone_labels::Astray>,
     controllers: Controllers,
@@ -284,6 +285,7 @@ impl Daemon {
             physical: bare_metal_power::BareMetalPower::default(),
             strangers: unmanaged_vms::Strangers::default(),
             orphans: Vec::new(),
+            orphans_tried: orphans::Tried::new(),
             astray: Vec::new(),
             controllers: deps.controllers.clone(),
             fence: term.fence.clone(),

@@ -1,11 +1,12 @@
 //! Orphans are VMs that bear this cluster's mark but have no record. This module judges them, and collects
 //! them one at a time.
 //!
-//! A round judges orphans by what it has seen itself. The task that collects an orphan checks the proof
-//! again, against the current state of Kubernetes and Proxmox VE. At most one collection begins per hour,
-//! even across restarts and changes of the leader, because its start is stored first.
+//! A round judges them by what it has seen itself. The task that collects one checks the proof again, against
+//! the current state of Kubernetes and Proxmox VE. At most one collection begins per hour, even across
+//! restarts and changes of the leader: its start is stored first. An orphan whose proof failed at the last
+//! moment waits until all others were tried.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -23,6 +24,9 @@ use settings::{Config, Mode, Orphans};
 /// The minimum time between the starts of two collections.
 const BRAKE: SignedDuration = SignedDuration::from_hours(1);
 
+/// When the collection of each orphan last began in this term, by its host's region and its VMID.
+pub(super) type Tried = BTreeMap<(String, Vmid), Timestamp>;
+
 /// An orphan with its verdict.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
@@ -31,6 +35,10 @@ pub(super) struct Judged {
 }
 
 impl Judged {
+    fn key(&self) -> (String, Vmid) {
+        (self.claim.host.region().to_owned(), self.claim.vmid)
+    }
+
     /// The form that `status` shows.
     pub fn status(&self) -> OrphanStatus {
         let Claim { vmid, host, config, .. } = &self.claim;
@@ -62,6 +70,7 @@ impl Daemon {
         let marked = self.strangers.marked(config, views);
         if marked.is_empty() {
             self.orphans.clear();
+            self.orphans_tried.clear();
             return;
         }
         let owner = self.owner(config);
@@ -90,6 +99,8 @@ impl Daemon {
             Judged { claim: Claim { vmid: one.vmid, host, config, steady, looks, twins }, verdict }
         };
         self.orphans = marked.iter().map(judge).collect();
+        let there: BTreeSet<(String, Vmid)> = self.orphans.iter().map(Judged::key).collect();
+        self.orphans_tried.retain(|key, _| there.contains(key));
     }
 
     /// Collects a proven orphan, if the last collection began at least an hour ago. If the daemon is paused
@@ -101,14 +112,8 @@ impl Daemon {
         {
             return;
         }
-        let Some(claim) =
-            self.orphans.iter().find(|one| one.verdict.is_proven()).map(|one| one.claim.clone())
-        else {
-            return;
-        };
-        let Some(record) = claim.record(config, now) else { return };
-        // The VM may have become a managed machine since this round observed it.
-        if self.registry.get(&record.id).is_some() || !self.may_begin().await {
+        let Some((claim, record)) = self.next_orphan(config, now) else { return };
+        if !self.may_begin().await {
             return;
         }
         if !self.memory.collects(now).await {
@@ -116,11 +121,23 @@ impl Daemon {
             self.said.once("orphan not stored", || tracing::warn!("{what}"));
             return;
         }
+        self.orphans_tried.insert((claim.host.region().to_owned(), claim.vmid), now);
         let Some(context) = self.context(config, &record) else { return };
         self.board.decided(now, format!("- {}: VM {} is an orphan", record.name, claim.vmid));
         // Registered before the task begins, so that the slot counts as taken.
         let shown = MachineView { phase: Phase::Failed, ..MachineView::requested(record.clone(), now) };
         self.registry.put(shown);
         self.spawn(orphans::collect(context, claim, record, self.reports.clone()));
+    }
+
+    /// The orphan to collect next, with its record: the one whose collection began longest ago, if ever.
+    fn next_orphan(&self, config: &Config, now: Timestamp) -> Option<(Claim, Record)> {
+        let mut proven: Vec<&Judged> = self.orphans.iter().filter(|one| one.verdict.is_proven()).collect();
+        proven.sort_by_key(|one| self.orphans_tried.get(&one.key()).copied());
+        proven.into_iter().find_map(|one| {
+            let record = one.claim.record(config, now)?;
+            // The VM may have become a managed machine in another way since this round looked.
+            self.registry.get(&record.id).is_none().then(|| (one.claim.clone(), record))
+        })
     }
 }
