@@ -114,7 +114,9 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
         let acts = if status.leads { "" } else { "; it does nothing until it holds the lease" };
         writeln!(out, ", {}, the last {age} ago{old}{acts}", counted(status.rounds, "round"))
     } else {
-        writeln!(out, ", still waiting for its first look at both clusters after {}", span(age))
+        // Rounds run before Proxmox VE was seen, and each sets the status's time.
+        let after = if status.rounds == 0 { format!(" after {}", span(age)) } else { String::new() };
+        writeln!(out, ", still waiting for its first look at both clusters{after}")
     };
     if let Some(pause) = &status.paused {
         let since = pause

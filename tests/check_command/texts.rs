@@ -110,7 +110,7 @@ async fn the_status() {
     }))
     .unwrap();
     board.introduce("pve1", "active", now);
-    board.ready();
+    board.begin(true);
     board.publish(status, None);
     board.problem(&Problem::Kubernetes, "the API server cannot be reached: connection refused");
     board.decided(

@@ -27,6 +27,17 @@ async fn proxmox_is_away_for_minutes_before_pods_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_daemon_that_has_not_seen_proxmox_is_not_ready() {
+    let mut stage = Stage::new(ONE_POOL);
+    stage.pve.set_away(true);
+    stage.start();
+    stage.until("rounds run", SOON, |stage| stage.status().rounds >= 3).await;
+    assert!(!stage.status().ready, "{}", stage.scene());
+    stage.pve.set_away(false);
+    stage.until("it is ready", SOON, |stage| stage.status().ready).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn proxmox_goes_away_while_a_machine_is_made() {
     away_while_a_machine_is_made(|stage, away| stage.pve.set_away(away)).await;
 }

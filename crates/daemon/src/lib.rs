@@ -456,14 +456,22 @@ impl Daemon {
         }
         self.read_records().await;
         self.regions.first(PATIENCE).await;
-        tracing::info!(machines = self.registry.all().len(), "starting rounds");
-        self.board.ready();
+        let (machines, is_seen) = (self.registry.all().len(), self.regions.is_any_seen());
+        if is_seen {
+            tracing::info!(machines, "both clusters were seen; starting rounds");
+        } else {
+            tracing::info!(machines, "Proxmox VE has not been seen yet; starting rounds");
+        }
+        self.board.begin(is_seen);
     }
 
     /// Runs one round: observes, decides and acts.
     async fn round(&mut self) -> RoundOutcome {
         let mut settings = self.config.clone();
         let config = settings.borrow_and_update().clone();
+        if !self.board.is_ready() && self.regions.is_any_seen() {
+            self.board.begin(true);
+        }
         self.look_at_switch().await;
         self.reconcile(&config).await;
         let now = self.clock.now();

@@ -171,7 +171,12 @@ impl Regions {
         Some(format!("region `{name}` cannot be acted on: {why}"))
     }
 
-    /// A counter that increases with each change that triggers a round.
+    /// Whether any cluster was seen.
+    pub fn is_any_seen(&self) -> bool {
+        self.iter().any(|region| region.inventory.last().0.is_some())
+    }
+
+    /// A number that grows with each change that triggers a round.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -182,7 +187,7 @@ impl Regions {
             if !region.inventory.first(limit).await {
                 tracing::warn!(
                     region = region.name(),
-                    "Proxmox VE has not answered yet: no machine can be created until it does"
+                    "Proxmox VE has not been seen yet: no machine is created and no node is removed until it is"
                 );
             }
         });

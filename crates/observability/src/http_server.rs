@@ -212,7 +212,7 @@ impl Pages {
     fn health(&self) -> Response<Full<Bytes>> {
         let since = self.board.since_last_round().unwrap_or_default();
         let interval = self.settings.borrow().scan_interval;
-        if is_alive(self.board.is_ready(), since, interval) {
+        if is_alive(self.board.has_begun(), since, interval) {
             page(StatusCode::OK, TEXT, "ok\n".to_owned())
         } else {
             page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("no round for {} s\n", since.as_secs()))
@@ -269,7 +269,11 @@ mod tests {
             pages.answer(&Method::GET, &path.parse().unwrap(), &HeaderMap::new()).status().as_u16()
         };
         assert_eq!((code("/healthz"), code("/readyz")), (200, 503));
-        pages.board.ready();
+        pages.board.begin(false);
+        assert_eq!((code("/healthz"), code("/readyz")), (200, 503), "Proxmox VE was not seen");
+        tokio::time::advance(Duration::from_mins(10)).await;
+        assert_eq!((code("/healthz"), code("/readyz")), (503, 503));
+        pages.board.begin(true);
         assert_eq!((code("/healthz"), code("/readyz")), (200, 200));
         tokio::time::advance(Duration::from_mins(10)).await;
         assert_eq!((code("/healthz"), code("/readyz")), (503, 200));

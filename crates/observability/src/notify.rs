@@ -52,7 +52,7 @@ impl Supervisor {
             }
             let status = self.board.status();
             tell(&[NotifyState::Status(&line(&status))]);
-            if self.watchdog.is_some() && is_alive(status.ready, last.elapsed(), interval()) {
+            if self.watchdog.is_some() && is_alive(self.board.has_begun(), last.elapsed(), interval()) {
                 tell(&[NotifyState::Watchdog]);
             }
         }
@@ -77,9 +77,9 @@ impl Supervisor {
     }
 }
 
-/// Whether rounds run on time. No round is due before both clusters have been read once.
-pub(super) fn is_alive(ready: bool, since_last: Duration, interval: Duration) -> bool {
-    !ready || since_last <= interval * 3 + PATIENCE
+/// Whether rounds run on time. No round is due before they have begun.
+pub(super) fn is_alive(begun: bool, since_last: Duration, interval: Duration) -> bool {
+    !begun || since_last <= interval * 3 + PATIENCE
 }
 
 /// The status line in `systemctl status`.
@@ -158,7 +158,7 @@ mod tests {
         let works: [&dyn Fn(&Board); 2] = [&leads, &stands_by];
         for work in works {
             let supervisor = Supervisor { board: Board::default(), watchdog: Some(WATCHDOG) };
-            supervisor.board.ready();
+            supervisor.board.begin(true);
             assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60);
             // Nothing but rounds feeds the watchdog.
             let beside = |board: &Board| {
@@ -183,14 +183,14 @@ mod tests {
     #[test]
     fn the_watchdog_is_fed_while_rounds_come() {
         let seconds = Duration::from_secs;
-        for (ready, since, interval, alive) in [
+        for (begun, since, interval, alive) in [
             (false, seconds(3600), seconds(10), true),
             (true, seconds(5), seconds(10), true),
             (true, seconds(149), seconds(10), true),
             (true, seconds(151), seconds(10), false),
             (true, seconds(1800), seconds(600), true),
         ] {
-            assert_eq!(is_alive(ready, since, interval), alive, "{ready} {since:?} {interval:?}");
+            assert_eq!(is_alive(begun, since, interval), alive, "{begun} {since:?} {interval:?}");
         }
     }
 

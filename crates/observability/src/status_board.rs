@@ -34,6 +34,7 @@ struct Inner {
     decisions: VecDeque<Decision>,
     timeline: Timeline,
     next_due: Option<Timestamp>,
+    begun: bool,
     last_round: Option<Instant>,
     judge: Option<Judge>,
 }
@@ -117,24 +118,30 @@ impl Board {
         &self.metrics
     }
 
-    /// The time since the last round. Before the first round, the time since both clusters were first read;
-    /// `None` if they have not been read yet.
+    /// Time since the last round, or since rounds began if there was none yet. `None` before that.
     pub(super) fn since_last_round(&self) -> Option<Duration> {
         self.inner().last_round.map(|last| last.elapsed())
     }
 
-    /// Whether both clusters have been read and rounds are running.
+    /// Whether both clusters were seen once and rounds are running.
     pub fn is_ready(&self) -> bool {
         self.inner().status.ready
     }
 
-    /// Records that both clusters have been read, and that this instance leads.
-    pub fn ready(&self) {
+    /// Whether rounds are running: from then on, they are expected in time.
+    pub(super) fn has_begun(&self) -> bool {
+        self.inner().begun
+    }
+
+    /// Records that this instance leads and that rounds are running. `is_ready`: whether both clusters were
+    /// seen once.
+    pub fn begin(&self, is_ready: bool) {
         {
             let mut inner = self.inner();
             inner.last_round = Some(Instant::now());
+            inner.begun = true;
             let status = &mut inner.status;
-            status.ready = true;
+            status.ready = is_ready;
             status.leads = true;
             status.leader.clone_from(&status.instance);
         }
@@ -155,6 +162,7 @@ impl Board {
             inner.status.leads = false;
             leader.clone_into(&mut inner.status.leader);
             if !leader.is_empty() {
+                inner.begun = true;
                 let old = std::mem::take(&mut inner.status);
                 let Status { instance, mode, rounds, mut problems, leader, credentials, .. } = old;
                 problems.retain(|name, _| problem::is_of_its_own(name));
