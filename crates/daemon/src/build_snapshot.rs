@@ -360,6 +360,7 @@ mod tests {
             survey: None,
             devices: Arc::new(Devices::default()),
             at: now,
+            taken: tokio::time::Instant::now(),
             online: Arc::default(),
             number: 0,
         };

@@ -25,8 +25,8 @@ const TEMPLATES: Duration = Duration::from_mins(5);
 /// How often templates are read again if a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
-/// If the last observation is older than this, a host may have been off in the meantime.
-const BLIND: SignedDuration = SignedDuration::from_mins(1);
+/// If the last look is older than this, a host may have been off in the meantime.
+const BLIND: Duration = Duration::from_mins(1);
 
 /// The result of one observation of a cluster.
 #[derive(Clone, Debug)]
@@ -38,15 +38,23 @@ pub(super) struct Observation {
     /// The PCI devices that pools assign to machines.
     pub devices: Arc<Devices>,
     pub at: Timestamp,
-    /// The time at which each online host came online. Every observation since then has confirmed that it is
-    /// online.
+    /// The same time by a clock that is never set: it measures how old the look is.
+    pub taken: Instant,
+    /// When each online host came online; every look since then has confirmed it.
     pub online: Arc<BTreeMap<String, Timestamp>>,
     /// The number of earlier observations.
     pub number: u64,
 }
 
 impl Observation {
-    /// The hosts in the planner's form. `counts_stopped`: whether stopped VMs are counted too.
+    /// Whether the look is at most this old. The age by the wall clock counts too, because the other clock
+    /// stands still while this host sleeps.
+    pub fn is_recent(&self, limit: Duration, now: Timestamp) -> bool {
+        let limit_of_day = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+        self.taken.elapsed() <= limit && now.duration_since(self.at) <= limit_of_day
+    }
+
+    /// The hosts in the planner's form. `counts_stopped`: whether stopped VMs count too.
     pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
         let mut hosts = self.seen.hosts(counts_stopped);
         self.devices.give(&mut hosts);
@@ -117,9 +125,8 @@ impl Inventory {
                         Some(last) if seen.silent().next().is_some() => seen.with_known(&last.seen),
                         _ => seen,
                     };
-                    // The time of the list, taken before the queries below: they do not make the list any
-                    // newer.
-                    let at = clock.now();
+                    // The time of the list: the queries below do not make it any newer.
+                    let (at, taken) = (clock.now(), Instant::now());
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
                         templates_due = Instant::now();
@@ -161,6 +168,7 @@ impl Inventory {
                         survey: surveyed.clone(),
                         devices: Arc::new(devices),
                         at,
+                        taken,
                         online: Arc::default(),
                         number: 0,
                     };
@@ -292,7 +300,7 @@ fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
 /// Returns when each online host came online. If the last observation was too long ago, this time starts
 /// over, because a host may have been off in the meantime.
 fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<String, Timestamp> {
-    let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);
+    let last = last.filter(|last| look.taken.duration_since(last.taken) < BLIND);
     let since = |host: &String| last.and_then(|last| last.online.get(host).copied());
     let online = look.seen.hosts.values().filter(|host| host.online);
     online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
@@ -312,5 +320,39 @@ async fn look(proxmox: &Client, several: bool) -> Result<(ClusterResources, Opti
         Ok(false) => Ok((seen, Some(NOT_QUORATE.to_owned()))),
         Err(error) if error.kind == Kind::Forbidden || !several => Ok((seen, None)),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_grows_old_even_if_the_clock_was_set_back() {
+        let at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24);
+        let look = Observation {
+            seen: Arc::default(),
+            survey: None,
+            devices: Arc::default(),
+            at,
+            taken: Instant::now(),
+            online: Arc::default(),
+            number: 0,
+        };
+        let limit = Duration::from_mins(1);
+        let mut passed = 0;
+        for (seconds, by_the_clock, expected) in [
+            (50, 50, true),
+            (50, -3600, true),
+            (70, 70, false),
+            (70, -3600, false),
+            // This host has slept, or its clock was set forward.
+            (70, 3600, false),
+        ] {
+            tokio::time::advance(Duration::from_secs(seconds - passed)).await;
+            passed = seconds;
+            let now = at + SignedDuration::from_secs(by_the_clock);
+            assert_eq!(look.is_recent(limit, now), expected, "{seconds} {by_the_clock}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -65,9 +65,7 @@ impl Region {
 
     /// The last observation, if it is recent enough to act on.
     pub fn fresh(&self, config: &Config, now: Timestamp) -> Option<Observation> {
-        let too_old =
-            SignedDuration::try_from(config.scan_interval * STALE_LOOKS).unwrap_or(SignedDuration::MAX);
-        self.inventory.last().0.filter(|look| now.duration_since(look.at) <= too_old)
+        self.inventory.last().0.filter(|look| look.is_recent(config.scan_interval * STALE_LOOKS, now))
     }
 }
 
