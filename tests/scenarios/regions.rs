@@ -246,6 +246,27 @@ async fn machines_of_a_region_that_the_configuration_has_no_more_are_left_alone(
     assert_eq!(nodes(&stage, "east").len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_removal_is_decided_for_a_machine_whose_region_the_configuration_has_no_more() {
+    let (mut stage, east) = one_each("").await;
+    stage.stop().await;
+    stage.regions.clear();
+    // Its pool is in another region now.
+    let pool = ONE_POOL.replace("\"workers\"", "\"distant\"").replace("10.10.10.", "10.20.20.");
+    stage.reload(&pool.replace("[[pool]]", &format!("{QUICK}[[pool]]")));
+    stage.start();
+    stage.kube.scale("default", "far", 0);
+    let far = nodes(&stage, "east").remove(0);
+    stage
+        .throughout("nothing is touched", Duration::from_mins(10), |stage| {
+            machines(&east) == [9100] && nodes(stage, "east") == [far.clone()]
+        })
+        .await;
+    let decisions = stage.status().decisions;
+    let removals: Vec<_> = decisions.iter().filter(|one| one.what.starts_with(&format!("- {far}"))).collect();
+    assert!(removals.is_empty(), "{removals:?}");
+}
+
 /// A pool of one bare-metal machine.
 const METAL: &str = "[[pool]]\nname = \"metal\"\nmax = 1\ncores = 8\nmemory = \"32GiB\"\nlabels = { kind = \"metal\" }\n\
     [[pool.machine]]\nname = \"metal-1\"\n[pool.machine.redfish]\nendpoint = \"https://metal-1\"\n\

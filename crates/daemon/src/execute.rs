@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::Daemon;
 use super::build_snapshot::shown_timer;
-use machines::{MachineView, Usable};
+use machines::{Context, MachineView, Usable};
 use model::machine::{Growing, Phase, STORED_ON, WarmState};
 use model::plan::{GrownMachine, NewMachine, Plan, Removal, RemovalReason, Unkept};
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
@@ -135,6 +135,7 @@ impl Daemon {
             made_of: made_of(config, pool, machine, &template.print),
             ..Record::new(id.to_string().into(), pool.clone(), name.clone(), slot, host.to_owned(), now)
         };
+        let Some(context) = self.context(config, &record) else { return };
         let pods = machine.pods.join(", ");
         let words = if physical { "switching on a machine" } else { "creating a machine" };
         tracing::info!(machine = %name, pool = pool.as_str(), vmid = vmid.0, host = %machine.host, pods, "{words}");
@@ -147,8 +148,7 @@ impl Daemon {
             self.board.decided(now, format!("+ {name} {place}: {}", made_for(&machine.pods)));
             self.asked_for(pool, &record.id, machine, now);
         }
-        let Some(context) = self.context(config, &record) else { return };
-        // Registered before the task begins, so that the next round counts the machine.
+        // Shown before its task begins, so that the next round counts it.
         self.registry.put(MachineView::requested(record.clone(), now));
         self.spawn(machines::create(context, record, self.reports.clone()));
     }
@@ -214,13 +214,16 @@ impl Daemon {
     /// Removes a machine that was kept warm. It was never a node, so only its VM has to be removed.
     fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
         let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
-        if self.retires_enough(config, &view.record, &[], now) {
+        if self.retires_enough(config, &view.record, &[], now)
+            || self.regions.unseen_of(config, &view.record, now).is_some()
+        {
             return;
         }
+        let Some(context) = self.context(config, &view.record) else { return };
         let reason = unkept.reason.clone();
         tracing::info!(machine = %unkept.machine, reason, "a machine is no longer kept warm");
         self.board.decided(now, format!("- {}: {reason}", unkept.machine));
-        self.retiring(config, &view, reason, now);
+        self.retiring(context, &view, reason, now);
     }
 
     /// The warm machine with this name, if no task is working on it.
@@ -242,6 +245,13 @@ impl Daemon {
         let view = self.registry.of_node(&removal.node)?;
         let goes = going.iter().any(|one| one.view.record.id == view.record.id);
         if goes || view.busy || view.phase != Phase::Ready {
+            return None;
+        }
+        // The pool may be in another region now than the machine.
+        if let Some(why) = self.regions.unseen_of(config, &view.record, now) {
+            self.said.once(&format!("unseen {}", view.record.name), || {
+                tracing::warn!(node = %removal.node, why, "not removing a node now");
+            });
             return None;
         }
         if let Some(most) = config.scale_down.max_removals_per_hour
@@ -321,16 +331,16 @@ impl Daemon {
         decided: Option<RemovalReason>,
         now: Timestamp,
     ) {
+        let Some(context) = self.context(config, &view.record) else { return };
         let node = view.node.as_deref().unwrap_or(&view.record.name);
         tracing::info!(node, reason, "removing a node");
         self.board.decided(now, format!("- {node}: {reason}"));
         self.board.metrics().taken_back(&view.record.pool, decided);
-        self.retiring(config, &view, reason, now);
+        self.retiring(context, &view, reason, now);
     }
 
-    fn retiring(&mut self, config: &Arc<Config>, view: &MachineView, reason: String, now: Timestamp) {
-        let Some(context) = self.context(config, &view.record) else { return };
-        // Registered before the task begins, so that the next round leaves the machine alone.
+    fn retiring(&self, context: Context, view: &MachineView, reason: String, now: Timestamp) {
+        // Shown before its task begins, so that the next round leaves it alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;
         shown.since = now;

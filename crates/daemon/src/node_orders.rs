@@ -138,9 +138,7 @@ impl Daemon {
                 self.waits(snapshot.time, &node.name, &why);
                 continue;
             }
-            let prefix = config.prefix(view.record.region.as_deref());
-            let unseen = self.regions.unseen(config, prefix, snapshot.time);
-            if let Some(why) = unseen.filter(|_| !view.record.is_physical()) {
+            if let Some(why) = self.regions.unseen_of(config, &view.record, snapshot.time) {
                 self.waits(snapshot.time, &node.name, &why);
                 continue;
             }

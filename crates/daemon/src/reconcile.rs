@@ -262,7 +262,7 @@ impl Daemon {
         for view in self.registry.all().into_iter().filter(|view| !view.busy && view.phase == Phase::Ready) {
             let id = view.record.id.clone();
             let prefix = config.prefix(view.record.region.as_deref());
-            let unseen = !view.record.is_physical() && self.regions.unseen(config, prefix, now).is_some();
+            let unseen = self.regions.unseen_of(config, &view.record, now).is_some();
             if let Some(node) = machines::node_of(&self.watches, &view.record) {
                 self.reconcile.node_missing.remove(&id);
                 let put_off = self.reconcile.is_put_off(&id, now);

@@ -169,6 +169,14 @@ impl Regions {
         Some(format!("region `{name}` cannot be acted on: {why}"))
     }
 
+    /// The same for a machine. Bare-metal machines depend on no cluster.
+    pub fn unseen_of(&self, config: &Config, record: &Record, now: Timestamp) -> Option<String> {
+        if record.is_physical() {
+            return None;
+        }
+        self.unseen(config, config.prefix(record.region.as_deref()), now)
+    }
+
     /// Whether any cluster was seen.
     pub fn is_any_seen(&self) -> bool {
         self.iter().any(|region| region.inventory.last().0.is_some())
