@@ -289,3 +289,46 @@ async fn a_host_on_which_a_clone_failed_is_not_chosen_again_at_once() {
     stage.until("the pod runs", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
     assert_ne!(host(&stage), first);
 }
+
+/// A node that is about to be removed because no pod needs it, and its name.
+async fn with_a_node_that_is_about_to_go() -> (Stage, String) {
+    let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("the token is gone", SOON, |stage| stage.leftovers().len() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    (stage, node)
+}
+
+/// Whether new pods may be placed on the node.
+fn is_open(stage: &Stage, node: &str) -> bool {
+    let seen = stage.kube.get("Node", "", node);
+    seen.is_some_and(|node| node["spec"]["unschedulable"] != true && !node["spec"]["taints"].is_array())
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_node_is_drained_while_the_only_proxmox_cluster_is_away() {
+    let (stage, node) = with_a_node_that_is_about_to_go().await;
+    stage.pve.set_away(true);
+    stage.throughout("the node stays open", Duration::from_mins(30), |stage| is_open(stage, &node)).await;
+    let begun = stage.status().decisions.into_iter().filter(|one| one.what.starts_with("- ")).count();
+    assert_eq!(begun, 0, "{}", stage.scene());
+    stage.pve.set_away(false);
+    stage.until("it goes", Duration::from_mins(10), |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_node_is_drained_while_its_vm_cannot_be_read() {
+    let (stage, node) = with_a_node_that_is_about_to_go().await;
+    let (reason, body) = ("unable to read tail (got 0 bytes)".to_owned(), String::new());
+    unreadable(&stage, Vmid(9100), Effect::Answer { status: 500, reason, body });
+    stage.throughout("the node stays open", Duration::from_mins(30), |stage| is_open(stage, &node)).await;
+    let why = "it is not known whether VM 9100 could be destroyed after the drain";
+    let said = stage.status().decisions.iter().any(|one| one.what.contains(why));
+    assert!(said, "{}", stage.scene());
+    stage.pve.forget_faults();
+    stage.until("it goes", Duration::from_mins(30), |stage| stage.vms(9100..=9109).is_empty()).await;
+}

@@ -88,7 +88,7 @@ pub(super) struct Inventory {
     known: Arc<Mutex<Known>>,
     changed: watch::Sender<u64>,
     region: Arc<str>,
-    /// Whether there are other clusters. If so, a round starts when this one can no longer be read.
+    /// Whether there are other clusters: if so, this one is not awaited once it is known to fail.
     several: bool,
 }
 
@@ -252,7 +252,7 @@ impl Inventory {
         }
         let first = known.problem.replace(error.to_string()).is_none();
         drop(known);
-        if first && self.several {
+        if first {
             self.changed.send_modify(|count| *count += 1);
         }
     }

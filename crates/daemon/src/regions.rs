@@ -1,10 +1,9 @@
 //! The Proxmox VE clusters. Each has its own client, observations and limits, so that trouble in one does not
 //! delay the others.
 //!
-//! A machine is only read, changed and destroyed through the cluster of its record's region. If that region
-//! is not configured, the machine is left alone. While one of several clusters cannot be seen, or any cluster
-//! is not quorate, its machines keep their last known state: no machines are created in its pools, and none
-//! of their nodes is removed.
+//! A machine is only ever looked at, changed and destroyed through the cluster of its record's region. If the
+//! configuration does not have that region, the machine is left alone. While a cluster cannot be seen or is
+//! not quorate, its machines keep their last known state, and its pools neither get machines nor lose nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -143,9 +142,7 @@ impl Regions {
         self.get(key.region())
     }
 
-    /// Returns why nothing is decided about a cluster's pools and machines, or `None`. With a single cluster,
-    /// only a lost quorum is a reason: otherwise, the age of the observation determines what is known, and
-    /// each machine's task checks the VM itself.
+    /// Why nothing is decided about a cluster's pools and machines, or `None`.
     pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
         let Some(region) = self.get(prefix) else {
             return Some(format!(
@@ -153,10 +150,6 @@ impl Regions {
                  daemon"
             ));
         };
-        if !self.several() {
-            let (_, problem) = region.inventory.last();
-            return problem.filter(|problem| problem == NOT_QUORATE);
-        }
         let why = match region.inventory.last() {
             (_, Some(problem)) => problem,
             (None, None) => "it has not been seen yet".to_owned(),
@@ -165,6 +158,9 @@ impl Regions {
             }
             (Some(_), None) => return None,
         };
+        if !self.several() {
+            return Some(if why == NOT_QUORATE { why } else { format!("Proxmox VE cannot be read: {why}") });
+        }
         let name = config.cluster(prefix).and_then(|one| one.region.as_deref()).unwrap_or(prefix);
         Some(format!("region `{name}` cannot be acted on: {why}"))
     }

@@ -1,41 +1,70 @@
 //! Checks, before a node is emptied, whether its VM could be destroyed afterwards. Without quorum, a VM can
 //! be stopped, but neither destroyed nor started again; a locked VM can be neither stopped nor destroyed. If
-//! a node was already closed for removal, it is put back into service, unless its VM is being shut down.
+//! a node was already closed for removal, it is put back into service, unless its VM is being shut down. A
+//! node whose VM cannot be read is not emptied either: what speaks against it is not known.
 
 use super::context::Context;
 use super::kept_node::Kept;
 use super::machine_end::Manner;
 use super::machine_handle::MachineHandle;
-use super::ownership::is_ours;
 use super::step_error::{StepError, retry_until};
-use super::vm_search::{locked, stale_lock};
+use super::vm_search::{VmSearch, find, locked, stale_lock};
 use super::warm_vm::SUSPENDED;
-use super::{node, proxmox_tasks, returned_nodes};
+use super::{node, protection, proxmox_tasks, returned_nodes};
 use model::machine::Phase;
 use model::node::Node;
 use proxmox::Power;
 
-/// Why a node that still reports is not drained now. Anything that cannot be determined now is checked again
-/// before the VM is shut down.
-pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
-    let record = machine.record();
-    if record.is_physical() || node::is_silent(node) {
-        return None;
+/// Why a node is not drained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Hindrance {
+    /// An administrator has protected its VM.
+    Protected(String),
+    /// Its VM could not be destroyed now, or cannot be read now.
+    ForNow(String),
+}
+
+/// Why a node that still reports is not drained now.
+///
+/// # Errors
+/// The machine's record cannot be written, or was changed by another client.
+pub(super) async fn of_running(
+    ctx: &Context,
+    machine: &mut MachineHandle,
+    node: &Node,
+) -> Result<Option<Hindrance>, StepError> {
+    if machine.record().is_physical() || node::is_silent(node) {
+        return Ok(None);
     }
-    if let Some(why) = no_quorum(ctx, machine).await.ok()? {
-        return Some(why);
+    match of_vm(ctx, machine).await {
+        Err(trouble) if !matches!(trouble, StepError::RecordLost(_) | StepError::Kubernetes(_)) => {
+            let vmid = machine.record().slot.vmid;
+            let why =
+                format!("it is not known whether VM {vmid} could be destroyed after the drain: {trouble}");
+            Ok(Some(Hindrance::ForNow(why)))
+        }
+        found => found,
     }
-    let (host, vmid) = (&record.host, record.slot.vmid);
-    let config = ctx.proxmox.config(host, vmid).await.ok()?;
-    let is_ours = is_ours(&ctx.owner(), record, &config);
-    let lock = config.lock().filter(|lock| is_ours && *lock != SUSPENDED)?;
-    let runs = matches!(ctx.proxmox.power(host, vmid).await, Ok(power) if power != Power::Stopped);
-    if !runs {
-        return None;
+}
+
+/// Why a machine's VM could not be destroyed. A VM that was moved is followed.
+async fn of_vm(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Hindrance>, StepError> {
+    let VmSearch::There(config) = find(ctx, machine).await? else { return Ok(None) };
+    if let Some(why) = protection::of_running(ctx, machine, &config).await? {
+        return Ok(Some(Hindrance::Protected(why)));
     }
-    let worked_on = proxmox_tasks::is_worked_on(ctx, record).await.unwrap_or(true);
+    let limit = ctx.config.limits.destroy;
+    let apart = retry_until!(limit, machine.seed(), no_quorum(ctx, machine).await).await?;
+    if let Some(why) = apart {
+        return Ok(Some(Hindrance::ForNow(why)));
+    }
+    let Some(lock) = config.lock().filter(|lock| *lock != SUSPENDED) else { return Ok(None) };
+    if !protection::runs(ctx, machine).await? {
+        return Ok(None);
+    }
+    let worked_on = proxmox_tasks::is_worked_on(ctx, machine.record()).await.unwrap_or(true);
     let trouble = if worked_on { locked(machine, lock) } else { stale_lock(machine, lock) };
-    Some(trouble.to_string())
+    Ok(Some(Hindrance::ForNow(trouble.to_string())))
 }
 
 /// Why no VM of the machine's Proxmox VE cluster could be destroyed now; `None` if the cluster is quorate or

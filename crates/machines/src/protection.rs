@@ -5,32 +5,34 @@ use super::context::Context;
 use super::kept_node::Kept;
 use super::machine_end::Manner;
 use super::machine_handle::MachineHandle;
-use super::ownership::is_ours;
-use super::step_error::StepError;
+use super::step_error::{StepError, retry_until};
 use super::{node, returned_nodes};
 use model::machine::Phase;
-use model::node::Node;
 use proxmox::{Power, VmConfig};
 
 /// Why a node that still reports is not drained: an administrator has protected its VM, so the VM could not
-/// be destroyed after the drain. If the VM cannot be read now, its protection is checked again before it is
-/// shut down.
-pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
+/// be destroyed after the drain.
+///
+/// # Errors
+/// The VM cannot be read.
+pub(super) async fn of_running(
+    ctx: &Context,
+    machine: &MachineHandle,
+    config: &VmConfig,
+) -> Result<Option<String>, StepError> {
     let record = machine.record();
-    if record.is_physical() || node::is_silent(node) {
-        return None;
-    }
-    let (host, vmid) = (&record.host, record.slot.vmid);
-    let config = ctx.proxmox.config(host, vmid).await.ok()?;
-    let is_protected = is_ours(&ctx.owner(), record, &config) && config.is_set("protection");
-    // The registry is updated, so that later rounds do not choose the node again.
+    let is_protected = config.is_set("protection");
+    // So that later rounds do not choose the node again.
     ctx.registry.protect(&record.id, is_protected);
-    if !is_protected {
-        return None;
-    }
-    // A VM that is off runs no pods.
-    let runs = matches!(ctx.proxmox.power(host, vmid).await, Ok(power) if power != Power::Stopped);
-    runs.then(|| protected(machine).to_string())
+    Ok((is_protected && runs(ctx, machine).await?).then(|| protected(machine).to_string()))
+}
+
+/// Whether a machine's VM runs. A VM that is off runs no pods.
+pub(super) async fn runs(ctx: &Context, machine: &MachineHandle) -> Result<bool, StepError> {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    let limit = ctx.config.limits.destroy;
+    let power = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?)).await?;
+    Ok(power != Power::Stopped)
 }
 
 /// The Node that stays in service because its VM was protected after the drain.

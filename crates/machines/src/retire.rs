@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::drain::Drained;
 use super::emptying::{Progress, close, go_on, leaving};
+use super::hindrance::Hindrance;
 use super::kept_node::Kept;
 use super::machine_end::{Ended, Manner};
 use super::machine_handle::MachineHandle;
@@ -13,7 +14,7 @@ use super::node;
 use super::outside_changes::{self, Touched};
 use super::reports::Reports;
 use super::step_error::{StepError, retry_until};
-use super::{destroy, hindrance, protection};
+use super::{destroy, hindrance};
 use model::Record;
 use model::machine::{Intent, Phase};
 use model::node::Node;
@@ -46,13 +47,16 @@ pub(super) async fn run(
         // Entered before the first wait, so that rounds count the node as leaving.
         machine.enter(ctx, Phase::Draining, &reason);
         machine.change(ctx, destroy::begun_no_more).await?;
-        if let Some(why) = protection::of_running(ctx, machine, &node).await {
-            reopen(ctx, machine, &node).await?;
-            return Ok(Retired::GivenUp(why));
-        }
-        if let Some(why) = hindrance::of_running(ctx, machine, &node).await {
-            reopen_for_now(ctx, machine, &node).await?;
-            return Ok(Retired::GivenUp(why));
+        match hindrance::of_running(ctx, machine, &node).await? {
+            None => {}
+            Some(Hindrance::Protected(why)) => {
+                reopen(ctx, machine, &node).await?;
+                return Ok(Retired::GivenUp(why));
+            }
+            Some(Hindrance::ForNow(why)) => {
+                reopen_for_now(ctx, machine, &node).await?;
+                return Ok(Retired::GivenUp(why));
+            }
         }
         close(ctx, machine, &node).await?;
         match empty_while_there(ctx, machine, &node, reports).await? {
