@@ -549,3 +549,14 @@ async fn a_quorum_that_is_lost_while_a_node_is_drained_lets_it_serve_again() {
     stage.pve.set_quorum(true);
     stage.until("one goes", Duration::from_mins(20), |stage| vms(stage) == 1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_proxmox_that_goes_away_while_a_node_is_drained_lets_it_serve_again() {
+    let stage = draining_in_vain().await;
+    stage.pve.set_away(true);
+    stage.kube.forget_faults();
+    stage.until("it serves again", Duration::from_mins(20), |stage| !tainted(stage)).await;
+    stage.throughout("both serve", Duration::from_mins(20), |stage| !tainted(stage)).await;
+    stage.pve.set_away(false);
+    stage.until("one goes", Duration::from_mins(20), |stage| vms(stage) == 1).await;
+}
