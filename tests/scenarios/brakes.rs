@@ -552,7 +552,7 @@ async fn a_quorum_that_is_lost_while_a_node_is_drained_lets_it_serve_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proxmox_that_goes_away_while_a_node_is_drained_lets_it_serve_again() {
-    let stage = draining_in_vain().await;
+    let stage = draining_in_vain(&quick("")).await;
     stage.pve.set_away(true);
     stage.kube.forget_faults();
     stage.until("it serves again", Duration::from_mins(20), |stage| !tainted(stage)).await;

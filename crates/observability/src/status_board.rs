@@ -288,7 +288,7 @@ mod tests {
     fn a_round_overwrites_nothing_that_was_written_while_it_ran() {
         let (board, at) = (Board::default(), Timestamp::UNIX_EPOCH);
         board.introduce("pve1", "active", at);
-        board.ready();
+        board.begin(true);
         let round = Status { mode: "observe".to_owned(), ..board.status() };
         let ends = BTreeMap::from([("the API token".to_owned(), at)]);
         let pause = Pause { reason: "storage is moved".to_owned(), ..Pause::default() };

@@ -5,7 +5,7 @@ use model::Record;
 #[test]
 fn the_names_of_cluster_autoscaler_are_there_where_they_are_asked_for() {
     let board = Board::default();
-    board.ready();
+    board.begin(true);
     let mut seen = GaugeValues::default();
     seen.put(names::NODES, &["workers", "Ready"], 3.0);
     seen.put(names::PENDING, &["NoPoolFits"], 2.0);
@@ -98,7 +98,7 @@ fn the_process_says_what_it_uses() {
 #[test]
 fn who_stands_by_shows_nothing_of_what_it_knew_when_it_led() {
     let board = Board::default();
-    board.ready();
+    board.begin(true);
     let mut seen = GaugeValues::default();
     seen.put(names::NODES, &["workers", "Ready"], 3.0);
     board.metrics().show(seen, &["workers".into()]);
