@@ -152,7 +152,11 @@ impl<'a> Rules<'a> {
     }
 
     /// What draining a node with these pods involves.
-    pub(super) fn drain(&self, pods: &[&Arc<Pod>], budgets: &Budgets) -> Result<Drain, Blocker> {
+    pub(super) fn drain<'p>(
+        &self,
+        pods: impl IntoIterator<Item = &'p Arc<Pod>>,
+        budgets: &Budgets,
+    ) -> Result<Drain, Blocker> {
         let mut drain = Drain::default();
         for pod in pods {
             match self.judge(pod, budgets) {
@@ -160,7 +164,7 @@ impl<'a> Rules<'a> {
                 Outcome::Await => {
                     drain.awaited.get_or_insert_with(|| pod.id());
                 }
-                Outcome::Move => drain.moves.push((*pod).clone()),
+                Outcome::Move => drain.moves.push(pod.clone()),
                 Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
             }
         }
