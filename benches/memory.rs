@@ -1,13 +1,13 @@
-//! How much memory a cluster of 1000 nodes and 30,000 pods takes: as a snapshot, and at the peak of a
+//! Measures how much memory a cluster of 1000 nodes and 30,000 pods uses: as a snapshot, and at the peak of a
 //! decision.
 //!
-//! The pods carry what real ones do: an owner, labels, tolerations, the volume with their token. Linux only:
-//! it reads `/proc/self/status`.
+//! The pods have the fields of real ones: an owner, labels and tolerations. Only runs on Linux, because it
+//! reads `/proc/self/status`.
 
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark may stop at what it did not expect, and reports"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 #[path = "worlds/inventory.rs"]
@@ -25,7 +25,7 @@ use pve_autoscaler::settings::{self, Config, Needs};
 
 const LIMIT_MIB: u64 = 45;
 
-/// A figure of `/proc/self/status`, in MiB.
+/// A value from `/proc/self/status`, in MiB.
 fn status(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
@@ -104,7 +104,7 @@ fn cluster(pods: usize) -> Snapshot {
     all
 }
 
-/// How many allocations a decision makes.
+/// The number of allocations in one decision.
 fn allocations(snapshot: &Snapshot, config: &Config) -> u64 {
     let mut answer = None;
     let counted = allocation_counter::measure(|| answer = Some(plan(snapshot, config)));
@@ -127,13 +127,13 @@ fn main() {
     }
     let most = status("VmHWM:").unwrap();
     println!(
-        "1000 nodes, 30000 pods: snapshot {} MiB, process at most {most} MiB while deciding",
+        "1000 nodes, 30000 pods: the snapshot uses {} MiB, the process at most {most} MiB while deciding",
         held - start
     );
     assert!(most < LIMIT_MIB, "{most} MiB");
 
     let (many, few) = (allocations(&snapshot, &config), allocations(&cluster(20_000), &config));
     let more = many.saturating_sub(few);
-    println!("a round with nothing to do: {many} allocations, {more} more than with 10,000 pods fewer");
-    assert!(more < 1000, "a round allocates for each pod");
+    println!("a round without changes: {many} allocations, {more} more than with 10,000 fewer pods");
+    assert!(more < 1000, "the number of allocations in a round grows with the number of pods");
 }

@@ -1,16 +1,16 @@
-//! How close the planner's packing comes to a bound that no packing can beat: that of the linear relaxation
-//! by patterns (Gilmore and Gomory, 1961), or of sizes alone if that one is higher.
+//! Measures how close the planner's packing comes to a bound that no packing can beat: the bound of the
+//! linear relaxation by patterns (Gilmore and Gomory, 1961), or of sizes alone if that one is higher.
 //!
-//! The relaxation gives each kind of pod a price such that no node can hold pods of a higher price than 1;
-//! the sum of all pods' prices is then a bound. Prices are found by a linear program, to which the dearest
-//! set of pods that fits a node is added until none costs more than 1. That set is found by dynamic
-//! programming over a grid on which sizes are rounded down. Prices that are not final yet prove a bound too,
-//! divided by what the dearest set costs (Farley, 1990).
+//! The relaxation gives each kind of pod a price, so that the pods on a node never cost more than 1 together.
+//! The sum of all pods' prices is then a bound. A linear program finds the prices: the most expensive set of
+//! pods that fits a node is added to it until no set costs more than 1. Dynamic programming over a grid, on
+//! which sizes are rounded down, finds that set. Prices that are not final yet also prove a bound if they are
+//! divided by the cost of the most expensive set (Farley, 1990).
 
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark may stop at what it did not expect, and reports"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 #[path = "../crates/pure/planning/tests/packing_quality/bound.rs"]
@@ -24,16 +24,17 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, SolveOutco
 use mixes::{CPU, MEMORY, Make, Mix, Random, machines};
 
 const MIXES: u32 = 100;
-/// Cells of the grid, one for each 50m and 64 MiB.
+/// The cells of the grid: one for each 50m of CPU, and one for each 64 MiB of memory.
 const GRID: (usize, usize) = (160, 256);
-/// How many sets of pods are added at most.
+/// The maximum number of sets of pods that are added.
 const ROUNDS: usize = 400;
-/// With more kinds of pods than this the search for sets takes too long; sizes alone give a good bound there.
+/// If there are more kinds of pods, the search for sets takes too long. The bound from sizes alone is good in
+/// that case.
 const MOST_KINDS: usize = 60;
-/// By how much sums of floating-point numbers may be off.
+/// The maximum error of sums of floating-point numbers.
 const SLACK: f64 = 1e-6;
 
-/// Equal pods.
+/// A kind of equal pods.
 struct Kind {
     cells: (usize, usize),
     pods: u32,
@@ -56,7 +57,7 @@ fn most(kind: &Kind) -> usize {
     by(kind.cells.0, GRID.0).min(by(kind.cells.1, GRID.1)).min(kind.pods as usize).min(110)
 }
 
-/// The dearest set of pods that fits a node: its price, and how many of each kind.
+/// The most expensive set of pods that fits a node: its price, and the number of pods of each kind.
 fn dearest(kinds: &[Kind], prices: &[f64]) -> (f64, Vec<usize>) {
     let (wide, high) = (GRID.0 + 1, GRID.1 + 1);
     let mut best = vec![0.0_f64; wide * high];
@@ -93,7 +94,7 @@ fn dearest(kinds: &[Kind], prices: &[f64]) -> (f64, Vec<usize>) {
     (best[wide * high - 1], counts)
 }
 
-/// The bound of the relaxation; 0 for too many kinds of pods.
+/// The bound of the relaxation, or 0 if there are too many kinds of pods.
 fn relaxed(mix: &Mix) -> usize {
     let kinds = kinds(mix);
     if kinds.len() > MOST_KINDS {
@@ -113,7 +114,7 @@ fn relaxed(mix: &Mix) -> usize {
         let (price, counts) = dearest(&kinds, &values);
         let sum: f64 = kinds.iter().zip(&values).map(|(kind, value)| f64::from(kind.pods) * value).sum();
         proven = proven.max(sum / price.max(1.0));
-        // No final prices can prove more than this sum, because they must satisfy more constraints.
+        // The final prices cannot prove more than this sum, because they must satisfy more constraints.
         if price <= 1.0 + SLACK || (proven - SLACK).ceil() >= (sum - SLACK).ceil() {
             break;
         }
@@ -133,7 +134,7 @@ fn solved(outcome: Result<SolveOutcome, microlp::Error>) -> Solution {
     }
 }
 
-/// A number without a fraction.
+/// Converts a whole number to an integer.
 fn whole(number: f64) -> usize {
     format!("{number:.0}").parse().unwrap()
 }
@@ -146,7 +147,7 @@ fn report(name: &str, make: Make) -> f64 {
         let used = machines(&mix);
         let by_size = bound::bound(&mix);
         let least = by_size.max(relaxed(&mix));
-        assert!(used >= least, "{used} machines where {least} are needed");
+        assert!(used >= least, "{used} machines are fewer than the bound of {least}");
         let ratio =
             |least: usize| f64::from(u32::try_from(used).unwrap()) / f64::from(u32::try_from(least).unwrap());
         quick += ratio(by_size) / f64::from(MIXES);

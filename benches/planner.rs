@@ -1,7 +1,7 @@
-//! How long a whole decision takes, snapshot in, plan out. Each workload asserts its answer before it is
-//! timed.
+//! Measures how long an entire decision takes, from the snapshot to the plan. The result of each workload is
+//! checked before it is timed.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic on unexpected results")]
 
 #[path = "worlds/inventory.rs"]
 mod inventory;
@@ -81,8 +81,7 @@ fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
         specs.share(Arc::get_mut(pod).unwrap());
     }
     pods.sort_by_cached_key(|pod| pod.id());
-    // The pods are copied, so that they follow each other in memory as those of a list from the API server
-    // do.
+    // The pods are copied, so that they are adjacent in memory like those of a list from the API server.
     let known = |pod: &Arc<Pod>| {
         let pod = Arc::new(Pod::clone(pod));
         pod.digest();
@@ -140,7 +139,7 @@ fn nodes_at_two_fifths(count: usize, pods: usize, cpu: i64, idle: bool) -> Snaps
     snapshot(nodes, pods)
 }
 
-/// SplitMix64: the same workload on every machine.
+/// SplitMix64, so that the workload is the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -186,9 +185,9 @@ fn spread(value: &str, topology: &str) -> SpreadConstraint {
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Karpenter's "diverse" pods: a fifth each generic, spread over zones, spread over hosts, attracted within a
-/// zone, and repelled by each other on a host. Labels and selectors of those that are spread are drawn
-/// independently.
+/// Karpenter's "diverse" pods. A fifth of them is generic, a fifth is spread over zones, a fifth is spread
+/// over hosts, a fifth attracts each other within a zone, and a fifth repels each other on a host. Labels and
+/// selectors of those that are spread are drawn independently.
 fn diverse_pods(count: usize) -> Snapshot {
     let mut random = Random(42);
     let letters = ["a", "b", "c", "d", "e", "f", "g"];
@@ -239,7 +238,7 @@ fn repelled(name: String, app: &str, node: Option<String>) -> Arc<Pod> {
     Arc::new(one)
 }
 
-/// 5001 nodes, all but the last with ten labelled pods; one pending pod keeps away from such pods.
+/// 5001 nodes, all but the last with ten labelled pods. One pending pod has anti-affinity to those pods.
 fn only_the_last_is_free() -> (Snapshot, Arc<Pod>) {
     let nodes: Vec<_> = (0..5001).map(|number| node(number, 10_000, 10_000, false)).collect();
     let labelled = |name: String, node: &Node| {
@@ -256,8 +255,7 @@ fn only_the_last_is_free() -> (Snapshot, Arc<Pod>) {
     (world, waits)
 }
 
-/// 1000 nodes with 30 pods each; 50 apps of 100 pending pods each, which keep away from pods of their own
-/// app.
+/// 1000 nodes with 30 pods each, and 50 apps of 100 pending pods each. Pods of one app do not share a node.
 fn surge() -> Snapshot {
     let mut world = nodes_at_two_fifths(1000, 30, 100, false);
     let apps = (0..50).map(|app| format!("app-{app:02}"));
@@ -278,11 +276,11 @@ fn new_nodes(plan: &Plan) -> usize {
 
 type Group<'c> = BenchmarkGroup<'c, WallTime>;
 
-/// Times whole decisions on a world, which is made only if this workload is asked for. Dropping the plan is
+/// Times decisions about a world, which is only created if this workload is requested. Dropping the plan is
 /// not timed.
 ///
-/// The first decision, whose answer `check` asserts, leaves behind what the daemon works out when a pod
-/// arrives: each pod's digest.
+/// The first decision is not timed. It caches each pod's digest, which the daemon calculates when the pod
+/// arrives.
 fn decisions(group: &mut Group, name: &str, make: impl Fn() -> (Snapshot, Config), check: impl Fn(&Plan)) {
     let made = LazyCell::new(|| {
         let (world, settings) = make();
@@ -376,7 +374,7 @@ fn plain(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The same cluster with copies of its pods and specs, for which nothing has been worked out yet.
+/// The same cluster with copies of its pods and specs, for which nothing is cached yet.
 fn fresh(world: &Snapshot) -> Snapshot {
     let mut specs: BTreeMap<*const PodSpec, Arc<PodSpec>> = BTreeMap::new();
     let mut renew = |pod: &Arc<Pod>| {
@@ -387,8 +385,8 @@ fn fresh(world: &Snapshot) -> Snapshot {
     Snapshot { pods, ..world.clone() }
 }
 
-/// 1000 nodes with 30 pods each, on which consolidation weighs all that it could do: no node is empty enough
-/// to be removed without it.
+/// 1000 nodes with 30 pods each, for which consolidation considers every possible removal. Without
+/// consolidation, no node is empty enough to be removed.
 fn consolidated(cpu: i64) -> (Snapshot, Config) {
     let text = "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = true\nmax_parallel_drains = 5000\n\
                 [[pool]]\nname = \"w\"\nmax = 5000\ncores = 10\nmemory = \"8GiB\"\n\

@@ -1,16 +1,15 @@
-//! How fast the daemon reacts, and what it adds to the time that the machines themselves take: the real
-//! daemon between the embedded clusters, under virtual time, so that the figures are the daemon's own and not
-//! this computer's.
+//! Measures how fast the daemon reacts, and how much it adds to the time that the machines need: the real
+//! daemon with the embedded clusters in virtual time, so that the figures do not depend on this computer.
 //!
-//! `cargo bench --bench reaction` prints them; nothing is asserted here.
+//! `cargo bench --bench reaction` prints the figures. Nothing is asserted.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a bench prints its figures, and may stop at what it did not expect"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
-#![expect(dead_code, reason = "the stage is that of the scenarios, which use all of it")]
+#![expect(dead_code, reason = "the stage is shared with the scenarios, which use all of it")]
 
 #[path = "../tests/scenarios/stage.rs"]
 mod stage;
@@ -25,9 +24,9 @@ use world::proxmox::spec::ClusterSpec;
 
 use crate::stage::{ONE_POOL, Stage};
 
-/// How often the reaction to one pod is measured.
+/// The number of pods for which the reaction is measured.
 const TRIALS: usize = 200;
-/// Linked clones at a time from one storage, the default of the configuration.
+/// The number of linked clones at a time from one storage: the configuration's default.
 const CLONES: u32 = 4;
 
 fn main() {
@@ -42,9 +41,10 @@ fn main() {
         for probing in [true, false] {
             let (took, best) = runtime().block_on(growth(nodes, probing));
             let added = took.saturating_sub(best);
-            let how = if probing { "with `probe_port`" } else { "by learnt boot times" };
+            let how = if probing { "with `probe_port`" } else { "with learned boot times" };
             println!(
-                "from \"unschedulable\" to \"running\", {nodes} nodes at once, {how}: {took:?}, at best {best:?}: {added:?} added"
+                "from \"unschedulable\" to \"running\", {nodes} nodes at once, {how}: {took:?}, of which the daemon \
+                added {added:?} to the minimum of {best:?}"
             );
         }
     }
@@ -56,7 +56,7 @@ fn steady() -> ClusterSpec {
     cluster
 }
 
-/// Clusters in which one pod after the other needs a node.
+/// Measures the reactions in a cluster in which pods need a node one after the other.
 async fn reactions() -> Vec<Duration> {
     let text = ONE_POOL
         .replace("max = 5", "max = 250")
@@ -83,7 +83,7 @@ async fn reactions() -> Vec<Duration> {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        // The call is recorded when it is answered; the request arrived earlier, by the time that it takes.
+        // The call is recorded when it is answered. The request arrived earlier, by the request time.
         waits.push(between(since, clone).saturating_sub(stage.pve.request_time()));
     }
     waits
@@ -101,7 +101,8 @@ fn between(since: Timestamp, until: Timestamp) -> Duration {
     Duration::try_from(until.duration_since(since)).unwrap_or_default()
 }
 
-/// How long it takes until all pods run, if each needs a node, and what it would take at best.
+/// How long it takes until all pods run, if each pod needs a node, and how long it would take in the best
+/// case.
 async fn growth(nodes: u32, probing: bool) -> (Duration, Duration) {
     let text = ONE_POOL
         .replace("max = 5", "max = 50")

@@ -1,11 +1,11 @@
-//! How long `simulate` takes for a day of 50 nodes and 1500 pods, of which one goes and one comes every ten
-//! seconds, and how large the record is. `ROUNDS` makes the day shorter.
+//! Measures how long `simulate` takes for a day of 50 nodes and 1500 pods, of which one is replaced every ten
+//! seconds, and how large the record is. A smaller `ROUNDS` makes the day shorter.
 
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::disallowed_methods,
-    reason = "a benchmark prints, measures real time, and may stop at what it did not expect"
+    reason = "a benchmark prints, measures real time, and may panic on unexpected results"
 )]
 
 #[path = "../tests/recordings/cluster.rs"]
@@ -20,7 +20,7 @@ use pve_autoscaler::recording::{Recording, Writer};
 use pve_autoscaler::replay::{Demand, Simulation, Watcher, WhatIf};
 use pve_autoscaler::settings::{self, Needs};
 
-/// The settings of the pool that has the machines of [`Cluster`].
+/// The settings of the pool to which the machines of [`Cluster`] belong.
 const POOL: &str = r#"
 [[pool]]
 name = "workers"
@@ -31,7 +31,7 @@ vmids = "9100-9199"
 "#;
 /// Rounds of a day.
 const DAY: u64 = 8640;
-/// The most bytes that the record of a day may have.
+/// The maximum size of the record of a day, in bytes.
 const MOST_BYTES: u64 = 20_000_000;
 
 fn main() {

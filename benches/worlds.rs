@@ -1,14 +1,14 @@
-//! Worlds that are ordinary for operators and were slow once: what a decision costs there, in CPU time of the
-//! planner's thread.
+//! Measures the CPU time of the planner's thread for a decision about ordinary clusters that were slow in the
+//! past.
 //!
-//! `cargo bench --bench worlds` prints a table. Each world asserts its answer before it is timed. With `--
-//! adversarial TEXT` it plays the worlds of [`adversarial`] whose names contain the text, with `-- devices`
-//! those of [`devices`] alone.
+//! `cargo bench --bench worlds` prints a table. The result of each world is checked before it is timed. With
+//! `-- adversarial TEXT`, only the worlds of [`adversarial`] whose names contain the text are decided; with
+//! `-- devices`, only those of [`devices`].
 
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark prints, and may stop at what it did not expect"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 #[path = "worlds/adversarial.rs"]
@@ -42,7 +42,7 @@ use pve_autoscaler::snapshot;
 
 const DRIVER: &str = "csi.example.org";
 
-/// CPU time of this thread in milliseconds.
+/// The CPU time of this thread, in milliseconds.
 fn cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e6
@@ -54,8 +54,8 @@ fn milliseconds(work: impl FnOnce() -> Plan) -> (f64, Plan) {
     (cpu() - before, plan)
 }
 
-/// What a decision costs: the median of an odd number of runs, of which the first begins with nothing worked
-/// out. With `-- write DIRECTORY` there is only one run, and the world is written to the directory.
+/// The CPU time of a decision: the median of an odd number of runs, of which the first begins without cached
+/// results. With `-- write DIRECTORY`, there is only one run, and the world is written to the directory.
 fn measure(name: &str, snapshot: &Snapshot, settings: &str) -> (f64, Plan) {
     let config = &clusters::parsed(settings);
     let (first, answer) = milliseconds(|| plan(snapshot, config));
@@ -75,7 +75,7 @@ fn written_to() -> Option<PathBuf> {
     std::env::args().skip_while(|one| one != "write").nth(1).map(PathBuf::from)
 }
 
-/// A world as files: `NN.yaml`, the settings as `NN.toml`, the name as `NN.name`.
+/// Writes a world as files: the snapshot as `NN.yaml`, the settings as `NN.toml`, the name as `NN.name`.
 fn write_world(directory: &Path, name: &str, snapshot: &Snapshot, settings: &str) {
     let number = std::fs::read_dir(directory).unwrap().count() / 3;
     let file = |ending: &str| directory.join(format!("{number:02}.{ending}"));
@@ -115,7 +115,7 @@ fn node(number: usize) -> Node {
     }
 }
 
-/// A pod of one of a hundred apps, with a claim of its own, that requests this many thousandths of a core and
+/// A pod of one of a hundred apps, with its own claim. It requests `cpu` thousandths of a core and as many
 /// MiB.
 fn pod(number: usize, cpu: i64, node: Option<&str>) -> Pod {
     let app = format!("app-{:03}", number % 100);
@@ -186,8 +186,8 @@ fn add_volume(all: &mut Snapshot, pod: &Pod) {
     }));
 }
 
-/// This many nodes with this many pods each, and pods that wait, all with claims; each node takes a hundred
-/// volumes.
+/// This many nodes with this many pods each, and pending pods. Every pod has a claim, and each node supports
+/// a hundred volumes.
 fn with_claims(nodes: usize, pods: usize, cpu: i64, waiting: usize) -> Snapshot {
     let mut all = Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), ..Snapshot::default() };
     let class = StorageClass {
@@ -239,13 +239,13 @@ fn line(world: &str, cost: f64, most: f64, answer: &str) {
 }
 
 /// Measures nodes of which a fifth is used. All pods fit on a fifth of the nodes, but kube-scheduler may
-/// scatter pods, so a few more nodes stay.
+/// scatter them, so a few more nodes stay.
 fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
     let cpu = 2000 / i64::try_from(pods).unwrap();
     let name = format!("{nodes} nodes × {pods} pods with a claim each, a fifth used");
     let (cost, plan) = measure(&name, &with_claims(nodes, pods, cpu, 0), &settings());
     let gone = plan.scale_down.len();
-    assert!(gone >= nodes * 7 / 10 && gone <= nodes * 8 / 10, "{gone} of {nodes} nodes go");
+    assert!(gone >= nodes * 7 / 10 && gone <= nodes * 8 / 10, "{gone} of {nodes} nodes are removed");
     line(&name, cost, most, &format!("{gone} go"));
     cost
 }
@@ -257,7 +257,7 @@ fn exponent(costs: &[(usize, f64)]) -> f64 {
     (last / first).ln() / ratio.ln()
 }
 
-/// Prints a cost as a multiple of another that was measured just before.
+/// Prints a cost as a multiple of a plain decision's cost, which was measured just before.
 fn ratio(world: &str, cost: f64, plain: f64, most: f64, answer: &str) {
     let times = cost / plain;
     let met = if times <= most { "" } else { " (missed)" };
@@ -268,7 +268,7 @@ fn cost_of(name: &str, cluster: Cluster) -> (f64, Plan) {
     measure(name, &cluster.snapshot(), &clusters::pools(3))
 }
 
-/// Measures clusters whose pods keep apart and are spread, compared with plain pods.
+/// Measures clusters whose pods keep apart or are spread, compared with plain pods.
 fn social_nodes() {
     let apart = |cluster: Cluster| Cluster { manner: Manner::Spread, ..cluster };
     let idle = Cluster { size: 100, idle: true, ..CLUSTER };
@@ -286,9 +286,9 @@ fn social_nodes() {
     let name = "2000 nodes × 20 pods that keep apart, half used, nothing to do";
     let (cost, plan) = cost_of(name, apart(half));
     assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty());
-    ratio(name, cost, plain, 5.0, "none goes");
+    ratio(name, cost, plain, 5.0, "none removed");
 
-    let name = "5000 such nodes, and 300 pods that wait";
+    let name = "5000 such nodes, and 300 pending pods";
     let (cost, plan) = cost_of(name, apart(Cluster { nodes: 5000, waiting: 300, ..CLUSTER }));
     assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
     line(name, cost, 3000.0, "all fit");
@@ -299,7 +299,7 @@ fn machines_of(plan: &Plan) -> usize {
     plan.scale_up.iter().map(|pool| pool.machines.len()).sum()
 }
 
-/// Measures pending pods of which no two are equal.
+/// Measures pending pods that are all different.
 fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
     let size = |number: usize| {
         let number = i64::try_from(number).unwrap();
@@ -308,7 +308,7 @@ fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
     let one = |number| clusters::pod(number, "app", size(number), manner, None);
     let world = clusters::waiting((0..count).map(one).collect());
     let what = if manner == Manner::Plain { "" } else { " that repel each other" };
-    let name = format!("{count} pods, each of its own size{what}, {pools} pools");
+    let name = format!("{count} pods, each of a different size{what}, {pools} pools");
     let (cost, plan) = measure(&name, &world, &clusters::pools(pools));
     let machines = machines_of(&plan);
     if manner != Manner::Plain {
@@ -317,11 +317,11 @@ fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
     line(&name, cost, most, &format!("{machines} machines"));
 }
 
-/// Measures many apps, shapes, machines and budgets.
+/// Measures large numbers of apps, machines and budgets.
 fn many() {
     let app = |number| format!("app-{number:05}");
     let own = |number| clusters::pod(number, &app(number), (200, 200), Manner::Apart, None);
-    let name = "10,000 pods that wait, each of an app that keeps apart";
+    let name = "10,000 pending pods, each of an app that keeps apart";
     let (cost, plan) = measure(name, &clusters::waiting((0..10_000).map(own).collect()), &clusters::pools(3));
     assert_eq!(machines_of(&plan), 200);
     line(name, cost, 100.0, "200 machines");
@@ -345,7 +345,7 @@ fn many() {
     let (plain, _) = cost_of("1000 idle nodes × 20 pods without budgets", idle);
     let (cost, plan) = cost_of("2000 budgets over 1000 idle nodes", Cluster { budgets: 2000, ..idle });
     assert_eq!(plan.scale_down.len(), 800);
-    line("2000 budgets over 1000 idle nodes: what they add", cost - plain, 20.0, "800 go");
+    line("2000 budgets over 1000 idle nodes: added by the budgets", cost - plain, 20.0, "800 go");
 }
 
 /// Measures rounds that follow one another: ten pods change between two of them.
@@ -379,18 +379,18 @@ fn steady() {
 fn with_devices() {
     let world = World { nodes: 400, devices: 64, pods: 0, waiting: 0, idle: false };
     let three = clusters::pools(3);
-    let name = "20,000 pods that wait for a device each, on 400 nodes × 64";
+    let name = "20,000 pending pods that each need a device, on 400 nodes × 64";
     let (cost, plan) = measure(name, &World { waiting: 20_000, ..world }.snapshot(), &three);
     assert!(plan.pods.len() == 20_000 && plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
     line(name, cost, 1000.0, "all fit");
-    let name = "the same, 400 nodes × 25, and as many on new ones";
+    let name = "the same, 400 nodes × 25, and as many on new nodes";
     let (cost, plan) = measure(name, &World { waiting: 20_000, devices: 25, ..world }.snapshot(), &three);
     assert_eq!(devices::machines(&plan), 400);
     line(name, cost, 1000.0, "400 machines");
     let name = "20,000 pods with a device each on 400 nodes × 64";
     let (cost, plan) = measure(name, &World { pods: 50, ..world }.snapshot(), &three);
     assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty());
-    line(name, cost, 1000.0, "none goes");
+    line(name, cost, 1000.0, "none removed");
     let name = "20,000 pods with a device each on 400 idle nodes × 128";
     let (cost, plan) =
         measure(name, &World { pods: 50, devices: 128, idle: true, ..world }.snapshot(), &three);
@@ -398,19 +398,19 @@ fn with_devices() {
     assert!((190..=218).contains(&gone), "{gone} nodes go");
     line(name, cost, 1000.0, &format!("{gone} go"));
     let none = devices::serving(World { nodes: 0, waiting: 20_000, ..world }.snapshot(), 0);
-    let name = "20,000 pods that wait for a declared device each, no node";
+    let name = "20,000 pending pods that each need a declared device, no node";
     let (cost, plan) = measure(name, &none, &devices::declaring(50));
     assert_eq!(devices::machines(&plan), 400);
     line(name, cost, 1000.0, "400 machines");
 }
 
-/// Measures what plain decisions cost in a cluster that serves claims, compared with one that does not: both
-/// in turns, so that other work of the computer affects both alike.
+/// Measures the cost of plain decisions in a cluster with device claims, compared with one without. The two
+/// are measured in turns, so that other work of the computer affects both alike.
 fn beside_devices() {
     for (what, cluster) in [
         ("1000 idle nodes × 20 pods", Cluster { size: 100, idle: true, ..CLUSTER }),
         ("2000 nodes × 20 pods, half used", Cluster { nodes: 2000, ..CLUSTER }),
-        ("1000 nodes × 20 pods, 10,000 that wait", Cluster { waiting: 10_000, ..CLUSTER }),
+        ("1000 nodes × 20 pods, 10,000 pending pods", Cluster { waiting: 10_000, ..CLUSTER }),
     ] {
         let plain = cluster.snapshot();
         for (devices, served) in
@@ -422,7 +422,7 @@ fn beside_devices() {
                 .map(|_| {
                     let (alone, answer) = milliseconds(|| plan(&plain, &config));
                     let (beside, same) = milliseconds(|| plan(&served_too, &config));
-                    assert_eq!(answer, same, "no decision is another");
+                    assert_eq!(answer, same, "both decisions are the same");
                     (alone, beside)
                 })
                 .collect();
@@ -437,9 +437,9 @@ fn beside_devices() {
     }
 }
 
-/// Measures what a round costs in worlds with which a tenant tries to hold up the daemon.
+/// Measures the cost of a round in worlds with which a tenant could slow down the daemon.
 fn adversarial(wanted: &str) {
-    println!("| World | CPU time | Pods that got a verdict | Nodes that go |\n|---|---|---|---|");
+    println!("| World | CPU time | Pods with a verdict | Removed nodes |\n|---|---|---|---|");
     for (name, world) in adversarial::WORLDS.iter().filter(|(name, _)| name.contains(wanted)) {
         let (snapshot, settings) = world();
         let config = clusters::parsed(&settings);
@@ -460,7 +460,7 @@ fn main() {
     let costs =
         [(200, 60.0), (400, 60.0), (1000, 250.0)].map(|(nodes, most)| (nodes, shrinks(nodes, 2, most)));
     println!("| the same, exponent between 200 and 1000 nodes | {:.2} | ≤ 1.3 | |", exponent(&costs));
-    let name = "1000 pods that wait with a claim each, on 1000 nodes × 30 such pods";
+    let name = "1000 pending pods with a claim each, on 1000 nodes × 30 such pods";
     let (cost, plan) = measure(name, &with_claims(1000, 30, 250, 1000), &settings());
     assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
     line(name, cost, 150.0, "all fit");
@@ -472,7 +472,7 @@ fn main() {
     if written_to().is_none() {
         steady();
     }
-    // Written worlds are for other commits, which may not know devices.
+    // Written worlds are read by other commits, which may not know devices.
     if written_to().is_none() {
         with_devices();
         beside_devices();

@@ -8,10 +8,10 @@
 #
 # --template, --storage, --bridge, --mapping, --seed and --power may be given several times. --bridge and --storage are also needed
 # for a template's own bridges and storages: Proxmox VE requires rights on them for cloning. --hardware lets the daemon set the
-# machines' hardware. --mapping NAME does that too, and lets it give them a PCI device of that resource mapping; `--mapping usb/NAME`,
-# `dir/NAME` or `cpu/NAME` only grants the use of a mapping of another kind, such as a template's. --seed lets the daemon put
-# cloud-init seeds onto that storage. --power lets it switch that host off and on, for which it has to see every guest. --dry-run
-# prints the commands and runs none.
+# machines' hardware. --mapping NAME (or pci/NAME) does that too, and lets it give them a PCI device of that resource mapping;
+# `--mapping usb/NAME`, `dir/NAME`, `cpu/NAME` or `hwrng` only grants the use of a mapping of another kind, such as a template's.
+# --seed lets the daemon put cloud-init seeds onto that storage. --power lets it switch that host off and on, for which it has to see
+# every guest. --dry-run prints the commands and runs none.
 set -eu
 
 pool=kubernetes user=autoscaler@pve token=agent
@@ -37,6 +37,9 @@ while [ $# -gt 0 ]; do
         --bridge) bridges="$bridges $2" ;;
         --mapping)
             case $2 in
+                # The host's hardware random number generator has this path of its own.
+                hwrng) mappings="$mappings $2" ;;
+                pci/*) mappings="$mappings $2"; hardware=' VM.Config.HWType' ;;
                 */*) mappings="$mappings $2" ;;
                 *) mappings="$mappings pci/$2"; hardware=' VM.Config.HWType' ;;
             esac

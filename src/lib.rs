@@ -16,7 +16,8 @@ pub mod cli;
 pub mod migration;
 pub mod templates;
 
-/// The first line of a configuration: the schema for editors, at the path where the package installs it.
+/// The first line of a configuration: it points editors to the schema at the path where the package installs
+/// it.
 pub const SCHEMA_LINE: &str = "#:schema file:///usr/share/pve-autoscaler/config.schema.json";
 
 /// This program's own crates, as named in the targets of log events.

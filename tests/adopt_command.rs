@@ -1,6 +1,6 @@
 //! `adopt` as an operator runs it, against the embedded clusters over TLS.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 #[path = "lab/bench.rs"]
 mod bench;

@@ -1,7 +1,7 @@
 //! `plan`, `explain` and `snapshot` on live clusters, as an operator runs them: the embedded Proxmox VE, and
 //! a Kubernetes API that lists a few objects and keeps its watches open.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 mod lab;
 

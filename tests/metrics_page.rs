@@ -4,7 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test may stop at what it did not expect"
+    reason = "a test may panic on unexpected results"
 )]
 
 #[path = "lab/bench.rs"]
@@ -204,7 +204,7 @@ async fn it_is_ready_when_both_clusters_were_seen_and_healthy_before() {
     let mut served = start(&bench).await;
     let (head, body) = served.get("/readyz").await;
     assert!(
-        head.starts_with("HTTP/1.1 503") && body.contains("waiting for the first look"),
+        head.starts_with("HTTP/1.1 503") && body.contains("waiting until both clusters"),
         "{head}\n{body}"
     );
     assert!(served.get("/healthz").await.0.starts_with("HTTP/1.1 200"));

@@ -1,7 +1,7 @@
 //! `migrate`: the configurations that it writes from the settings of each autoscaler, as files beside those
 //! settings. `UPDATE=1 cargo test --test migrate_command` updates them.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
-    reason = "a test may stop at what it did not expect, and says what it skips"
+    reason = "a test may panic on unexpected results, and prints what it skips"
 )]
 
 use std::collections::BTreeMap;
@@ -373,6 +373,20 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     ];
     for part in parts {
         assert!(printed.contains(part), "{part} is not granted:\n{printed}");
+    }
+    // Only a PCI device becomes part of the machines' own configuration.
+    for (mapping, path, hardware) in [
+        ("gpu", "/mapping/pci/gpu", true),
+        ("pci/gpu", "/mapping/pci/gpu", true),
+        ("usb/stick", "/mapping/usb/stick", false),
+        ("dir/share", "/mapping/dir/share", false),
+        ("cpu/model", "/mapping/cpu/model", false),
+        ("hwrng", "/mapping/hwrng", false),
+    ] {
+        let more = ["--bridge", "vmbr0", "--mapping", mapping];
+        let printed = said(&ask("sh", &[&arguments[..], &more].concat()).unwrap());
+        assert!(printed.contains(&format!("pveum acl modify {path} ")), "{mapping}:\n{printed}");
+        assert_eq!(printed.contains("VM.Config.HWType"), hardware, "{mapping}:\n{printed}");
     }
     for wrong in [&["--bridge", "a;b"][..], &["--bridge"], &["--what", "x"], &[]] {
         let output = ask("sh", &[&["packaging/proxmox-setup.sh"], wrong].concat()).unwrap();

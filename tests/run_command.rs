@@ -1,7 +1,7 @@
 //! `run` as an operator and systemd run it: against the embedded clusters, or with a Kubernetes that cannot
 //! be reached.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 #[path = "lab/bench.rs"]
 mod bench;

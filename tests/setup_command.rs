@@ -1,7 +1,7 @@
 //! `setup` against the embedded clusters over TLS, and the script for the Proxmox VE side: what they create
 //! is what `check` requires, and what an administrator has added stays.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 #[path = "lab/bench.rs"]
 #[expect(dead_code, reason = "other tests change its configuration")]
@@ -155,9 +155,17 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     let (code, again) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{again}");
     let made: Vec<&str> = again.lines().filter(|line| line.trim_start().starts_with("created")).collect();
-    assert_eq!(made.len(), 2, "only what Kubernetes gets again, and its token: {made:?}");
+    assert_eq!(made.len(), 1, "only what Kubernetes gets again: {made:?}");
     assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);
+
+    // An administrator's kubeconfig, e.g. with another address of the same API server.
+    let own = format!("{kubeconfig}\n");
+    fs::write(bench.path("etc/credentials/kubeconfig"), &own).unwrap();
+    let (code, again) = bench.set_up(&ANSWERS).await;
+    assert_eq!(code, 0, "{again}");
+    assert!(again.contains("kubeconfig`, which differs from what setup would write"), "{again}");
+    assert_eq!(fs::read_to_string(bench.path("etc/credentials/kubeconfig")).unwrap(), own);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! `simulate`: what configurations would have done with a record that this test writes.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 use std::fs;
 use std::path::PathBuf;

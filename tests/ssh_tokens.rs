@@ -1,7 +1,7 @@
 //! Bootstrap tokens over SSH: a control plane node that really speaks SSH, on loopback, and passes each
 //! command to a shell with the test's own `kubeadm`.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
 //! `status` as an operator runs it.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 use std::os::unix::net::UnixListener;
 

@@ -1,7 +1,7 @@
 //! `template` as an operator runs it, against the embedded Proxmox VE over TLS: it creates, replaces,
 //! finishes and destroys templates.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -159,6 +159,17 @@ impl Shop {
     fn config(&self, vmid: Vmid) -> BTreeMap<String, String> {
         self.pve.vm(vmid.0).unwrap().config
     }
+
+    /// Delays the answer whether the cluster is quorate, and returns while the command waits for it.
+    async fn while_the_quorum_is_asked_for(&self) {
+        let (method, path) = ("GET".to_owned(), "/cluster/status".to_owned());
+        let effect = Effect::WorkThenDelay(Duration::from_secs(3));
+        self.pve.inject(Fault { method, path, times: 1, effect });
+        // The log shows a delayed call only once it is answered.
+        while self.pve.has_faults() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
 }
 
 #[tokio::test]
@@ -239,14 +250,8 @@ async fn a_vm_that_takes_the_vmid_of_a_former_version_while_the_quorum_is_asked_
     shop.good(&[]).await;
     shop.describe(NEXT, 'b', "");
     shop.good(&[]).await;
-    let (method, path) = ("GET".to_owned(), "/cluster/status".to_owned());
-    let effect = Effect::WorkThenDelay(Duration::from_secs(3));
-    shop.pve.inject(Fault { method, path, times: 1, effect });
     let taken = async {
-        // The log shows a delayed call only once it is answered.
-        while shop.pve.has_faults() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        shop.while_the_quorum_is_asked_for().await;
         shop.pve.delete_by_hand(9010);
         let mut other = VmSpec::machine(9010, "pve1", "databases");
         other.pool = Some("k8s-templates".into());
@@ -255,6 +260,21 @@ async fn a_vm_that_takes_the_vmid_of_a_former_version_while_the_quorum_is_asked_
     };
     let ((_, said), other) = tokio::join!(shop.run(&[]), taken);
     assert!(shop.pve.vm(9010).is_some_and(|_| shop.pve.is_as(9010, &other)), "{said}");
+}
+
+#[tokio::test]
+async fn a_former_version_that_gets_the_name_again_while_the_quorum_is_asked_for_stays() {
+    let shop = Shop::new(|_| {}).await;
+    shop.good(&[]).await;
+    shop.describe(NEXT, 'b', "");
+    shop.good(&[]).await;
+    let named = async {
+        shop.while_the_quorum_is_asked_for().await;
+        shop.pve.set_config_by_hand(9010, "name", Some("k8s-worker"));
+    };
+    let (said, ()) = tokio::join!(shop.good(&[]), named);
+    assert!(said.contains("stays: it has the name that pools use again"), "{said}");
+    assert!(shop.pve.vm(9010).is_some(), "{said}");
 }
 
 #[tokio::test]

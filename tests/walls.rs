@@ -1,7 +1,7 @@
 //! The walls between crates: pure code stays pure, and only one crate names each client library. Cargo and
 //! clippy enforce most of this (`crates/pure/clippy.toml`); these tests check the rest.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results, and prints what it skips")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

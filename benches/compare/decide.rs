@@ -1,14 +1,14 @@
-//! Decides snapshot files, so that two builds of the planner can be compared: `run` beside this file copies
-//! it into an older commit as well, and therefore it uses nothing but what every commit has.
+//! Decides about snapshot files, so that two builds of the planner can be compared. The script `run` in this
+//! folder also copies this file into an older commit, so it only uses code that exists in every commit.
 //!
-//! `decide time DIRECTORY NAME` prints the CPU time of the planner's thread in milliseconds, the least of a
-//! few runs, and what was decided. `decide answers < LINES` prints a line for each line `{"settings": …,
+//! `decide time DIRECTORY NAME` prints the lowest CPU time of the planner's thread in several runs, in
+//! milliseconds, and the decision. `decide answers < LINES` prints a line for each line `{"settings": …,
 //! "snapshot": …}`.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark prints, and may stop at what it did not expect"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 use std::io::BufRead;
@@ -64,7 +64,7 @@ fn time(directory: &str, name: &str) {
         .flatten()
         .map(|pool| pool[1].as_array().map_or(0, Vec::len))
         .sum();
-    println!("{least:.2}\t{machines} machines, {} nodes go", count("down"));
+    println!("{least:.2}\t{machines} machines, {} nodes removed", count("down"));
 }
 
 fn answers() {

@@ -1,9 +1,10 @@
-//! Random small worlds, one a line, for two builds of the planner to decide: `random FIRST COUNT`.
+//! Prints small random worlds, one on each line, about which two builds of the planner decide: `random FIRST
+//! COUNT`.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark prints, and may stop at what it did not expect"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 use std::fmt::Write;
@@ -44,7 +45,7 @@ impl Random {
         usize::try_from(self.next() % u64::try_from(limit).unwrap()).unwrap()
     }
 
-    /// True in one of this many cases.
+    /// Returns true in one of `times` cases on average.
     fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -131,7 +132,7 @@ fn pod(number: usize, node: Option<String>, random: &mut Random) -> Pod {
     pod
 }
 
-/// Adds what the pod requires of its node and of other pods.
+/// Adds the pod's requirements for its node and for other pods.
 fn asks(pod: &mut Pod, app: usize, random: &mut Random) {
     let term = |key: &str, app: usize| PodAffinityTerm {
         selector: Some(of_app(app)),
@@ -221,7 +222,7 @@ fn controller(app: usize) -> Controller {
     }
 }
 
-/// Adds a volume for each claim, bound and attached if its pod runs.
+/// Adds a claim for each pod with a volume. If the pod runs, also adds the claim's volume and its attachment.
 fn volumes(all: &mut Snapshot, nodes: &[Node], pods: &[Pod]) {
     let name = "fast".to_owned();
     let class = StorageClass {

@@ -1,5 +1,5 @@
-//! Worlds that a tenant could make to hold up the others: ten times what is large, and pods that ask more
-//! than anyone needs to.
+//! Worlds with which a tenant could slow down the daemon for others: ten times the size of large clusters,
+//! and pods with more requirements than any real pod needs.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use pve_autoscaler::model::selector::{NodeSelector, NodeSelectorTerm, Operator, 
 use crate::clusters::{self, CLUSTER, Cluster, Manner};
 use crate::with_claims;
 
-/// A world by its name, with the settings that it is decided by.
+/// The name of a world, and a function that creates its snapshot and settings.
 pub type World = (&'static str, fn() -> (Snapshot, String));
 
 /// All adversarial worlds.
 pub const WORLDS: [World; 10] = [
-    ("100,000 pods, each of its own size, 20 pools", || {
+    ("100,000 pods, each of a different size, 20 pools", || {
         (own_sizes(100_000, Manner::Plain), clusters::pools(20))
     }),
-    ("50,000 pods, each of its own size, that repel each other, 3 pools", || {
+    ("50,000 pods, each of a different size, that repel each other, 3 pools", || {
         (own_sizes(50_000, Manner::Apart), clusters::pools(3))
     }),
-    ("100,000 pods of as many apps that keep apart", || (own_apps(100_000), clusters::pools(3))),
+    ("100,000 pods, each of a different app that keeps apart", || (own_apps(100_000), clusters::pools(3))),
     ("10,000 sizes of pods, 1200 pools", || (own_sizes(10_000, Manner::Plain), clusters::pools(1200))),
     ("10,000 idle nodes × 20 pods of 20,000 apps that keep apart and are spread", || {
         let nodes = Cluster { nodes: 10_000, apps: 20_000, size: 100, idle: true, ..CLUSTER };
@@ -38,7 +38,7 @@ pub const WORLDS: [World; 10] = [
         let nodes = Cluster { size: 100, idle: true, budgets: 20_000, apps: 20_000, ..CLUSTER };
         (nodes.snapshot(), clusters::pools(3))
     }),
-    ("10,000 pods that fit nowhere, each for a reason of its own, 5000 nodes", || {
+    ("10,000 pods that fit nowhere, each for a different reason, 5000 nodes", || {
         (nowhere(10_000), clusters::pools(20))
     }),
 ];
@@ -59,7 +59,7 @@ fn own_apps(count: usize) -> Snapshot {
     clusters::waiting((0..count).map(own).collect())
 }
 
-/// A cluster, and pending pods beside its own.
+/// A cluster with additional pending pods.
 fn beside(cluster: Cluster, waiting: impl Iterator<Item = Pod>) -> Snapshot {
     let mut all = cluster.snapshot();
     all.pods.extend(waiting.map(Arc::new));

@@ -1,4 +1,4 @@
-//! Clusters to decide about: this many nodes with this many pods of this many apps, and pending pods.
+//! Clusters of any number of nodes, pods, apps and pending pods, for decisions.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -38,11 +38,11 @@ pub struct Cluster {
     /// What each pod requests, in thousandths of a core and in MiB.
     pub size: i64,
     pub manner: Manner,
-    /// Whether its nodes have been unneeded for a long time.
+    /// Whether the nodes have been unneeded for a long time.
     pub idle: bool,
     /// How many pending pods of the same apps there are.
     pub waiting: usize,
-    /// Whether its nodes' machines are in the inventory.
+    /// Whether the nodes' machines are in the inventory.
     pub machines: bool,
     pub budgets: usize,
 }
@@ -103,7 +103,7 @@ fn node(number: usize, idle: bool) -> Node {
     }
 }
 
-/// A pod of an app, with what it requires of other pods of the app.
+/// A pod of an app, with its requirements for other pods of the app.
 pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, node: Option<&str>) -> Pod {
     let owner = Owner {
         api_version: "apps/v1".to_owned(),
@@ -140,7 +140,7 @@ pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, nod
     pod
 }
 
-/// A snapshot with only these pods, with shared specs as the watches keep them.
+/// A snapshot with only these pods, which share their specs like the pods of the watches.
 pub fn waiting(mut pods: Vec<Pod>) -> Snapshot {
     pods.sort_by_cached_key(Pod::id);
     let mut specs = Specs::default();
@@ -200,7 +200,7 @@ fn budget(app: &str) -> DisruptionBudget {
     }
 }
 
-/// The settings of this many pools: for each number of cores, one in each of three zones.
+/// The settings of this many pools: for each number of cores, one pool in each of three zones.
 pub fn pools(count: usize) -> String {
     let mut text =
         "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"
@@ -217,7 +217,7 @@ pub fn pools(count: usize) -> String {
     text
 }
 
-/// Settings as decisions read them.
+/// Parses settings for planning.
 pub fn parsed(settings: &str) -> Config {
     settings::parse("bench", settings, Needs::Plan).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Worlds whose pods have claims for devices, and plain ones in a cluster that serves such claims.
+//! Worlds whose pods have claims for devices, and plain pods in a cluster with such claims.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::clusters::{CLUSTER, Cluster, Manner, pod};
 
 const DRIVER: &str = "gpu.example.com";
 
-/// Nodes with devices, pods that have one each, and pods that wait for one.
+/// Nodes with devices, pods with a device each, and pending pods that need one.
 #[derive(Clone, Copy)]
 pub struct World {
     pub nodes: usize,
@@ -24,7 +24,7 @@ pub struct World {
     /// How many pods with a device run on each node.
     pub pods: usize,
     pub waiting: usize,
-    /// Whether its nodes have been unneeded for a long time.
+    /// Whether the nodes have been unneeded for a long time.
     pub idle: bool,
 }
 
@@ -52,7 +52,7 @@ impl World {
     }
 }
 
-/// A pod with a claim of its own, made of a template of its app.
+/// Adds a claim from the app's template to the snapshot, and returns the pod that uses the claim.
 fn add(all: &mut Snapshot, number: usize, home: Option<(&str, AllocatedDevice)>) -> Pod {
     let app = format!("app-{:05}", number % 100);
     let node = home.as_ref().map(|(node, _)| *node);
@@ -89,7 +89,7 @@ fn add(all: &mut Snapshot, number: usize, home: Option<(&str, AllocatedDevice)>)
     pod
 }
 
-/// A selector of this node only.
+/// A selector that matches only this node.
 fn only(node: &str) -> NodeSelector {
     let field = Requirement {
         key: "metadata.name".to_owned(),
@@ -100,7 +100,7 @@ fn only(node: &str) -> NodeSelector {
     NodeSelector { terms: vec![term] }
 }
 
-/// Adds a device class, and this many devices on each node.
+/// Adds a device class, and this many devices for each node.
 pub fn serving(mut all: Snapshot, devices: usize) -> Snapshot {
     all.device_classes = vec![Arc::new(DeviceClass {
         name: "gpu".to_owned(),

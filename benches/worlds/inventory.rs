@@ -1,4 +1,4 @@
-//! The machines of nodes, and hosts that have room for more.
+//! The machines of nodes, and hosts with room for more machines.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use pve_autoscaler::model::machine::{Host, Machine, Phase};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::snapshot::{Inventory, POOL_LABEL};
 
-/// Lists a machine for each node of a snapshot, on twenty hosts. Nothing if there is no node.
+/// Adds a machine for each node of a snapshot, and twenty hosts. Does nothing if there are no nodes.
 pub fn list_machines(all: &mut Snapshot) {
     if all.nodes.is_empty() {
         return;

@@ -26,7 +26,7 @@ use crate::network;
 pub struct Proxmox {
     /// Proxmox VE.
     pub pve: Pve,
-    /// Its base URL.
+    /// The base URL of its API.
     pub url: String,
     /// Whether guests become visible on the network when they boot.
     pub probing: bool,
@@ -35,11 +35,11 @@ pub struct Proxmox {
 }
 
 impl Proxmox {
-    /// Starts it on a free port, with this control plane for its guests, and writes `pve-token` and
+    /// Starts Proxmox VE on a free port, with this control plane for its guests, and writes `pve-token` and
     /// `pve-ca.pem` into the directory.
     ///
     /// # Errors
-    /// The port cannot be bound, or a file cannot be written.
+    /// Returns an error if the port cannot be bound, or a file cannot be written.
     pub async fn start(
         directory: &Path,
         cluster: ClusterSpec,
@@ -74,25 +74,26 @@ impl Drop for Proxmox {
     }
 }
 
-/// Both clusters. They stop when this value is dropped.
+/// Embedded Proxmox VE and Kubernetes clusters. They stop when this value is dropped.
 pub struct Clusters {
     /// Proxmox VE.
     pub pve: Pve,
-    /// How Proxmox VE is reached.
+    /// The server of the embedded Proxmox VE.
     pub proxmox: Proxmox,
     /// Kubernetes.
     pub kube: Kube,
     /// URL of the Kubernetes API.
     pub kube_url: String,
-    /// Serves Kubernetes until it is dropped.
+    /// The Kubernetes server. It stops when this value is dropped.
     pub serving: Serving,
 }
 
 impl Clusters {
-    /// Starts both on free ports, and writes `kubeconfig`, `pve-token` and `pve-ca.pem` into the directory.
+    /// Starts both clusters on free ports, and writes `kubeconfig`, `pve-token` and `pve-ca.pem` into the
+    /// directory.
     ///
     /// # Errors
-    /// A port cannot be bound, or a file cannot be written.
+    /// Returns an error if a port cannot be bound, or a file cannot be written.
     pub async fn start(directory: &Path, cluster: ClusterSpec, kube: KubeSpec) -> anyhow::Result<Self> {
         let clock = WorldClock::starting_at(now());
         let tls = ServerTls::for_loopback("Kubernetes lab CA")?;
@@ -119,7 +120,7 @@ impl Clusters {
 /// A free port on loopback.
 const ANY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
-/// The directory, which only its owner may enter.
+/// Creates the directory so that only its owner may enter it, and returns its path.
 fn made(directory: &Path) -> anyhow::Result<PathBuf> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.and_then(|()| directory.canonicalize())
@@ -129,7 +130,7 @@ fn made(directory: &Path) -> anyhow::Result<PathBuf> {
 /// Writes a file that only its owner may read: the daemon refuses secrets that others can read.
 pub fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = directory.join(name);
-    // An existing file may have other permissions.
+    // An existing file may have other permissions, so it is removed first.
     let _ = fs::remove_file(&path);
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));

@@ -5,10 +5,10 @@ use std::path::Path;
 use crate::clusters::{self, Proxmox};
 use crate::network;
 
-/// Writes `config.toml` into the directory: how both clusters are reached, and the given rest.
+/// Writes `config.toml` into the directory: the addresses of both clusters, followed by `rest`.
 ///
 /// # Errors
-/// The file cannot be written.
+/// Returns an error if the file cannot be written.
 pub fn write(directory: &Path, proxmox: &Proxmox, rest: &str) -> anyhow::Result<()> {
     let directory = &directory.canonicalize()?;
     let at = |name: &str| directory.join(name).display().to_string();
@@ -41,8 +41,8 @@ method = "kubeadm"
     clusters::write(directory, "config.toml", &text)
 }
 
-/// The demo's pools. Removals come after seconds instead of minutes. With `nodes`, both have nodes even if no
-/// pod needs them, a quarter of them in the pool of large ones.
+/// The demo's pools. Nodes are removed after seconds instead of minutes. `nodes` is the minimum number of
+/// nodes even if no pod needs them; a quarter of them are in the pool of large nodes.
 pub fn demo(nodes: u32) -> String {
     let (large, few) = (nodes / 4, 10);
     let small = nodes - large;

@@ -12,28 +12,28 @@ use tokio::process::{Child, Command};
 /// How long the daemon may take to become ready, and to stop.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Becomes `pve-autoscaler`: the purpose for which the demo starts this program again.
+/// Runs `pve-autoscaler` in this process. The demo starts its own program again for this purpose.
 pub fn become_it(arguments: Vec<OsString>) -> ExitCode {
     let name = OsString::from("pve-autoscaler");
     pve_autoscaler::cli::Arguments::read(std::iter::once(name).chain(arguments)).execute()
 }
 
-/// Starts it with the files of a directory, through this program's command `daemon`; its log is written to
-/// `daemon.log` there.
+/// Starts the daemon with the files of a directory, through this program's command `daemon`. The daemon's log
+/// is written to `daemon.log` in the directory.
 ///
 /// # Errors
-/// It cannot be started.
+/// Returns an error if the daemon cannot be started.
 pub fn launch(program: &Path, directory: &Path) -> anyhow::Result<Child> {
     start(Command::new(program), directory)
 }
 
-/// The same on a host with this name, which needs rights over namespaces.
+/// Like [`launch`], but with this host name. Changing the host name requires rights over namespaces.
 ///
 /// # Errors
-/// It cannot be started.
+/// Returns an error if the daemon cannot be started.
 pub fn launch_as(program: &Path, directory: &Path, host: &str) -> anyhow::Result<Child> {
     let mut command = Command::new("unshare");
-    // The started process becomes the daemon, so a signal to it reaches no other process.
+    // `exec` replaces the started process by the daemon, so signals reach the daemon directly.
     command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]).arg(program);
     start(command, directory)
 }
@@ -55,10 +55,10 @@ fn start(mut command: Command, directory: &Path) -> anyhow::Result<Child> {
         .context("cannot start the daemon")
 }
 
-/// Waits until its rounds run.
+/// Waits until the daemon runs its rounds.
 ///
 /// # Errors
-/// It ends instead, with its output, or takes too long.
+/// Returns an error with the daemon's output if the daemon ends or takes too long.
 pub async fn ready(child: &mut Child, directory: &Path) -> anyhow::Result<()> {
     let socket = directory.join("control.sock");
     let shown = async {
@@ -85,10 +85,10 @@ fn log(directory: &Path) -> PathBuf {
     directory.join("daemon.log")
 }
 
-/// Stops it as systemd does.
+/// Stops the daemon as systemd does.
 ///
 /// # Errors
-/// It does not end.
+/// Returns an error if the daemon does not end.
 pub async fn stop(mut child: Child) -> anyhow::Result<()> {
     if let Some(id) = child.id() {
         let sent = Command::new("kill").arg("-TERM").arg(id.to_string()).status().await;

@@ -1,5 +1,4 @@
-//! A storm of events: measures the daemon's memory, and how long its rounds take, while pods change all the
-//! time. In real time.
+//! Measures the daemon's memory and the duration of its rounds during a storm of pod events, in real time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +24,8 @@ use world::serve::tls::ServerTls;
 const PODS_A_NODE: u32 = 100;
 /// The time between two bursts of events.
 const BEAT: Duration = Duration::from_millis(10);
-/// The time in which everything must be up before the storm, and in which a new machine must be requested
-/// during the storm.
+/// The time limit for all pods to run before the storm, and for the request for a new machine during the
+/// storm.
 const LIMIT: Duration = Duration::from_mins(3);
 
 /// The strength of the storm.
@@ -46,7 +45,7 @@ pub struct Wanted {
 /// Runs the storm and prints the results.
 ///
 /// # Errors
-/// No machine was requested, or the daemon does not end.
+/// Returns an error if no machine was requested, or the daemon does not end.
 pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let base = "2026-11-21T00:00:00Z".parse()?;
     let tls = ServerTls::for_loopback("Kubernetes lab CA")?;
@@ -81,7 +80,7 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let actor = Actor::start(cast, Wire::counting(Arc::default()))?;
     let begun = Instant::now();
     while !actor.board.is_ready() {
-        ensure!(begun.elapsed() < LIMIT, "the daemon is not ready");
+        ensure!(begun.elapsed() < LIMIT, "the daemon did not become ready");
         tokio::time::sleep(BEAT).await;
     }
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -99,7 +98,7 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
         decided.judged,
         decided.asked_for,
     );
-    ensure!(actor.stop().await, "the daemon does not end");
+    ensure!(actor.stop().await, "the daemon did not end");
     Ok(())
 }
 
@@ -140,7 +139,7 @@ impl Storm<'_> {
             if asked.is_none() && passed > length / 2 {
                 let nodes = self.kube.list("Node");
                 for node in nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()) {
-                    // The other nodes have no room, so it must be a new machine.
+                    // All nodes are cordoned, so that the pod needs a new machine.
                     let closed = json!({ "spec": { "unschedulable": true } });
                     self.kube.patch_by_hand("Node", "", node, &closed);
                 }
@@ -156,7 +155,7 @@ impl Storm<'_> {
             if let (Some(asked), Some(judged), None) = (asked, judged, decided) {
                 let calls = pve.calls();
                 let clone = calls.iter().find(|call| call.path.ends_with("/clone"));
-                // The call is recorded when it is answered; the request itself arrived this much earlier.
+                // The call is recorded when it is answered. The request arrived earlier, by the request time.
                 decided = clone.map(|call| Decided {
                     judged: between(asked, judged),
                     asked_for: between(judged, call.time).saturating_sub(pve.request_time()),
@@ -188,7 +187,7 @@ async fn running(kube: &Kube, number: usize) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// The rounds so far, and the seconds that they took.
+/// The number of rounds so far, and their total duration in seconds.
 fn rounds(actor: &Actor) -> anyhow::Result<(f64, f64)> {
     let text = actor.board.metrics().encode(&actor.board.status())?;
     let figure = |name: &str| -> anyhow::Result<f64> {
@@ -204,7 +203,7 @@ fn rounds(actor: &Actor) -> anyhow::Result<(f64, f64)> {
 /// The memory of this process, in MiB.
 fn memory() -> anyhow::Result<u64> {
     let text =
-        std::fs::read_to_string("/proc/self/status").context("only Linux reports how much memory is used")?;
+        std::fs::read_to_string("/proc/self/status").context("memory use can only be read on Linux")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.split_whitespace().next().context("no figure")?.parse::<u64>()? / 1024)
 }

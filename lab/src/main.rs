@@ -1,5 +1,5 @@
-//! The embedded Proxmox VE and Kubernetes as a program: served over TLS for real clients, and the demo that
-//! plays the real daemon between them.
+//! The embedded Proxmox VE and Kubernetes as a program: it serves both over TLS for real clients, and plays
+//! the demo, in which the real daemon uses them.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use lab::{daemon, events, fuzz, record, simulate, story};
 
-/// A demo of pve-autoscaler between an embedded Proxmox VE and an embedded Kubernetes.
+/// A demo of pve-autoscaler with an embedded Proxmox VE and an embedded Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "lab", version)]
 struct Arguments {
@@ -21,33 +21,34 @@ struct Arguments {
 enum Command {
     /// Watch the real daemon create nodes for a Deployment and remove them again, in under a minute
     Demo {
-        /// Leave both clusters and the daemon running at the end, until Ctrl-C, for kubectl, curl and the CLI
+        /// Leave both clusters and the daemon running at the end, until Ctrl-C, so that kubectl, curl and the
+        /// CLI can be tried
         #[arg(long)]
         keep: bool,
-        /// Where configuration, credentials and the daemon's log are written; by default, a directory that is
+        /// Folder for the configuration, credentials and the daemon's log; by default, a directory that is
         /// removed at the end
         #[arg(long)]
         directory: Option<PathBuf>,
     },
     /// Serve both clusters until Ctrl-C, without a daemon
     Serve {
-        /// Where configuration and credentials are written
+        /// Folder for the configuration and credentials
         #[arg(long)]
         directory: PathBuf,
-        /// How many hosts Proxmox VE has
+        /// Number of Proxmox VE hosts
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=50))]
         hosts: u8,
         /// Minimum number of nodes in the configuration's pools, even if no pod needs them
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
         nodes: u32,
     },
-    /// Simulate hours of a cluster's life, with faults, in seconds; the same seed gives the same log
+    /// Simulate hours of cluster life with faults, in seconds; the same seed gives the same log
     Simulate(simulate::Wanted),
-    /// Record a day of a cluster's ordinary life in a minute, for `pve-autoscaler simulate`
+    /// Record a day of ordinary cluster life in a minute, for `pve-autoscaler simulate`
     Record(record::Wanted),
     /// Measure the daemon's memory and the length of its rounds during a storm of pod events, in real time
     Events(events::Wanted),
-    /// Try hostile input on something that the daemon reads
+    /// Try hostile input on one of the daemon's parsers
     Fuzz(fuzz::Wanted),
     /// The daemon's own command line, so that the demo can run it as a separate process
     #[command(hide = true)]
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
     match story {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If the terminal is gone, nothing is written.
+            // A failed write is ignored, because the terminal may be gone.
             let _ = writeln!(anstream::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -79,7 +80,7 @@ fn main() -> ExitCode {
 }
 
 fn runtime(story: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    // Installing it twice changes nothing.
+    // If a provider is already installed, this call changes nothing.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(story)
 }

@@ -1,4 +1,5 @@
-//! The demo's measurements: times as the clusters themselves saw them, and calls as Proxmox VE counted them.
+//! The demo's measurements: the times of events in the embedded clusters, and the number of calls to Proxmox
+//! VE.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +20,7 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Starts to watch.
+    /// Measures these events.
     pub fn of(events: Receiver<KubeEvent>) -> Self {
         Self {
             events,
@@ -30,7 +31,7 @@ impl Measures {
         }
     }
 
-    /// Reads what has happened since.
+    /// Reads the events since the last call.
     pub fn listen(&mut self) {
         loop {
             match self.events.try_recv() {
@@ -59,29 +60,29 @@ impl Measures {
         }
     }
 
-    /// From the first pod that fits nowhere until the first clone is requested.
+    /// The time from the first pod that fits nowhere until the first clone is requested.
     pub fn reaction(&self, pve: &Pve) -> Option<Duration> {
         let first = self.unschedulable.values().min()?;
         let calls = pve.calls();
         let clone = calls.iter().find(|call| call.path.ends_with("/clone") && call.time > *first)?;
-        // A call is recorded when it is answered.
+        // The call is recorded when it is answered, so the duration of the request is subtracted.
         Some(between(*first, clone.time).saturating_sub(pve.request_time()))
     }
 
-    /// From the first pod that fits nowhere until all pods that were pending run.
+    /// The time from the first pod that fits nowhere until all pending pods run.
     pub fn all_running(&self) -> Option<Duration> {
         let first = self.unschedulable.values().min()?;
         let last = self.unschedulable.keys().filter_map(|pod| self.running.get(pod)).max()?;
         Some(between(*first, *last))
     }
 
-    /// The number of nodes that became ready, and of those that were removed.
+    /// The number of nodes that became ready, and the number of nodes that were removed.
     pub fn nodes(&self) -> (usize, usize) {
         (self.ready.len(), self.removed.len())
     }
 }
 
-/// Calls to Proxmox VE, except for the regular inventory.
+/// The number of calls to Proxmox VE, without the regular inventory.
 pub fn calls(pve: &Pve) -> usize {
     pve.calls().iter().filter(|call| call.path != "/cluster/resources").count()
 }

@@ -1,5 +1,5 @@
-//! The guests' network: addresses on the loopback device that accept connections once a guest has booted, so
-//! that the daemon can probe a guest's port as on real machines.
+//! The guests' network: loopback addresses that accept connections once a guest has booted, so that the
+//! daemon can probe a guest's port as on real machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -11,18 +11,18 @@ use world::proxmox::Pve;
 
 /// The port that guests listen on, as `sshd` does on 22.
 pub const PORT: u16 = 2222;
-/// One of the loopback addresses that not all systems have.
+/// A loopback address that does not exist on every system.
 pub const SOME: Ipv4Addr = Ipv4Addr::new(127, 10, 10, 11);
 /// How often the lab checks whether a guest has booted or stopped.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether this system has the addresses: Linux has all of 127/8 on the loopback device, others only one
-/// address.
+/// Whether this system has the address. Linux has all of 127/8 on the loopback device; other systems have
+/// only one address.
 pub async fn is_there(address: Ipv4Addr) -> bool {
     TcpListener::bind((address, 0)).await.is_ok()
 }
 
-/// Keeps the port of each guest open while the guest is up, for as long as the task lives.
+/// Starts a task that keeps the port of each guest open while the guest is up.
 pub fn keep(pve: Pve) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut open: BTreeMap<Ipv4Addr, JoinHandle<()>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Hours of a cluster's ordinary life, recorded: the real daemon between the embedded clusters under virtual
-//! time, Deployments that follow the time of day, Jobs at random times, and no faults.
+//! Records hours of ordinary cluster life: the real daemon with the embedded clusters in virtual time,
+//! Deployments that follow the time of day, and Jobs at random times. There are no faults.
 
 use std::f64::consts::TAU;
 use std::fs;
@@ -26,7 +26,7 @@ use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::tls::ServerTls;
 
-/// When the world begins.
+/// The simulated time at which the recording begins.
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
 /// How often the workload changes.
 const STEP: Duration = Duration::from_mins(1);
@@ -73,7 +73,7 @@ pub struct Wanted {
     /// The seed of the workload
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many hours
+    /// Number of hours
     #[arg(long, default_value_t = 24)]
     hours: u64,
     /// The folder for the rounds and the configuration
@@ -81,10 +81,10 @@ pub struct Wanted {
     directory: PathBuf,
 }
 
-/// Records, and prints the next command.
+/// Makes the recording, and prints the command that simulates it.
 ///
 /// # Errors
-/// The directory cannot be written, or nothing was recorded.
+/// Returns an error if the directory cannot be written, or the daemon ends by itself.
 pub fn record(wanted: &Wanted) -> anyhow::Result<()> {
     let file = live(wanted.seed, wanted.hours, &wanted.directory)?;
     let records = wanted.directory.display();
@@ -92,10 +92,10 @@ pub fn record(wanted: &Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hours of life from a seed, recorded in a folder; returns its configuration file.
+/// Records hours of cluster life from a seed in a folder, and returns the path of the configuration file.
 ///
 /// # Errors
-/// The folder cannot be written, or the world does not start.
+/// Returns an error if the folder cannot be written, or the clusters and the daemon cannot be started.
 pub fn live(seed: u64, hours: u64, folder: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let folder = folder.canonicalize()?;
@@ -121,7 +121,7 @@ async fn play(seed: u64, time: Duration, text: &str) -> anyhow::Result<()> {
     apply(&kube, &json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } }))?;
     let settings = settings::parse("record.toml", text, Needs::Run)
         .map_err(|report| anyhow::anyhow!("{report}"))
-        .context("the settings are refused")?;
+        .context("the settings are invalid")?;
     let settings = watch::Sender::new(Arc::new(settings));
     let cast = Cast {
         pve,
@@ -151,7 +151,7 @@ fn apply(kube: &Kube, object: &Value) -> anyhow::Result<()> {
     kube.apply(object).map(drop).map_err(anyhow::Error::msg)
 }
 
-/// What runs.
+/// The recorded workload.
 struct Workload {
     kube: Kube,
     random: Rng,
@@ -159,10 +159,10 @@ struct Workload {
     jobs: usize,
 }
 
-/// A Deployment that follows the time of day.
+/// A Deployment whose size follows the time of day.
 struct App {
     name: String,
-    /// Pods at noon.
+    /// The number of pods at the daily maximum, in the afternoon.
     most: f64,
     replicas: u32,
 }
@@ -182,13 +182,13 @@ impl Workload {
 
     fn step(&mut self, age: Duration) -> anyhow::Result<()> {
         let hour = age.as_secs_f64() / 3600.0;
-        // The minimum is at four in the morning.
+        // The load is lowest at four in the morning.
         let day = 0.55 - 0.45 * ((hour - 4.0) / 24.0 * TAU).cos();
         for app in &mut self.apps {
             let noise = 0.8 + 0.4 * self.random.f64();
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few pods")]
             let wanted = (app.most * day * noise).round().max(1.0) as u32;
-            // Pod autoscalers do not follow every small change.
+            // Like a pod autoscaler, the workload ignores most small changes.
             if wanted.abs_diff(app.replicas) >= 2 && self.random.u8(..10) == 0 || app.replicas == 0 {
                 app.replicas = wanted;
                 self.kube.scale("default", &app.name, wanted);

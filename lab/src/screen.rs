@@ -1,4 +1,4 @@
-//! The terminal: a table that is redrawn in place, or lines as things happen if there is no terminal.
+//! The terminal output: a table that is redrawn in place, or single lines if the output is not a terminal.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -14,7 +14,7 @@ const DIM: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BUSY: Style = AnsiColor::Yellow.on_default();
 
-/// The number of latest decisions that stay on the screen.
+/// The number of latest decisions that are shown.
 const DECISIONS: usize = 6;
 
 /// The demo's output.
@@ -58,31 +58,31 @@ impl Screen {
         Self { live: std::io::stdout().is_terminal(), drawn: 0, told: 0 }
     }
 
-    /// Prints a line that stays.
+    /// Prints a line that is not overwritten by the table.
     ///
     /// # Errors
-    /// The terminal, or the reader of the output, is gone.
+    /// Returns an error if the terminal, or the reader of the output, is gone.
     pub fn say(&mut self, text: &str) -> io::Result<()> {
         self.clear()?;
         write(&format!("{text}\n"))
     }
 
-    /// Prints a heading that stays.
+    /// Prints a heading that is not overwritten by the table.
     ///
     /// # Errors
-    /// Those of [`Screen::say`].
+    /// Returns the errors of [`Screen::say`].
     pub fn chapter(&mut self, text: &str) -> io::Result<()> {
         self.say(&format!("\n{BOLD}{text}{BOLD:#}"))
     }
 
-    /// Shows the state `passed` after the start.
+    /// Shows the state at the time `passed` after the start.
     ///
     /// # Errors
-    /// Those of [`Screen::say`].
+    /// Returns the errors of [`Screen::say`].
     pub fn show(&mut self, passed: Duration, status: &Status, pods: Pods) -> io::Result<()> {
         let mut decisions: Vec<String> = status.decisions.iter().rev().map(|one| one.what.clone()).collect();
         if !self.live {
-            // The list is bounded; the demo's is never longer.
+            // The daemon keeps only the latest decisions, but the demo never reaches that limit.
             for what in decisions.iter().skip(self.told) {
                 write(&format!("{:>6.1} s  {what}\n", passed.as_secs_f64()))?;
             }
@@ -100,7 +100,7 @@ impl Screen {
     /// Removes the table.
     ///
     /// # Errors
-    /// Those of [`Screen::say`].
+    /// Returns the errors of [`Screen::say`].
     pub fn clear(&mut self) -> io::Result<()> {
         let drawn = std::mem::take(&mut self.drawn);
         if self.live && drawn > 0 { write(&format!("\x1b[{drawn}A\x1b[J")) } else { Ok(()) }
@@ -113,7 +113,7 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The part of a text that a terminal shows without breaking a line and without scrolling: the cursor is
+/// The part of a text that fits the terminal without line breaks or scrolling. The cursor is on the line
 /// below it.
 fn fitted(text: &str, columns: usize, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! The demo's story: a Deployment grows, and shrinks again.
+//! The demo's story: a Deployment grows and shrinks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,21 +20,22 @@ use crate::screen::{Pods, Screen};
 use crate::summary::Summary;
 use crate::{configuration, daemon};
 
-/// Between two pictures.
+/// The time between two updates of the screen.
 const FRAME: Duration = Duration::from_millis(100);
 /// How long a chapter may take before the demo gives up.
 const LIMIT: Duration = Duration::from_secs(90);
-/// A VM that is not the daemon's, within the VMIDs of a pool.
+/// An unmanaged VM whose VMID is in a pool's range.
 const FOREIGN: u32 = 9101;
-/// Hosts of the demo.
+/// The number of hosts in the demo.
 const DEMO_HOSTS: u8 = 3;
 /// `unneeded_time` of the demo's configuration.
 const UNNEEDED: Duration = Duration::from_secs(3);
 
-/// Plays the demo. SIGINT, SIGTERM and SIGHUP end it: the daemon and the temporary directory are gone then.
+/// Plays the demo. SIGINT, SIGTERM and SIGHUP end the demo; the daemon is then stopped and the temporary
+/// directory removed.
 ///
 /// # Errors
-/// Something did not happen, with what was seen instead.
+/// Returns an error if an expected event did not happen, with the state that was seen instead.
 pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let temporary = match directory {
@@ -49,7 +50,7 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
         () = signals.next() => None,
         played = whole(&mut screen, &mut child, &directory, keep) => Some(played),
     };
-    // The terminal may be gone.
+    // Errors are ignored, because the terminal may be gone.
     let _ = screen.clear();
     if let Some(Err(_)) = played {
         let log = std::fs::read_to_string(directory.join("daemon.log")).unwrap_or_default();
@@ -69,7 +70,7 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
     played.and(stopped)
 }
 
-/// Starts everything and plays the story.
+/// Starts the clusters and the daemon, and plays the story.
 async fn whole(
     screen: &mut Screen,
     child: &mut Option<Child>,
@@ -104,10 +105,10 @@ async fn whole(
     Ok(())
 }
 
-/// Serves both clusters until a signal ends it.
+/// Serves both clusters until a signal arrives.
 ///
 /// # Errors
-/// They cannot be served.
+/// Returns an error if the clusters cannot be served.
 pub async fn serve(directory: PathBuf, hosts: u8, nodes: u32) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let cluster = with_hosts(cluster(), hosts);
@@ -120,7 +121,8 @@ pub async fn serve(directory: PathBuf, hosts: u8, nodes: u32) -> anyhow::Result<
     Ok(())
 }
 
-/// The same with this many hosts: others are as its first one is, each with the template that is local.
+/// The same cluster with this many hosts. Additional hosts are copies of the first one, each with its own
+/// template on local storage.
 fn with_hosts(mut cluster: ClusterSpec, hosts: u8) -> ClusterSpec {
     let first = cluster.hosts[0].clone();
     for n in 1 + u8::try_from(cluster.hosts.len()).unwrap_or(u8::MAX)..=hosts {
@@ -135,7 +137,7 @@ fn with_hosts(mut cluster: ClusterSpec, hosts: u8) -> ClusterSpec {
     cluster
 }
 
-/// The demo cluster with a quick guest, and a VM that is not the daemon's in the way.
+/// The demo cluster with a guest that boots quickly, and an unmanaged VM in a pool's VMID range.
 fn cluster() -> ClusterSpec {
     let mut cluster = ClusterSpec::demo();
     cluster.timings.boot_to_agent = Duration::from_secs(8);
@@ -149,8 +151,8 @@ fn cluster() -> ClusterSpec {
 
 fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path, hosts: u8) -> io::Result<()> {
     screen.say(&format!(
-        "Proxmox VE with {hosts} hosts: {}\nKubernetes: {}\nconfiguration, credentials and log: {}\n\
-         VM {FOREIGN} is in the way on purpose: it does not belong to the pool and must stay as it is.",
+        "Proxmox VE with {hosts} hosts: {}\nKubernetes: {}\nconfiguration, credentials and log: {}\nVM {FOREIGN} uses \
+        a VMID of the pool on purpose: it does not belong to the pool, and the daemon must not change it.",
         clusters.proxmox.url,
         clusters.kube_url,
         directory.display()
@@ -188,11 +190,11 @@ impl Play<'_> {
     async fn whole(&mut self) -> anyhow::Result<Summary> {
         let foreign = self.clusters.pve.vm(FOREIGN);
         self.screen.chapter(
-            "7 small pods and a large one are deployed. There is no node yet, so all of them are pending.",
+            "7 small pods and a large one are deployed. No node exists yet, so all of them are pending.",
         )?;
         self.deploy("web", 7, "900m", "1Gi")?;
         self.deploy("database", 1, "6", "20Gi")?;
-        self.until("all 8 pods run", |_, pods| pods.running == 8 && pods.waiting == 0).await?;
+        self.until("all 8 pods are running", |_, pods| pods.running == 8 && pods.waiting == 0).await?;
         let (reaction, running) = (self.measures.reaction(&self.clusters.pve), self.measures.all_running());
         self.screen
             .chapter("Only 2 small pods stay: nodes become unneeded, are drained, and are removed.")?;
@@ -229,7 +231,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Shows how things are until something is so.
+    /// Shows the state on the screen until the condition is met.
     async fn until(&mut self, what: &str, is_so: impl Fn(&Status, Pods) -> bool) -> anyhow::Result<()> {
         let started = Instant::now();
         loop {
@@ -247,7 +249,7 @@ impl Play<'_> {
         }
     }
 
-    /// What must be gone with the last machine: VMs, Nodes, records, tokens.
+    /// Returns an error if VMs, Nodes, records or tokens of removed machines are left.
     fn nothing_left(&self) -> anyhow::Result<()> {
         let vms: Vec<u32> = self
             .clusters

@@ -1,4 +1,4 @@
-//! What the demo says at its end.
+//! The summary that the demo prints at its end.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use anstyle::Style;
 
 const BOLD: Style = Style::new().bold();
 
-/// The figures of one demo.
+/// The figures of one run of the demo.
 pub struct Summary {
-    /// From the first pod that fits nowhere to the first clone request.
+    /// The time from the first pod that fits nowhere to the first clone request.
     pub reaction: Option<Duration>,
-    /// From the first pod that fits nowhere until all run.
+    /// The time from the first pod that fits nowhere until all pods run.
     pub running: Option<Duration>,
-    /// What machines, Proxmox and Kubernetes take of that by themselves.
+    /// The part of `running` that Proxmox VE, the machines and Kubernetes need in any case.
     pub best: Duration,
-    /// From the moment the last nodes are no longer needed until they are gone.
+    /// The time from the moment at which the last nodes are no longer needed until they are removed.
     pub shrinking: Duration,
-    /// The configuration's `unneeded_time` within that.
+    /// The part of `shrinking` that is the configuration's `unneeded_time`.
     pub unneeded: Duration,
-    /// Nodes that became ready and that were removed.
+    /// The number of nodes that became ready, and the number of nodes that were removed.
     pub nodes: (usize, usize),
-    /// Calls to Proxmox VE for them.
+    /// The number of calls to Proxmox VE for all nodes.
     pub calls: usize,
 }
 
@@ -35,11 +35,11 @@ impl std::fmt::Display for Summary {
         let rows = [
             ("pod unschedulable → clone requested", shown(self.reaction)),
             ("pod unschedulable → all pods running", shown(self.running)),
-            ("  of that, what clone, boot and join take", span(self.best)),
-            ("  of that, what the daemon added", shown(added)),
+            ("  of that, clone, boot and join", span(self.best)),
+            ("  of that, added by the daemon", shown(added)),
             ("nodes unneeded → machines gone", span(self.shrinking)),
             ("  of that, `unneeded_time`", span(self.unneeded)),
-            ("nodes made, removed", format!("{made}, {removed}")),
+            ("nodes created, removed", format!("{made}, {removed}")),
             ("calls to Proxmox VE for a node's entire life", format!("{each:.1}")),
         ];
         for (what, value) in rows {

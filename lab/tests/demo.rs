@@ -1,6 +1,6 @@
-//! The demo, ended from outside: it leaves no process and no file.
+//! The demo is ended from outside, and leaves no process and no file behind.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Waits until it is so.
+/// Waits until the condition is met.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -20,7 +20,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Running processes whose arguments name something in this folder.
+/// The number of running processes whose arguments contain this folder.
 fn processes(folder: &Path) -> usize {
     let folder = folder.to_str().unwrap();
     let all = fs::read_dir("/proc").unwrap().flatten();

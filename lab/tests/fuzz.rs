@@ -1,12 +1,12 @@
-//! Whatever the daemon reads: the known inputs of `lab/corpus`, among them all that ever broke something, and
-//! some made from them.
+//! Runs the daemon's parsers on the known inputs of `lab/corpus`, which include every input that ever broke
+//! something, and on some inputs that are derived from them.
 
 use std::path::Path;
 
 use lab::fuzz::{Target, known, try_some};
 
-/// Inputs that are made for each target, from a seed that is always the same. `lab fuzz` goes on for as long
-/// as wanted.
+/// The number of inputs that are derived for each target, always from the same seed. `lab fuzz` continues for
+/// as long as requested.
 const MADE: u32 = 300;
 
 #[test]

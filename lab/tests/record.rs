@@ -1,18 +1,18 @@
-//! Replaying a record with the configuration that was in force gives what happened.
+//! Simulating a recording with the configuration that was in force gives the results that were recorded.
 //!
-//! Two seeds of six hours every time; more, and whole days, on demand: `RECORD_SEEDS=10 RECORD_HOURS=24 cargo
-//! test -p lab --test record -- --nocapture`.
+//! By default, two seeds of six hours. More seeds and whole days on demand: `RECORD_SEEDS=10 RECORD_HOURS=24
+//! cargo test -p lab --test record -- --nocapture`.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// A number of the environment.
+/// A number from an environment variable, or the default.
 fn asked(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// As near as five in a hundred, or one.
+/// Whether two figures differ by at most five percent or one, whichever is more.
 fn near(one: f64, other: f64) -> bool {
     (one - other).abs() <= (0.05 * one).max(1.0)
 }
@@ -31,7 +31,7 @@ fn the_configuration_that_was_in_force_gives_what_happened() {
         let (happened, simulated) = (&said["configurations"][0], &said["configurations"][1]);
         for figure in ["made", "removed", "nodeHours"] {
             let of = |one: &Value| one[figure].as_f64().unwrap();
-            println!("seed {seed}: {figure} {} simulated {}", of(happened), of(simulated));
+            println!("seed {seed}: {figure}: recorded {}, simulated {}", of(happened), of(simulated));
             assert!(near(of(happened), of(simulated)), "seed {seed}: {figure}");
         }
         assert!(happened["made"].as_u64().unwrap() > 5, "nothing happened: {happened}");
@@ -40,10 +40,13 @@ fn the_configuration_that_was_in_force_gives_what_happened() {
         };
         let (then, now) = (waited(happened), waited(simulated));
         println!(
-            "seed {seed}: {} pods waited, p95 {} s, simulated {} and {} s",
+            "seed {seed}: recorded {} waiting pods with a p95 of {} s, simulated {} pods and {} s",
             then.0, then.1, now.0, now.1
         );
-        assert!((then.0 - now.0).abs() <= (0.15 * then.0).max(3.0), "seed {seed}: pods that waited");
-        assert!((then.1 - now.1).abs() <= 10.0, "seed {seed}: for how long");
+        assert!(
+            (then.0 - now.0).abs() <= (0.15 * then.0).max(3.0),
+            "seed {seed}: the number of pods that waited"
+        );
+        assert!((then.1 - now.1).abs() <= 10.0, "seed {seed}: how long pods waited");
     }
 }

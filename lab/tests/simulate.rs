@@ -1,20 +1,21 @@
-//! Hours of cluster life with faults, from seeds: the promises hold, and the same seed tells the same story.
+//! Simulates hours of cluster life with faults from seeds: no promise is broken, and the same seed gives the
+//! same log.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a test may stop at what it did not expect, and fresh seeds come from the clock"
+    reason = "a test may panic on unexpected results, and fresh seeds come from the clock"
 )]
 
 use std::time::{Duration, Instant, SystemTime};
 
 use lab::simulate::play;
 
-/// Seeds that are tried every time.
+/// Seeds that are simulated in every run.
 const FIXED: std::ops::RangeInclusive<u64> = 1..=12;
 /// Hours of cluster life for each seed.
 const HOURS: u64 = 2;
-/// For this many seconds fresh seeds are begun, if this variable of the environment says so: what they find
-/// is kept as a fixed one.
+/// The environment variable with the number of seconds during which fresh seeds are started. If a fresh seed
+/// fails, it is added to the fixed ones.
 const FRESH: &str = "SIMULATE_FRESH_SECONDS";
 
 fn holds(seed: u64, hindered: bool) {
@@ -22,7 +23,7 @@ fn holds(seed: u64, hindered: bool) {
     let option = if hindered { " --hindered" } else { "" };
     assert!(
         outcome.is_fine(),
-        "{outcome}\nits log: `cargo run --release -p lab -- simulate --seed {seed} --hours {HOURS}{option}`"
+        "{outcome}\nto see its log: `cargo run --release -p lab -- simulate --seed {seed} --hours {HOURS}{option}`"
     );
 }
 
@@ -39,7 +40,7 @@ fn they_hold_where_others_networks_and_storages_hinder() {
 #[test]
 fn the_promises_hold_for_fresh_seeds() {
     let Some(seconds) = std::env::var(FRESH).ok().and_then(|text| text.parse().ok()) else {
-        println!("skipped: {FRESH} says for how many seconds fresh seeds are begun");
+        println!("skipped: {FRESH} is not set to the number of seconds during which fresh seeds are started");
         return;
     };
     let begun = Instant::now();

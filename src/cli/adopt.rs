@@ -19,7 +19,7 @@ Requirements
   the VM and the Node belong together: the VM's SMBIOS uuid is the Node's systemUUID, and both have the same name
   the VM has a slot in the pool: its VMID is in `vmids`, and the Node has that slot's address (or `addresses = \"dhcp\"`)
   the VM is in the machines' resource pool, is running, and is not locked, protected, managed by HA, or owned by another pve-autoscaler
-  the VM has no snapshots, and no further disks that would be destroyed with it, except those in the pool's `extra_disks`
+  the VM has no snapshots, and no other disks that would be destroyed with it, except those in the pool's `extra_disks`
   the Node is ready and not part of the control plane, and the pool has room below `max`
 
 Effects
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             "the configuration has `mode = \"observe\"`: no worker can be adopted".to_owned(),
         ));
     }
-    // Only the Proxmox VE cluster that the pool uses matters here.
+    // Only the pool's own Proxmox VE cluster is needed.
     let alone = config.alone(&pool.prefix);
     let here = alone.pools.iter().find(|one| one.name == pool.name).unwrap_or(pool);
     live::block_on(adopt(arguments, &alone, here))
@@ -100,7 +100,8 @@ async fn adopt(arguments: &Arguments, config: &Config, pool: &Pool) -> Result<u8
         vec![format!("{} is now a machine of pool `{}` (VM {})", record.name, pool.name, record.slot.vmid)];
     if !told {
         lines.push(
-            "no daemon answered here: a leader on another host picks the machine up once it sees the node's new label"
+            "no daemon answered on this host: a leader on another host picks up the machine once it sees the node's \
+            new label"
                 .to_owned(),
         );
     }
@@ -108,7 +109,7 @@ async fn adopt(arguments: &Arguments, config: &Config, pool: &Pool) -> Result<u8
     Ok(SUCCESS)
 }
 
-/// What would be written, in words.
+/// Lines that describe what would be written.
 fn proposal(adoption: &Adoption) -> Vec<String> {
     let record = &adoption.record;
     let vmid = record.slot.vmid;

@@ -1,5 +1,5 @@
 //! Several Kubernetes clusters on one host, each with its own daemon. The first cluster has no name. Each
-//! further cluster has a name, and its own configuration, credentials, socket and unit.
+//! additional cluster has a name, and its own configuration, credentials, socket and unit.
 
 use std::fmt;
 use std::fs;
@@ -10,22 +10,23 @@ use clap::{ArgMatches, Command};
 
 use super::exit::Failure;
 
-/// Where the configurations of all clusters are.
+/// The folder with the configurations of all clusters.
 const FOLDER: &str = "/etc/pve-autoscaler";
-/// The folder in [`FOLDER`] with a folder for each named cluster.
+/// The subfolder of [`FOLDER`] that contains a folder for each named cluster.
 const CLUSTERS: &str = "clusters";
-/// The configuration in a cluster's folder.
+/// The name of the configuration file in a cluster's folder.
 const FILE: &str = "config.toml";
-/// Where the daemons' sockets are, each in a folder named after its unit.
+/// The folder with the daemons' sockets, each in a subfolder named after the daemon's unit.
 const RUN: &str = "/run";
 const SOCKET: &str = "control.sock";
 const PROGRAM: &str = "pve-autoscaler";
-/// The longest name: it is part of a Proxmox VE user name, which can have at most 64 characters.
+/// The maximum length of a name. The name becomes part of a Proxmox VE user name, which can have at most 64
+/// characters.
 const LONGEST: usize = 40;
 /// At most this many names are listed in an error.
 const LISTED: usize = 20;
 
-/// The name of a further cluster of this host: part of paths and of a unit's name.
+/// The name of an additional cluster on this host. It becomes part of file paths and of a unit's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClusterName(String);
 
@@ -50,7 +51,7 @@ impl fmt::Display for ClusterName {
 }
 
 impl ClusterName {
-    /// The cluster whose configuration and credentials are in this folder; `None` for the one without a name.
+    /// The cluster whose configuration and credentials are in this folder; `None` for the unnamed cluster.
     pub(super) fn of_folder(folder: &Path) -> Option<Self> {
         let is_named = folder.parent()?.file_name()? == CLUSTERS;
         folder.file_name()?.to_str()?.parse().ok().filter(|_| is_named)
@@ -72,12 +73,12 @@ pub(super) fn unit(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM}@{name}"))
 }
 
-/// How commands for a cluster begin.
+/// The beginning of every command line for a cluster.
 pub(super) fn command(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} --cluster {name}"))
 }
 
-/// Whether this is the folder that the packaged unit of its cluster reads.
+/// Whether the packaged unit of the folder's cluster reads this folder.
 pub(super) fn is_the_units(of: &Path) -> bool {
     of == folder(Path::new(FOLDER), ClusterName::of_folder(of).as_ref())
 }
@@ -129,7 +130,8 @@ pub(super) fn default_socket(name: &ClusterName) -> PathBuf {
     socket(Path::new(RUN), Some(name))
 }
 
-/// The commands with the defaults of a cluster: its configuration, its socket, and what `setup` creates.
+/// Returns the command with a cluster's defaults for the configuration, the socket, and the objects that
+/// `setup` creates.
 pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command {
     let (base, run) = (Path::new(FOLDER), Path::new(RUN));
     let defaults = [
@@ -139,7 +141,7 @@ pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command
         ("user", format!("autoscaler-{name}@pve")),
         ("resource_pool", format!("kubernetes-{name}")),
     ];
-    // Leaked only once: clap needs defaults that live as long as the process.
+    // clap needs defaults that live as long as the process. They are leaked only once.
     let defaults = defaults.map(|(id, text)| (id, &*Box::leak(text.into_boxed_str())));
     let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
     for one in names {
@@ -165,14 +167,14 @@ pub(super) fn is_needed(matches: &ArgMatches) -> bool {
     !matches!(name, "setup" | "migrate" | "names") && !given("config") && !given("socket")
 }
 
-/// Refuses the name of a cluster that has no configuration.
+/// Returns an error if the cluster of this name has no configuration.
 pub(super) fn must_be_there(name: &ClusterName) -> Result<(), Failure> {
     there(Path::new(FOLDER), name)
 }
 
 fn there(base: &Path, name: &ClusterName) -> Result<(), Failure> {
     let file = file(base, Some(name));
-    // A file that this user cannot access is reported when it is read.
+    // If this user cannot access the file, the error is reported when the file is read.
     if file.try_exists().unwrap_or(true) {
         return Ok(());
     }

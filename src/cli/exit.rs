@@ -173,7 +173,7 @@ impl Failure {
         }
     }
 
-    /// What to do, unless the message already says so.
+    /// What to do about the failure; `None` if the message already says it.
     fn help(&self) -> Option<Cow<'static, str>> {
         Some(match self {
             Self::NotRunning(SocketError::Unreachable { source, .. })
@@ -207,14 +207,14 @@ impl Failure {
     }
 }
 
-/// The unit whose daemon listens at the socket, and how commands for that daemon begin.
+/// The unit whose daemon listens at the socket, and the beginning of command lines for that daemon.
 fn service(error: &SocketError) -> (String, String) {
     let found = error.path().and_then(|path| cluster::of_socket(Path::new(path)));
     let name = found.and_then(|(_, name)| name);
     (cluster::unit(name.as_ref()), cluster::command(name.as_ref()))
 }
 
-/// An error and what caused it, in one line.
+/// An error with its causes, in one line.
 pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

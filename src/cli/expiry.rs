@@ -1,4 +1,5 @@
-//! Finds credentials that expire soon, for `check` and, every hour, for the daemon, whether it leads or not.
+//! Finds credentials that expire soon. `check` looks for them once; the daemon does so every hour, whether or
+//! not it leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +13,14 @@ use observability::{Board, Problem};
 use runtime::clock::SharedClock;
 use settings::{Config, ProxmoxTrust};
 
-/// How often to check: files may be replaced while the daemon runs.
+/// How often the daemon checks: the files may be replaced while it runs.
 const EVERY: Duration = Duration::from_hours(1);
 /// A credential that expires within this time is a problem.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// What to do about a credential that expires soon.
 pub(super) const WAY_OUT: &str = "renew it, and restart the daemon";
 
-/// Checks repeatedly until the future is dropped.
+/// Checks the credentials repeatedly until the future is dropped.
 pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, clock: SharedClock) {
     loop {
         let config = settings();
@@ -55,7 +56,7 @@ fn credentials(config: &Config) -> Vec<Expiry> {
     all
 }
 
-/// When the last of the API's certificate authorities expires.
+/// The time at which the last of the API's trusted certificate authorities expires.
 fn authorities_end(trust: &ProxmoxTrust) -> Option<Timestamp> {
     match trust {
         ProxmoxTrust::CaFile(file) => certificates_end(&std::fs::read(file).ok()?),

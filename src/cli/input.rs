@@ -10,7 +10,7 @@ use super::exit::Failure;
 use model::Snapshot;
 use settings::{Config, Needs};
 
-/// Where the configuration is.
+/// The option that names the configuration file.
 #[derive(Debug, Args)]
 pub(super) struct ConfigFile {
     /// The configuration
@@ -24,8 +24,8 @@ impl ConfigFile {
     }
 }
 
-/// Reads a snapshot from a file, or from standard input for `-`. Its time is `now`, or else its own, or else
-/// the current time.
+/// Reads a snapshot from a file, or from standard input for `-`. The snapshot's time is `now` if given,
+/// otherwise the time in the file, otherwise the current time.
 pub(super) fn snapshot(path: &Path, now: Option<Timestamp>) -> Result<Snapshot, Failure> {
     let text = if path == Path::new("-") {
         let mut text = String::new();

@@ -19,7 +19,7 @@ use proxmox::{Client, Settings, Trust};
 use runtime::clock::{Clock, SystemClock};
 use settings::{Config, Proxmox, ProxmoxTrust, Redfish};
 
-/// How long the first lists of all kinds of objects may take in total.
+/// The time limit for listing all kinds of objects once, in total.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);
 
 /// How long a cluster that cannot be reached is left out, counted from the time of the plan.
@@ -50,8 +50,8 @@ pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapsh
     })
 }
 
-/// The hosts of all Proxmox VE clusters. If there are several and one cannot be reached, it is reported, and
-/// nothing is decided for its pools.
+/// Reads the hosts of all Proxmox VE clusters. If one of several clusters cannot be reached, a warning is
+/// printed, and nothing is decided for that cluster's pools.
 async fn hosts(config: &Config, snapshot: &mut Snapshot) -> Result<(), Failure> {
     let mut all = Vec::new();
     for settings in config.clusters() {
@@ -126,7 +126,7 @@ async fn daemons_own(
             MachineView::found(stored, node.map(|node| node.name.clone()), now).machine(config)
         })
         .collect();
-    // Without any record, no daemon has created a machine here: only the pools' nodes exist.
+    // If there are no records, no daemon has created a machine yet: only the pools' nodes exist.
     let machines = Some(machines).filter(|machines| !machines.is_empty());
     Arc::make_mut(&mut snapshot.proxmox).machines = machines;
     snapshot.memory = memory;

@@ -89,7 +89,7 @@ enum Command {
     Template(template::Arguments),
     /// Show what the daemon would decide now, and why, without changing anything
     Plan(plan::Arguments),
-    /// Write a snapshot of the live cluster, or a recorded one, as `plan` reads it, to standard output
+    /// Write a snapshot for `plan` to standard output, from the live cluster or from a recording
     Snapshot(snapshot::Arguments),
     /// Show what one or more configurations would have done in recorded rounds
     Simulate(simulate::Arguments),

@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
         }
     };
     let lines = names.iter().fold(String::new(), |lines, name| lines + name + "\n");
-    // A shell that no longer reads the names does not need the error.
+    // If the shell no longer reads the names, the error does not matter.
     let _ = input::text(&lines);
     SUCCESS
 }
@@ -73,7 +73,7 @@ fn known_names(kind: Kind, status: &Status) -> BTreeSet<String> {
         Kind::All => nodes.chain(machines).chain(hosts).collect(),
         Kind::Clusters => Vec::new(),
     };
-    // Some characters have a special meaning in shells.
+    // Names with characters that are special in shells are left out.
     let plain = |name: &&&str| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
     all.iter().filter(plain).map(|name| (*name).to_owned()).collect()
 }

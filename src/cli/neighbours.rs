@@ -1,4 +1,4 @@
-//! The other clusters that this host serves, and what two of them must not share: each daemon treats
+//! The other clusters that this host serves, and what two clusters must not share: each daemon treats
 //! everything that its configuration names as its own.
 
 use std::cmp::Ordering;
@@ -33,7 +33,7 @@ pub(super) struct Neighbour {
 /// Something that two clusters' configurations both contain but must not share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clash {
-    /// What the configurations share, with both files and keys.
+    /// A sentence that names the shared value, and the file and key of both clusters.
     pub words: String,
     /// The key in this cluster's file.
     pub key: &'static str,
@@ -194,18 +194,22 @@ impl Both<'_> {
     }
 
     fn addresses(&self, mine: &[Pool], theirs: &[Pool], found: &mut Vec<Clash>) {
-        let mut taken: BTreeMap<IpAddr, &str> = BTreeMap::new();
+        // A bare-metal machine has its address in its own table.
+        let place = |pool| -> Place {
+            (if Pool::is_physical(pool) { "machine" } else { "addresses" }, Some(&pool.name))
+        };
+        let mut taken: BTreeMap<IpAddr, Place> = BTreeMap::new();
         for pool in theirs {
             let slots = pool.slots();
-            taken.extend(slots.iter().flat_map(|slot| slot.addresses().map(|one| (one, pool.name.as_str()))));
+            taken.extend(slots.iter().flat_map(|slot| slot.addresses().map(|one| (one, place(pool)))));
         }
         for pool in mine {
             let slots = pool.slots();
             let own: BTreeSet<IpAddr> = slots.iter().flat_map(Slot::addresses).collect();
-            let mut shared: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
+            let mut shared: BTreeMap<Place, Vec<IpAddr>> = BTreeMap::new();
             for address in own {
                 if let Some(other) = taken.get(&address) {
-                    shared.entry(other).or_default().push(address);
+                    shared.entry(*other).or_default().push(address);
                 }
             }
             for (other, all) in shared {
@@ -214,9 +218,12 @@ impl Both<'_> {
                     [first, rest @ ..] => format!("{first} and {} more addresses", rest.len()),
                     [] => continue,
                 };
-                let help = "give each addresses of its own: narrow one of the ranges";
-                let own = ("addresses", Some(pool.name.as_str()));
-                found.push(self.between(own, ("addresses", Some(other)), &what, help));
+                let help = if pool.is_physical() {
+                    "give each addresses of its own"
+                } else {
+                    "give each addresses of its own: narrow one of the ranges"
+                };
+                found.push(self.between(place(pool), other, &what, help));
             }
         }
     }
@@ -255,7 +262,7 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
 /// whose cluster's name sorts first continues. It may wait a few seconds for the other to end.
 ///
 /// # Errors
-/// The other daemon is running, and the configurations overlap.
+/// Returns an error if the daemon of another cluster is running and the two configurations overlap.
 pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -> Result<(), Failure> {
     let own = cluster::base_of(file).and_then(|(_, name)| name);
     for other in read_beside(file) {
@@ -284,7 +291,8 @@ pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -
 }
 
 impl Neighbour {
-    /// Whether its daemon runs, judged by its socket beside this daemon's. If unknown, it counts as running.
+    /// Whether the other cluster's daemon is running, judged by its socket. If that is unknown, it counts as
+    /// running.
     fn runs(&self, own: &Path) -> bool {
         let Some((run, _)) = cluster::of_socket(own) else { return true };
         match UnixStream::connect(cluster::socket(&run, self.name.as_ref())) {
@@ -296,7 +304,7 @@ impl Neighbour {
     }
 }
 
-/// What `setup` must leave to the other clusters of this host.
+/// Values that other clusters' configurations on this host reserve, and that `setup` must not use.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     pub vmids: BTreeSet<Vmid>,
@@ -362,7 +370,7 @@ mod tests {
             files::load(&self.file(name), Needs::Plan).unwrap()
         }
 
-        /// What `shop` shares with the other one.
+        /// What `shop` shares with the cluster without a name.
         fn shared(&self) -> Vec<Clash> {
             let file = self.file(Some("shop"));
             let others = read_beside(&file);
@@ -379,7 +387,7 @@ mod tests {
         let own = "cluster = \"shop\"\nmetrics.listen = \"127.0.0.1:9737\"\n";
         let shop = format!("{own}{PROXMOX}{}", pool("a", "410-419", "10.0.0.20-10.0.0.29"));
         assert_eq!(Host::new(&first(), &shop).shared(), []);
-        // The package's example, whose settings are comments.
+        // The package's example, in which every setting is commented out.
         let alike = format!("{PROXMOX}{}", pool("a", "400-409", "10.0.0.10-10.0.0.19"));
         assert_eq!(Host::new("", &alike).shared(), []);
     }
@@ -438,6 +446,19 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_a_bare_metal_machine_is_named_as_the_machines() {
+        let metal = "[[pool]]\nname = \"metal\"\nmax = 1\ncores = 8\nmemory = \"32GiB\"\n[[pool.machine]]\n\
+                     name = \"n1\"\naddress = \"10.0.0.15\"\n[pool.machine.redfish]\nendpoint = \"https://bmc\"\n\
+                     user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
+        let own = "cluster = \"shop\"\nmetrics.enabled = false\n";
+        let shared = Host::new(&first(), &format!("{own}{metal}")).shared();
+        let [clash] = shared.as_slice() else { panic!("{shared:?}") };
+        assert!(clash.key == "machine" && clash.words.starts_with("`machine` of pool `metal`"), "{clash:?}");
+        assert!(clash.words.contains("`addresses` of pool `a`"), "{clash:?}");
+        assert!(clash.words.ends_with("both have 10.0.0.15") && !clash.help.contains("ranges"), "{clash:?}");
+    }
+
+    #[test]
     fn proxmox_clusters_with_names_of_their_own_have_vmids_of_their_own() {
         let named = |region: &str, endpoint: &str| {
             let table = PROXMOX.replace("[proxmox]\n", &format!("[proxmox]\nregion = \"{region}\"\n"));
@@ -474,7 +495,8 @@ mod tests {
         );
         drop(listening);
         assert!(start(Some("shop")).await.is_ok(), "what a dead daemon has left");
-        // The first by name waits for the other to give way, and gives way itself if the other does not.
+        // The daemon whose cluster sorts first waits for the other daemon to end. If the other one keeps
+        // running, the first one ends instead.
         let listening = UnixListener::bind(host.socket(Some("shop"))).unwrap();
         let ends = tokio::spawn(async move {
             tokio::time::sleep(LOOK * 3).await;

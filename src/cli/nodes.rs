@@ -14,7 +14,7 @@ use observability::{DEFAULT_SOCKET, Order};
 const RETIRE: &str = "\
 Effects
   the order is refused if, by the rules of `[scale_down]`, a pod must stay; the answer names the pod and the rule
-  if the pool is at its minimum or the node's pods fit on no other node, another machine is created first if `max` allows it
+  another machine is created first, up to `max`, if the pool is at its minimum or the node's pods fit on no other node
   the node is cordoned and drained as in any removal: disruption budgets are respected, and the drain is given up if a
     new pod must stay
   the node's machine is shut down and destroyed
@@ -76,7 +76,7 @@ struct Named {
 pub(super) fn retire(arguments: &Retire) -> Result<u8, Failure> {
     let node = arguments.node.node.clone();
     let order = Order::Retire { node, reason: arguments.reason.trim().to_owned() };
-    let words = "is retired as soon as its pool can do without it (`status` shows the progress)";
+    let words = "is retired as soon as its pool can spare it (`status` shows the progress)";
     give(&arguments.node, order, "retire", words)
 }
 

@@ -18,8 +18,8 @@ Causes
 
 Outcomes
   with `orphans = \"report\"`, the default, such VMs are left alone
-  with `orphans = \"collect\"`, at most one an hour is destroyed, and only if all the evidence is there and still holds just
-    before the destruction
+  with `orphans = \"collect\"`, at most one an hour is destroyed, and only if all the evidence is available and still holds
+    right before the VM is destroyed
   to keep such a VM, remove the first line of the VM's notes: then it no longer counts as a machine";
 
 /// Arguments of `orphans`.
@@ -50,7 +50,7 @@ fn render(status: &Status) -> String {
         let leader = if status.leader.is_empty() { "another instance" } else { &status.leader };
         let _ = writeln!(out, "this instance does not lead: ask the one on {}", plain(leader));
     } else if status.orphans.is_empty() {
-        out.push_str("no VM bears this cluster's mark without a record\n");
+        out.push_str("every VM with this cluster's mark has a record\n");
     }
     for orphan in &status.orphans {
         one(orphan, &mut out);
@@ -87,7 +87,7 @@ mod tests {
             missing: vec!["it is protected (`protection`)".to_owned()],
         };
         let mut status = Status { leads: true, ..Status::default() };
-        assert_eq!(render(&status), "no VM bears this cluster's mark without a record\n");
+        assert_eq!(render(&status), "every VM with this cluster's mark has a record\n");
         status.orphans = vec![orphan];
         assert_eq!(
             render(&status),

@@ -13,7 +13,7 @@ Effects
   no machine is added, not even to keep a pool at its minimum, and no removal begins
   machines whose clone has begun are finished; the others wait
   drains are given up, and the nodes return to service
-  shutdowns and destructions of VMs that have begun are finished
+  VM shutdowns and removals already in progress are completed
   unneeded nodes come no closer to removal during the pause
 
 The pause is kept in Kubernetes (ConfigMap `autoscaler-state`, key `paused`): it applies to all instances, whichever leads, and

@@ -107,7 +107,7 @@ fn growth(plan: &Plan, out: &mut String) {
             | PodOutcome::TooYoung
             | PodOutcome::Expendable => {
                 *elsewhere
-                    .entry(format!("get no machine ({})", verdict_words::of_pod(pod.verdict)))
+                    .entry(format!("do not trigger a new machine ({})", verdict_words::of_pod(pod.verdict)))
                     .or_default() += 1;
             }
             PodOutcome::Unfinished => {
@@ -121,7 +121,7 @@ fn growth(plan: &Plan, out: &mut String) {
     }
     for pod in stuck {
         let why = pod.why();
-        let why = if why.is_empty() { "there is no pool".to_owned() } else { why };
+        let why = if why.is_empty() { "no pool is configured".to_owned() } else { why };
         let _ = writeln!(
             out,
             "  {STUCK}✗{STUCK:#} {} stays pending ({}): {why}",
@@ -143,7 +143,7 @@ fn pods_of(machine: &NewMachine) -> String {
     pods(&machine.pods) + &woken.unwrap_or_default()
 }
 
-/// Warm machines to create ahead of demand, and those no longer kept.
+/// Warm machines to create ahead of demand, and warm machines that are no longer kept.
 fn warm(plan: &Plan, out: &mut String) {
     if plan.keep.is_empty() && plan.keep_refused.is_empty() && plan.unkept.is_empty() {
         return;
@@ -158,7 +158,7 @@ fn warm(plan: &Plan, out: &mut String) {
     for refused in &plan.keep_refused {
         let _ = writeln!(
             out,
-            "  {STUCK}✗{STUCK:#} {} keeps no more warm machines: {}",
+            "  {STUCK}✗{STUCK:#} {} cannot keep more warm machines: {}",
             refused.pool, refused.message
         );
     }
@@ -232,7 +232,7 @@ fn hosts(plan: &Plan, out: &mut String) {
             HostOutcome::Wake => "being woken",
             HostOutcome::Waking => "starting up",
             HostOutcome::GivenUp => "left alone",
-            HostOutcome::NotOurs => "off, not by the daemon",
+            HostOutcome::NotOurs => "off, but not switched off by the daemon",
         };
         let due = one.due.map(|due| due.duration_since(plan.time)).filter(SignedDuration::is_positive);
         let due = due.map(|due| format!(" (in {})", span(due))).unwrap_or_default();

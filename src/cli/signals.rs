@@ -1,8 +1,9 @@
-//! Signals that end a program: Ctrl-C, a service manager, a terminal that is closed.
+//! Signals that end a program, for example from Ctrl-C, from a service manager, or when the terminal is
+//! closed.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT, SIGTERM and SIGHUP, received from the moment of creation on.
+/// Receives SIGINT, SIGTERM and SIGHUP from the moment it is created.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -13,7 +14,7 @@ impl Signals {
     /// Starts listening.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// Returns an error if the operating system refuses to install a signal handler.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

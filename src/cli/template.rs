@@ -145,7 +145,7 @@ async fn one(
     Ok(status)
 }
 
-/// The steps to take; `None`, with a message, if no host can have the template.
+/// The steps to take; `None`, after printing a message, if no host can store the template.
 async fn steps(
     client: &Client,
     config: &Config,

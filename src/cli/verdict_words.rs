@@ -34,7 +34,7 @@ pub(super) fn of_pod(verdict: PodOutcome) -> &'static str {
         PodOutcome::Gated => "held back by a gate",
         PodOutcome::TooYoung => "too young",
         PodOutcome::BackingOff => "pool backs off",
-        PodOutcome::PredictionMissed => "kube-scheduler refused such pods",
+        PodOutcome::PredictionMissed => "kube-scheduler refused similar pods",
         PodOutcome::Unfinished => "left for a later round",
         PodOutcome::AwaitsRequest => "waits for its ProvisioningRequest",
         PodOutcome::AwaitsGang => "waits with its gang",
@@ -79,7 +79,7 @@ pub(super) fn of_host(verdict: HostOutcome) -> &'static str {
         HostOutcome::Wake => "being woken",
         HostOutcome::Waking => "starting up",
         HostOutcome::GivenUp => "did not respond to the request",
-        HostOutcome::NotOurs => "off, not by the daemon",
+        HostOutcome::NotOurs => "off, but not switched off by the daemon",
     }
 }
 

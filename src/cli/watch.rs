@@ -1,8 +1,8 @@
 //! Shows a view repeatedly until the user ends it.
 //!
-//! On a terminal, each view is drawn over the last one on the alternate screen, cut to what fits, and drawn
-//! again when the terminal changes its size. The terminal is always restored at the end. Without a terminal,
-//! each view is written as it is.
+//! On a terminal, each view replaces the previous one on the alternate screen. The view is cut to the size of
+//! the terminal, and drawn again when that size changes. The terminal is always restored at the end. Without
+//! a terminal, each view is written in full.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -19,8 +19,8 @@ use super::terminal::{cut, size};
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// Shows frames until SIGINT, SIGTERM or SIGHUP, each of which ends it with success. If the first frame
-/// fails, the command fails; a later failure is shown, and the frame is tried again.
+/// Shows frames until SIGINT, SIGTERM or SIGHUP; each of these signals ends the command with success. If the
+/// first frame fails, the command fails. A later failure is shown, and the frame is tried again.
 pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failure>) -> Result<u8, Failure> {
     live::block_on(async {
         let failed = |error| Failure::System("listen for signals", error);
@@ -73,7 +73,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone need not be restored.
+        // If the terminal is gone, it need not be restored.
         let _ = raw(LEAVE);
     }
 }
@@ -97,7 +97,7 @@ fn raw(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The text cut to a screen, to be drawn over the previous one.
+/// Cuts the text to the size of a screen, to be drawn over the previous text.
 fn fitted(text: &str, columns: usize, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let shown = if all.len() > lines { lines.saturating_sub(1) } else { all.len() };

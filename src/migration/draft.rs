@@ -1,5 +1,6 @@
-//! A configuration that is being written: each line has a comment on where it comes from. At the end, our own
-//! parser reads the text, and each line that it refuses is replaced by a comment or a stand-in.
+//! A configuration that is being written. A comment on each line says where the setting comes from. At the
+//! end, our own parser reads the text, and each line that it refuses is replaced by a comment or a
+//! placeholder.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +18,7 @@ const WIDTH: usize = 118;
 enum Line {
     /// A setting.
     Set { key: String, value: Value, why: String, instead: Option<Value> },
-    /// A setting that only the operator knows; its value is a stand-in.
+    /// A setting that only the operator knows; its value is a placeholder.
     Fill { key: String, value: Value, why: String },
     /// A setting that only the operator knows, with an example.
     Missing { key: String, example: String, why: String },
@@ -31,12 +32,13 @@ pub(super) struct Table {
     header: String,
     label: String,
     lines: Vec<Line>,
-    /// Why the table is left out.
+    /// Why the table is left out, if it is.
     refused: Option<String>,
 }
 
 impl Table {
-    /// A table with this `header`, in its brackets; an empty `header` is for the settings before all tables.
+    /// A table with this `header`, which includes the brackets. An empty `header` is for the settings before
+    /// the first table.
     pub fn new(header: &str) -> Self {
         Self {
             header: header.to_owned(),
@@ -103,7 +105,7 @@ pub(super) struct Draft {
     unknown: Vec<String>,
 }
 
-/// A line of a table in the text.
+/// The position of a table's line in the text.
 struct Place {
     bytes: Range<usize>,
     table: usize,
@@ -176,8 +178,8 @@ impl Draft {
     fn render(&self, origin: Origin) -> (String, Vec<Place>) {
         let mut out = format!("{}\n", crate::SCHEMA_LINE);
         let head = format!(
-            "Created by `pve-autoscaler migrate` from settings of {}. Every other setting has its default: \
-             pve-autoscaler.toml(5) has all of them. The comment before a line says where the setting comes from and what differs; \
+            "Created by `pve-autoscaler migrate` from settings of {}. All other settings have their defaults: \
+             pve-autoscaler.toml(5) lists them. The comment before a line says where the setting comes from and what differs; \
              look for FILL IN.",
             origin.name()
         );

@@ -21,7 +21,7 @@ pub(super) struct JoinCommand {
 const MEANT_OTHERWISE: [(&str, &str); 5] = [
     ("with-node-id", "machine names are already unique"),
     ("node-name", "a Node has its machine's name"),
-    ("node-ip", "the address of the machine's slot"),
+    ("node-ip", "the daemon uses the address of the machine's slot"),
     ("node-external-ip", "not set; a cloud controller can set it"),
     ("discovery-token-unsafe-skip-ca-verification", "the cluster's CA is always checked"),
 ];
@@ -73,7 +73,7 @@ pub(super) fn of_kubeadm(command: &str) -> JoinCommand {
     let mut found = JoinCommand::default();
     let after = words.iter().skip_while(|word| *word != "join").skip(1);
     let options: Vec<String> = after.take_while(|word| !is_end(word)).cloned().collect();
-    found.take(&options, "here kubeadm gets a configuration from the daemon");
+    found.take(&options, "the daemon supplies kubeadm's configuration");
     found
 }
 

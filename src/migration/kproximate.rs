@@ -19,7 +19,7 @@ const UNNEEDED: &[(&str, &str)] = &[
     ("pollInterval", "the daemon uses watches: a round starts 0.1 s after a change"),
 ];
 
-/// Parts of the chart that are about its pods.
+/// Parts of the chart that concern its pods.
 const CHART: &[&str] = &[
     "rabbitmq",
     "image",
@@ -156,7 +156,7 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
             table.set("ignore_preflight_errors", checks, "kpJoinCommand");
         }
     } else {
-        table.set("method", "command", "kpQemuExecJoin with a command of its own");
+        table.set("method", "command", "kpQemuExecJoin with a custom command");
         table.fill(
             "command",
             "echo 'not filled in' >&2; exit 1",
@@ -178,7 +178,7 @@ fn times(draft: &mut Draft, tree: &mut Tree) {
         up.set(
             "max_node_provision_time",
             parts::seconds(sum),
-            "the sum of waitSecondsForProvision and waitSecondsForJoin; it is enforced here; the default is 15m",
+            "the sum of waitSecondsForProvision and waitSecondsForJoin; pve-autoscaler enforces it; the default is 15m",
         );
         draft.push(up);
     }
@@ -205,7 +205,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
     table.set("name", name.as_str(), "kpNodeNamePrefix");
     table.set("min", 0, "kproximate has no minimum");
     let most = tree.whole(&["maxKpNodes"]).unwrap_or(3);
-    table.must("max", parts::count(most), 3, "maxKpNodes; VMs count, ready or not");
+    table.must("max", parts::count(most), 3, "maxKpNodes; VMs count, whether ready or not");
     let cores = tree.whole(&["kpNodeCores"]).unwrap_or(2);
     table.must("cores", parts::count(cores), 2, "kpNodeCores (`sizes` allows several)");
     let memory = tree.whole(&["kpNodeMemory"]).unwrap_or(2048);
@@ -232,7 +232,10 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
             "max-memory" | "balanced" => {
                 table.set("placement", "balance", "nodeSelectionStrategy, by free memory");
             }
-            _ => table.note("nodeSelectionStrategy: `placement` is \"balance\", \"spread\" or \"pack\""),
+            _ => table.note(
+                "nodeSelectionStrategy: not converted; set `placement` to \"balance\", \"spread\" or \
+                \"pack\"",
+            ),
         }
     } else {
         table.set("placement", "spread", "as in kproximate: hosts with the fewest of its machines first");
@@ -241,7 +244,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
         table.set("memory_reserve", parts::size(mib.saturating_mul(1 << 20)), "minAvailableMemoryMB");
     }
     if tree.was(&["minAvailableCpuCores"]) {
-        table.note("minAvailableCpuCores: `cpu_reserve` of a `[[host]]`");
+        table.note("minAvailableCpuCores: not converted; set `cpu_reserve` in a `[[host]]` table");
     }
     keys(&mut table, tree, secrets);
     if !join.taints.is_empty() {
@@ -280,7 +283,7 @@ fn keys(table: &mut Table, tree: &mut Tree, secrets: &mut Tree) {
     }
 }
 
-/// Replaces kproximate's only variable, the host, with the one used here.
+/// Replaces kproximate's only variable, the host, with this program's variable.
 fn variables(value: &str) -> String {
     match (value.find("{{"), value.find("}}")) {
         (Some(from), Some(to))

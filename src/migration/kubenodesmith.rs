@@ -10,18 +10,18 @@ use super::source::{Tree, all_documents, text_at};
 use super::{SourceError, SourceFile};
 use settings::option_privilege;
 
-/// A provider, for the pools that use it.
+/// A provider, and how many of the pools use it.
 struct Provider {
     tree: Tree,
     pools: i64,
     /// How many pools have received their part of the VMIDs.
     served: i64,
-    /// The settings that its pools did not read.
+    /// The settings that the provider's pools did not read.
     left: Option<Tree>,
 }
 
 impl Provider {
-    /// Whether its machines boot from a network device first.
+    /// Whether the provider's machines boot from a network device first.
     fn boots_from_network(&self) -> bool {
         let options = self.tree.clone().list(&["proxmox", "vmOptions"]);
         options.iter().any(|option| {
@@ -97,8 +97,9 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// The side of the first provider that any pool uses: only one Proxmox VE cluster is converted. A further
-/// cluster needs a `[[proxmox.also]]` table; the draft lists what is not read here.
+/// The Proxmox VE settings of the first provider that any pool uses: only one Proxmox VE cluster is
+/// converted. Each additional cluster needs a `[[proxmox.also]]` table; the draft lists the settings that are
+/// not read here.
 fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
     const ENDPOINT: [&str; 2] = ["proxmox", "endpoint"];
     let mut used = providers.values_mut().filter(|provider| provider.pools > 0);
@@ -142,7 +143,7 @@ fn one_pool(
         None => table.fill(
             "max",
             10,
-            format!("{} is unlimited; here there must be a limit", tree.place(&["limits", "maxNodes"])),
+            format!("{} is unlimited; pve-autoscaler needs a limit", tree.place(&["limits", "maxNodes"])),
         ),
     }
     if let Some((cores, memory)) = size {
@@ -150,7 +151,7 @@ fn one_pool(
         table.must("cores", parts::count(cores), 2, why);
         table.must("memory", parts::size(memory.saturating_mul(1 << 20)), "4GiB", why);
     } else {
-        let why = "in KubeNodeSmith the size of the first existing node, which is not in the files";
+        let why = "KubeNodeSmith uses the size of the first existing node, which is not in the files";
         table.fill("cores", 2, why);
         table.fill("memory", "4GiB", why);
     }
@@ -205,7 +206,7 @@ fn one_pool(
     if let Some(provider) = provider {
         of_provider(&mut table, &mut options, provider);
     } else {
-        table.note("its NodeSmithProvider is not in the files");
+        table.note("the pool's NodeSmithProvider is not in the files");
         table.missing("vmids", "\"9100-9149\"", "VMIDs for this pool only");
     }
     draft.push(table);
@@ -273,7 +274,7 @@ fn devices(table: &mut Table, tree: &mut Tree) {
         let text = |key| device.get(key).and_then(Value::as_str);
         if number > 0 {
             table.note(format!(
-                "{place}: each further device needs a `[[pool.network]]` table, with its bridge, VLAN and addresses"
+                "{place}: each additional device needs a `[[pool.network]]` table, with its bridge, VLAN and addresses"
             ));
             continue;
         }
@@ -310,11 +311,13 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
                 table.set(
                     "boot",
                     "network",
-                    format!("{why}; its disk is second in the boot order: docs/guides/network-boot.md"),
+                    format!("{why}; the VM's disk is second in the boot order: docs/guides/network-boot.md"),
                 );
             }
             "ipconfig0" if value.contains("ip=dhcp") => dhcp = true,
-            "ipconfig0" => table.note(format!("{why}: `addresses`, `prefix` and `gateway`")),
+            "ipconfig0" => {
+                table.note(format!("{why}: not converted; set `addresses`, `prefix` and `gateway`"));
+            }
             "scsi0" | "virtio0" | "sata0" if network => match disk(&value) {
                 Some(size) => {
                     table.set("disk", size, why.clone());
@@ -322,13 +325,16 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
                     let storage = value.split(':').next().unwrap_or_default();
                     table.set("storage", storage, format!("{why}; several may be listed"));
                 }
-                None => table.note(format!("{why}: `disk`, `disk_device` and `storage`")),
+                None => table.note(format!("{why}: not converted; set `disk`, `disk_device` and `storage`")),
             },
             "scsi0" | "virtio0" | "sata0" => match disk(&value) {
                 Some(size) => table.set("disk", size, format!("{why}; machines' disks grow to this size")),
-                None => table.note(format!("{why}: the template's disk, and `disk`")),
+                None => table
+                    .note(format!("{why}: machines use the template's disk; set `disk` to make it larger")),
             },
-            "sockets" | "cores" | "memory" | "balloon" => table.note(format!("{why}: `cores` and `memory`")),
+            "sockets" | "cores" | "memory" | "balloon" => {
+                table.note(format!("{why}: set `cores` and `memory` instead"));
+            }
             _ if option_privilege(name).is_some() => options.set(name, value, why),
             _ => table.note(format!("{why}: not an option that a pool may set; set it in the template")),
         }
@@ -344,7 +350,7 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
     }
 }
 
-/// The size in `STORAGE:16,…`.
+/// The size in a disk option such as `STORAGE:16,…`.
 fn disk(value: &str) -> Option<String> {
     let (_, rest) = value.split(',').next()?.split_once(':')?;
     rest.parse::<u32>().ok().map(|gib| format!("{gib}GiB"))

@@ -1,4 +1,4 @@
-//! What several sources share: how both clusters are reached, and how individual values are written.
+//! Code that several sources share: settings for reaching both clusters, and formats of individual values.
 
 use toml::Value;
 
@@ -21,9 +21,9 @@ impl Said {
 /// The other autoscaler's settings for a Proxmox VE cluster.
 #[derive(Debug, Default)]
 pub(super) struct ProxmoxSide {
-    /// Its name, if there are several clusters.
+    /// The cluster's name, if there are several clusters.
     pub region: Option<Said>,
-    /// Its address or URL.
+    /// The cluster's address or URL.
     pub endpoint: Option<Said>,
     /// The token's id, or a user.
     pub user: Option<Said>,
@@ -42,7 +42,7 @@ pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
     begin_with(draft, vec![side]);
 }
 
-/// Like [`begin`], with a `[[proxmox.also]]` for each further cluster.
+/// Like [`begin`], with a `[[proxmox.also]]` table for each additional cluster.
 pub(super) fn begin_with(draft: &mut Draft, sides: Vec<ProxmoxSide>) {
     let mut top = Table::new("");
     top.set(
@@ -55,7 +55,12 @@ pub(super) fn begin_with(draft: &mut Draft, sides: Vec<ProxmoxSide>) {
         draft.push(cluster(at, side));
     }
     let mut kubernetes = Table::new("[kubernetes]");
-    kubernetes.set("kubeconfig_credential", "kubeconfig", "the other autoscaler runs in the cluster, this one outside it with a kubeconfig, which `pve-autoscaler setup` creates");
+    kubernetes.set(
+        "kubeconfig_credential",
+        "kubeconfig",
+        "the other autoscaler runs in the cluster; pve-autoscaler \
+        runs outside it with a kubeconfig, which `pve-autoscaler setup` creates",
+    );
     draft.push(kubernetes);
 }
 
@@ -91,7 +96,8 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
         }
         Some(said) => {
             let why = format!(
-                "{} is a user; here a token is needed, which `pve-autoscaler setup` creates with the necessary rights",
+                "{} is a user; a token is needed instead, which `pve-autoscaler setup` creates with the necessary \
+                rights",
                 said.source
             );
             table.fill("token_id", stand_in, why);
@@ -199,7 +205,7 @@ pub(super) fn taint(value: &serde_json::Value) -> Option<String> {
     })
 }
 
-/// Whether a line could be the public half of an SSH key: nothing else is copied.
+/// Whether a line could be the public half of an SSH key. Any other line is not copied.
 pub(super) fn is_public_key(line: &str) -> bool {
     let kind = line.split_ascii_whitespace().next().unwrap_or_default();
     ["ssh-", "ecdsa-sha2-", "sk-"].iter().any(|start| kind.starts_with(start)) && !line.contains("PRIVATE")

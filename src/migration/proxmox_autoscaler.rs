@@ -58,7 +58,8 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// The value of a setting; `None` also if it comes from the environment, for which the parser gives `false`.
+/// The value of a setting; `None` if it is missing, or comes from the environment, for which the parser gives
+/// `false`.
 fn given(tree: &mut Tree, key: &str) -> Option<String> {
     tree.text(&[key]).filter(|text| text != "false")
 }
@@ -106,7 +107,8 @@ fn top(draft: &mut Draft, tree: &mut Tree) {
     draft.push(up);
     let mut down = Table::new("[scale_down]");
     if let Some(percent) = tree.number(&["scale_down_utilization_threshold"]) {
-        let why = "scale_down_utilization_threshold, in per cent in proxmox-autoscaler; here of what pods request, not of what they use";
+        let why = "scale_down_utilization_threshold, which is a percentage in proxmox-autoscaler; here it applies to \
+            what pods request, not to what they use";
         down.set("utilization_threshold", percent / 100.0, why);
     }
     for (theirs, ours, why) in PAUSES {
@@ -152,12 +154,11 @@ fn pool(draft: &mut Draft, tree: &mut Tree) {
     let most = tree.whole(&["max_size"]).unwrap_or(5);
     table.set("min", parts::count(least), "min_size");
     table.must("max", parts::count(most), 5, "max_size");
-    table.fill("cores", 2, "in proxmox-autoscaler the template's size, which is not in the settings");
-    table.fill("memory", "4GiB", "in proxmox-autoscaler the template's size, which is not in the settings");
+    table.fill("cores", 2, "proxmox-autoscaler uses the template's size, which is not in the settings");
+    table.fill("memory", "4GiB", "proxmox-autoscaler uses the template's size, which is not in the settings");
     match tree.text(&["pxe_autoscaled_node_template_vm"]) {
         Some(template) => {
-            let why =
-                "pxe_autoscaled_node_template_vm; here the full name, in proxmox-autoscaler a part of it";
+            let why = "pxe_autoscaled_node_template_vm; this is the full name, in proxmox-autoscaler only a part of it";
             table.set("template", template, why);
         }
         None => table.missing("template", "\"k8s-worker\"", "the template, by name or VMID"),
@@ -195,7 +196,7 @@ fn addresses(table: &mut Table, tree: &mut Tree, most: i64) {
         );
     };
     let why = format!(
-        "pxe_autoscaled_node_ip_pool; as many as `max` ({most}) are needed, the n-th for the n-th VMID"
+        "pxe_autoscaled_node_ip_pool; `max` ({most}) addresses are needed: the n-th address belongs to the n-th VMID"
     );
     table.set("addresses", range, why);
     if let Some(bits) = mask.and_then(|mask| mask.parse::<i64>().ok()) {

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The assigned names, each with its last value that is a string, a number or a truth value, or with `false`
-/// if only other expressions are assigned.
+/// The assigned names, each with the last string, number or truth value that is assigned to it. If only other
+/// expressions are assigned, the value is `false`.
 pub(super) fn assignments(text: &str) -> Map<String, Value> {
     let mut found = Map::new();
     for line in text.lines() {

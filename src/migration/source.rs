@@ -1,5 +1,5 @@
-//! The settings of another autoscaler as a tree. Each setting is removed when it is converted: those left
-//! over are unknown.
+//! The settings of another autoscaler as a tree. Each setting is removed when it is converted; the settings
+//! that remain are unknown.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::SourceFile;
 /// A file that cannot be used. Messages never show its text, because it may contain secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It is not YAML.
+    /// The file is not YAML.
     #[error("`{name}` is not YAML{}", line_text(*.line))]
     Syntax {
         /// The file.
@@ -169,7 +169,7 @@ impl Tree {
         texts
     }
 
-    /// Takes the keys and scalar values of a map, in its order.
+    /// Takes the keys and scalar values of a map, in its order; other values are reported as invalid.
     pub fn pairs(&mut self, path: &[&str]) -> Vec<(String, String)> {
         let Some(value) = self.take(path) else { return Vec::new() };
         let Value::Object(map) = value else { return self.is_odd(path).unwrap_or_default() };
@@ -179,7 +179,18 @@ impl Tree {
             Value::Bool(truth) => Some(truth.to_string()),
             _ => None,
         };
-        map.iter().filter_map(|(key, value)| Some((key.clone(), scalar(value)?))).collect()
+        let mut pairs = Vec::new();
+        for (key, value) in &map {
+            match scalar(value) {
+                Some(value) => pairs.push((key.clone(), value)),
+                // A key without a value.
+                None if value.is_null() => {}
+                None => {
+                    let _: Option<()> = self.is_odd(&[path, &[key.as_str()]].concat());
+                }
+            }
+        }
+        pairs
     }
 
     /// Drops a value, e.g. a secret. Returns whether there was one.
@@ -222,5 +233,24 @@ fn leaves<'a>(value: &'a Value, path: &mut Vec<&'a str>, found: &mut impl FnMut(
         }
         value if !is_empty(value) && !path.is_empty() => found(path),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_scalar_in_a_map_is_named() {
+        let labels =
+            json!({ "labels": { "a": "x", "b": 1, "c": true, "d": null, "e": ["y"], "f": { "g": "h" } } });
+        let mut tree = Tree::new("NodePool w", labels);
+        let pairs =
+            [("a", "x"), ("b", "1"), ("c", "true")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(tree.pairs(&["labels"]), pairs);
+        let odd = ["NodePool w: labels.e (not a valid value)", "NodePool w: labels.f (not a valid value)"];
+        assert_eq!(tree.rest(), odd);
     }
 }

@@ -46,7 +46,7 @@ pub enum Stop {
     /// The VM with this VMID does not bear the template's mark.
     #[error("VM {0} no longer bears the mark of this template: it is left alone")]
     NotOurs(Vmid),
-    /// The VM is missing, or is not as it should be.
+    /// The VM is missing or in an unexpected state.
     #[error("VM {0}: {1}")]
     Wrong(Vmid, &'static str),
     /// Without quorum, no template is destroyed.
@@ -95,7 +95,7 @@ pub fn places(template: &Template, seen: &ClusterResources) -> (Vec<Place>, Vec<
 /// candidate.
 ///
 /// # Errors
-/// One of them could not be read.
+/// Returns an error if the configuration of a candidate cannot be read.
 pub async fn look(
     client: &Client,
     cluster: &str,
@@ -130,7 +130,7 @@ pub async fn look(
 /// Carries out one step, and reports its progress and its result.
 ///
 /// # Errors
-/// The step failed; the next run continues from the current state.
+/// Returns an error if the step failed. The next run continues from the current state.
 pub async fn make(
     client: &Client,
     template: &Template,
@@ -160,7 +160,7 @@ struct Work<'a> {
 type Say<'a> = &'a mut (dyn FnMut(String) + Send);
 
 impl Work<'_> {
-    /// Puts the image on the host's storage; returns the volume.
+    /// Downloads the image to the host's storage, and returns its volume.
     async fn download(&self, host: &str, say: Say<'_>) -> Result<String, Stop> {
         let image = &self.template.image;
         let file = format!("{}-{:.16}.{}", self.template.name, image.checksum.digest, image.format);
@@ -179,7 +179,7 @@ impl Work<'_> {
         Ok(format!("{}:import/{file}", image.storage))
     }
 
-    /// Creates a VM with everything but the disk's final size; returns its VMID.
+    /// Creates a VM whose disk does not have its final size yet, and returns its VMID.
     async fn create(&self, host: &str, mark: &TemplateMark, file: &str, say: Say<'_>) -> Result<Vmid, Stop> {
         let pool = self.template.resource_pool.as_deref();
         let (mut taken, mut tries) = (BTreeSet::new(), 0);
@@ -214,7 +214,7 @@ impl Work<'_> {
             }
             tries += 1;
             if tries >= TRIES {
-                return Err(Stop::Wrong(vmid, "its creation had no effect"));
+                return Err(Stop::Wrong(vmid, "the creation of the VM had no effect"));
             }
         }
     }
@@ -256,7 +256,7 @@ impl Work<'_> {
             if sent.elapsed() >= limit {
                 return Err(Stop::Wrong(
                     vmid,
-                    "it does not exist, or is still locked: `qm config` on its host shows more",
+                    "the VM does not exist, or is still locked: `qm config` on its host shows more",
                 ));
             }
             tokio::time::sleep(LOOK * 5).await;
@@ -266,9 +266,9 @@ impl Work<'_> {
     /// Turns a VM with its disk into the template that pools use.
     async fn finish(&self, vmid: Vmid, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
         let config = self.ours(vmid, host, mark).await?;
-        let size = config.drive_size("scsi0").ok_or(Stop::Wrong(vmid, "it has no disk scsi0"))?;
+        let size = config.drive_size("scsi0").ok_or(Stop::Wrong(vmid, "the VM has no disk scsi0"))?;
         if config.cloudinit_drive().is_none() {
-            return Err(Stop::Wrong(vmid, "it has no cloud-init drive"));
+            return Err(Stop::Wrong(vmid, "the VM has no cloud-init drive"));
         }
         if let Some(bytes) = self.template.disk.filter(|bytes| *bytes > size && !config.is_template()) {
             patiently(SHORT, async || {
@@ -288,7 +288,7 @@ impl Work<'_> {
         })
         .await?;
         if !self.ours(vmid, host, mark).await?.is_template() {
-            return Err(Stop::Wrong(vmid, "it is still not a template after its conversion"));
+            return Err(Stop::Wrong(vmid, "the VM is still not a template after the conversion"));
         }
         self.rename(vmid, host, mark, &self.template.name, say).await
     }
@@ -319,28 +319,32 @@ impl Work<'_> {
     }
 
     async fn destroy(&self, vmid: Vmid, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
-        let destroyed = patiently(SHORT, async || {
+        const DESTROYED: &str = "was destroyed";
+        let outcome = patiently(SHORT, async || {
             if !self.client.quorate().await? {
                 return Err(Stop::NoQuorum);
             }
-            // The last check, right before the destruction.
+            // The last check, right before the VM is destroyed.
             match self.ours(vmid, host, mark).await {
-                Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(true),
+                Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(DESTROYED),
                 Err(stop) => return Err(stop),
                 // The VM has been given the name again since it was read.
-                Ok(config) if config.get("name") == Some(&self.template.name) => return Ok(false),
+                Ok(config) if config.get("name") == Some(&self.template.name) => {
+                    return Ok("stays: it has the name that pools use again");
+                }
                 Ok(_) => {}
             }
             let upid = self.client.destroy(host, vmid).await?;
             match self.ended("the destruction", &upid, SHORT).await {
                 // Proxmox VE looks for clones itself, under the storage's lock, before it removes anything.
-                Err(Stop::Task { text, .. }) if text.contains("is still in use by linked clone") => Ok(false),
-                other => other.map(|()| true),
+                Err(Stop::Task { text, .. }) if text.contains("is still in use by linked clone") => {
+                    Ok("stays: clones of it are in use")
+                }
+                other => other.map(|()| DESTROYED),
             }
         })
         .await?;
-        let what = if destroyed { "was destroyed" } else { "stays: clones of it are in use" };
-        say(format!("{host}: VM {vmid}, version {}, {what}", mark.version));
+        say(format!("{host}: VM {vmid}, version {}, {outcome}", mark.version));
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! The mark of a template that `pve-autoscaler template` creates: the first line of its description.
 //!
-//! It differs from the mark of machines, so neither is ever taken for the other. A clone made by hand
-//! inherits the description, and the mark with it. So a mark names the VM that it was given to, and proves
-//! nothing about any other VM.
+//! The mark of a template differs from the mark of a machine, so neither is ever taken for the other. A clone
+//! made by hand inherits the description, and with it the mark. So a mark names the VM that it was given to,
+//! and proves nothing about any other VM.
 
 use std::collections::BTreeMap;
 

@@ -22,7 +22,7 @@ const ON_TEMPLATES: [&str; 10] = [
 /// The privileges that the token lacks for creating this template, with their paths.
 ///
 /// # Errors
-/// The privileges could not be read.
+/// Returns an error if the privileges cannot be read.
 pub async fn missing(
     client: &Client,
     template: &Template,
@@ -41,8 +41,8 @@ pub async fn missing(
         ("/".to_owned(), &["Sys.Audit"]),
     ];
     let everywhere = client.privileges_on("/").await?;
-    // With Sys.Modify on `/`, the older alternative, no rights on hosts are needed; but it allows far more
-    // than that.
+    // With Sys.Modify on `/`, the older alternative, the token needs no rights on hosts. But Sys.Modify
+    // allows far more.
     if !everywhere.contains("Sys.Modify") {
         let hosts: BTreeSet<&String> = places.iter().map(|place| &place.host).collect();
         wanted.extend(

@@ -1,4 +1,4 @@
-//! The steps that make a template match its description. Pure.
+//! The steps that make a template match its description. This module makes no calls.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ pub struct Found {
     pub host: String,
     /// Its configuration.
     pub config: VmConfig,
-    /// Its mark; `None` for an unmanaged VM that only has the template's name.
+    /// The VM's mark; `None` for an unmanaged VM that only has the template's name.
     pub mark: Option<TemplateMark>,
 }
 
@@ -90,7 +90,7 @@ fn namesake(found: &Found) -> Step {
         found.host
     );
     let help = format!(
-        "it is left alone: rename it (`qm set {vmid} --name OTHER`), or change the name in `[[template]]`"
+        "that template is left alone: rename it (`qm set {vmid} --name OTHER`), or change the name in `[[template]]`"
     );
     Step::Blocked(what, help)
 }
@@ -165,7 +165,7 @@ fn doubt(found: &Found) -> Step {
     let name = found.config.get("name").unwrap_or("?");
     let what =
         format!("VM {vmid} on {host}, {name}, may be the template or a clone of it: its mark names no VMID");
-    let help = "it is left alone: if it is a clone, remove the first line of its description".to_owned();
+    let help = "the VM is left alone: if it is a clone, remove the first line of its description".to_owned();
     Step::Blocked(what, help)
 }
 

@@ -76,7 +76,7 @@ async fn what_machines_would_inherit_is_said() {
         (
             "cicustom",
             "user=shared:snippets/u.yml",
-            "replaces the user data, so the guest does not get the machine's name",
+            "replaces the user data, so the guest does not receive the machine's name",
         ),
         (
             "cicustom",
@@ -112,6 +112,19 @@ async fn disks_of_every_bus_count_for_the_room_of_a_full_clone() {
     for disk in ["virtio0", "sata0", "ide0", "efidisk0", "scsi3"] {
         let volume = "shared:9000/base-9000-disk-7.qcow2,size=9000G";
         let (_, said) = said(&[(disk, volume)], full).await;
-        assert!(said.contains("left, but one machine takes 8.7 TiB"), "{disk}: {said}");
+        assert!(said.contains("left, but one machine needs 8.7 TiB"), "{disk}: {said}");
     }
+}
+
+#[tokio::test]
+async fn the_room_of_a_full_clone_is_counted_as_the_planner_counts_it() {
+    let full = "clone = \"full\"\nstorage = \"shared\"\n";
+    for (more, expected) in [
+        ("disk = \"9000GiB\"\n", "left, but one machine takes 8.7 TiB"),
+        ("storage_reserve = \"9000GiB\"\n", "has 0 KiB left, but one machine takes"),
+    ] {
+        let (_, said) = said(&[], &format!("{full}{more}")).await;
+        assert!(said.contains(expected), "{more}: {said}");
+    }
+    assert!(!said(&[], full).await.1.contains("but one machine takes"));
 }

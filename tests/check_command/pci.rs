@@ -88,7 +88,9 @@ async fn declared_devices_are_compared_with_what_nodes_have() {
     bench.configure(&text);
     let (status, about) = bench.about("declared devices").await;
     assert_eq!((status, about[0]["level"].as_str()), (0, Some("warning")));
-    assert!(words(&about[0]).starts_with("there is no DeviceClass with which a pod could request them"));
+    assert!(
+        words(&about[0]).starts_with("there is no DeviceClass with which a pod could request these devices")
+    );
     let class = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": { "name": "gpu" }, "spec": {},
     });

@@ -58,7 +58,10 @@ async fn a_token_with_rights_on_a_pool_needs_that_pool() {
     let said = first_bad(&lines);
     assert_eq!(status, 4, "{said}");
     assert!(said.contains("lacks VM.Allocate") && said.contains("on /vms/9100"), "{said}");
-    assert!(said.contains("set `proxmox.resource_pool` to a pool on which the token has them"), "{said}");
+    assert!(
+        said.contains("set `proxmox.resource_pool` to a pool on which the token has these privileges"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |spec| drop(spec.vms[0].config.insert("lock".to_owned(), "clone".to_owned())),
             "",
             "",
-            "it is locked (clone)",
+            "the template is locked (clone)",
         ),
         (
             |_| {},
@@ -42,7 +42,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             |_| {},
             "template = 9000",
             "template = 9000\nwarm = { count = 2, state = \"suspended\" }\nvm_options = { vmstatestorage = \"local\" }",
-            "storage `local`, which takes the memory of suspended machines, is not visible",
+            "storage `local`, which stores the memory of suspended machines, is not visible",
         ),
         (
             |spec| spec.storages[2].used = spec.storages[2].size - (20 << 30),
@@ -64,6 +64,31 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
         // Room may become free, so this is a warning.
         assert_eq!(status, i32::from(!said.contains(" left on ")), "{said}");
         assert_eq!(lines[0]["pool"], "workers");
+    }
+}
+
+#[tokio::test]
+async fn the_memory_of_machines_that_are_suspended_already_is_not_counted_again() {
+    for (there, expected) in [
+        (0, Some("but 2 suspended machines need 32.9 GiB")),
+        (1, Some("but suspending 1 more machine needs 16.4 GiB")),
+        (2, None),
+    ] {
+        let mut spec = ClusterSpec::demo();
+        spec.storages[2].used = spec.storages[2].size - (10 << 30);
+        for vmid in 9100..9100 + there {
+            let mut vm = VmSpec::machine(vmid, "pve1", "warm");
+            vm.config.insert("lock".to_owned(), "suspended".to_owned());
+            vm.pool = Some("k8s-workers".to_owned());
+            spec.vms.push(vm);
+        }
+        let bench = Bench::new(spec, KubeSpec::demo()).await;
+        bench.change("template = 9000", "template = 9000\nwarm = { count = 2, state = \"suspended\" }");
+        let said = bench.about("template").await.1.iter().map(words).collect::<String>();
+        match expected {
+            Some(expected) => assert!(said.contains(expected), "{said}"),
+            None => assert!(!said.contains(" left on "), "{said}"),
+        }
     }
 }
 
@@ -103,7 +128,7 @@ async fn what_seeds_need_is_looked_at() {
             "{POOL}[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"{storage}\"\nuser_data = \"#cloud-config\\n\"\n"
         ));
         let (_, text) = bench.check().await;
-        assert_eq!(text.contains("its machines have no name servers"), storage == "local", "{text}");
+        assert_eq!(text.contains("the pool's machines have no name servers"), storage == "local", "{text}");
         bench.change("prefix = 24\n", "prefix = 24\ndns = [\"10.10.10.1\"]\n");
         let (status, text) = bench.check().await;
         assert_eq!(status == 0, expected.starts_with("agent"), "{text}");
@@ -200,7 +225,7 @@ async fn templates_that_are_described_are_compared_with_those_there_are() {
         ),
         ("storage = \"nowhere\"", 1, "no online host has its storage `nowhere`"),
         ("storage = \"shared\"\nhosts = [\"pve9\"]", 1, "there is no host `pve9`"),
-        ("storage = \"shared\"\nimage_storage = \"local-lvm\"", 1, "does not take the content `import`"),
+        ("storage = \"shared\"\nimage_storage = \"local-lvm\"", 1, "does not accept the content `import`"),
     ] {
         bench.configure(&described(more));
         let (ended, lines) = bench.about("making template made").await;

@@ -8,7 +8,7 @@
     clippy::unwrap_used,
     clippy::print_stderr,
     clippy::panic,
-    reason = "a test may stop at what it did not expect, and says what it skips"
+    reason = "a test may panic on unexpected results, and prints what it skips"
 )]
 
 mod cluster;

@@ -5,7 +5,7 @@
 //! network and process namespace, where the other tests run. That network has no connection to any other, and
 //! all processes in the namespace end with it.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 mod facts;
 mod join;

@@ -1,6 +1,6 @@
 //! Recordings: what is read back is what was written, days of them are small, and damage is reported.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 mod cluster;
 

@@ -185,9 +185,14 @@ async fn a_pause_by_hand_in_the_config_map_holds() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
+/// After a failed removal, the next one waits for longer than a test does.
+fn patient() -> String {
+    quick("delay_after_failure = \"1h\"")
+}
+
 /// A node that is being drained, whose last pod cannot be evicted.
-async fn draining_in_vain() -> Stage {
-    let stage = Stage::running(&quick(""));
+async fn draining_in_vain(settings: &str) -> Stage {
+    let stage = Stage::running(settings);
     nodes(&stage, 2).await;
     stage.deploy("small", 2, "100m", "128Mi");
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
@@ -209,7 +214,7 @@ async fn draining_in_vain() -> Stage {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
-    let stage = draining_in_vain().await;
+    let stage = draining_in_vain(&patient()).await;
     stage.order("pve1", pause()).await;
     let took = stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
@@ -220,12 +225,12 @@ async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
 
 /// Settings with which the daemon only reports what it would do.
 fn observing() -> String {
-    quick("").replacen("cluster", "mode = \"observe\"\ncluster", 1)
+    patient().replacen("cluster", "mode = \"observe\"\ncluster", 1)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_is_given_up_by_settings_that_only_observe_and_its_node_serves_again() {
-    let stage = draining_in_vain().await;
+    let stage = draining_in_vain(&patient()).await;
     stage.reload(&observing());
     let took = stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
@@ -235,7 +240,7 @@ async fn a_drain_is_given_up_by_settings_that_only_observe_and_its_node_serves_a
     let before = evictions(&stage);
     let stays = |stage: &Stage| !tainted(stage) && vms(stage) == 2 && evictions(stage) == before;
     stage.throughout("it stays", Duration::from_mins(10), stays).await;
-    stage.reload(&quick(""));
+    stage.reload(&patient());
     stage.until("it is closed again", Duration::from_mins(10), tainted).await;
 }
 
@@ -255,7 +260,7 @@ async fn a_machine_whose_making_has_not_begun_waits_while_the_settings_only_obse
 /// After a crash, the next run relies on the record.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is_written() {
-    let stage = draining_in_vain().await;
+    let stage = draining_in_vain(&quick("")).await;
     for vmid in [9100, 9101] {
         stage.kube.inject(Fault {
             method: "PUT".to_owned(),
@@ -532,7 +537,7 @@ async fn a_node_serves_on_while_its_cluster_is_not_quorate() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quorum_that_is_lost_while_a_node_is_drained_lets_it_serve_again() {
-    let stage = draining_in_vain().await;
+    let stage = draining_in_vain(&quick("")).await;
     stage.pve.set_quorum(false);
     stage.kube.forget_faults();
     stage.until("it serves again", SOON, |stage| !tainted(stage)).await;

@@ -124,7 +124,7 @@ async fn no_host_goes_before_it_is_known_whom_it_is_needed_for() {
     let mut stage = stage(&apart("").replace("template = 9000", "template = 9009"));
     stage.start();
     let why =
-        "it is not known whether machines of pool workers can be created there: the token sees no VM 9009";
+        "it is not known whether machines of pool workers can be created on it: the token sees no VM 9009";
     let stays = |stage: &Stage| stage.status().hosts.iter().any(|host| host.why.starts_with(why));
     stage.until("it is said", SOON, stays).await;
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;

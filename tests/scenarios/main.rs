@@ -5,7 +5,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test may stop at what it did not expect"
+    reason = "a test may panic on unexpected results"
 )]
 
 mod adoptions;

@@ -103,7 +103,9 @@ async fn a_host_without_cpus_left_gets_no_more_machines() {
     stage.pve.set_config_by_hand(first, "affinity", Some("1-7,9-15"));
     stage.kube.scale("default", "web", 2);
     let refused = |stage: &Stage| format!("{:?}", stage.status_of(&host).problems);
-    stage.until("it is said", SOON, |stage| refused(stage).contains("no CPUs left for 2 vCPUs")).await;
+    stage
+        .until("it is said", SOON, |stage| refused(stage).contains("not enough free CPUs for 2 vCPUs"))
+        .await;
     stage
         .until("the other host has the second", Duration::from_mins(8), |stage| stage.running_pods() == 2)
         .await;

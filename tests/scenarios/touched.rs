@@ -236,7 +236,7 @@ async fn a_drain_does_not_wait_for_a_vm_that_an_administrator_has_ended() {
     for touch in [Touch::Destroyed, Touch::Stopped] {
         let (stage, vmid) = drained_in_vain().await;
         stage.pve.touch(vmid, WHO, &touch);
-        let words = "its node is drained no further";
+        let words = "the drain ends, and the node is removed";
         stage.until("that is said", NOTICED, |stage| said(stage, words) && said(stage, WHO)).await;
         stage.until("the machine is gone", SOON, |stage| !machine(stage, Vmid(vmid))).await;
         stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;

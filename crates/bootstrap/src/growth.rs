@@ -1,11 +1,11 @@
-//! Commands for the guest of a machine that grows: one checks whether it can grow, the other brings plugged
-//! CPUs and memory into use and reports the result.
+//! Commands for the guest of a machine that grows. One checks whether the machine can grow; the other brings
+//! plugged CPUs and memory into use and reports the result.
 //!
-//! A kubelet reads its machine's size once, when it starts (`cadvisor`'s machine info), so it is restarted;
-//! pods keep running meanwhile. Whether plugged CPUs and memory are used immediately depends on the kernel
-//! and its udev rules: what they leave offline is brought online here, through the kernel's own files.
+//! A kubelet only reads its machine's size when it starts (`cadvisor`'s machine info), so it is restarted;
+//! pods keep running. Whether plugged CPUs and memory are used immediately depends on the kernel and its udev
+//! rules. Those that stay offline are brought online through the kernel's files.
 
-/// Finds obstacles before anything is plugged. `$1` is the kubelet's unit.
+/// Checks for obstacles before CPUs or memory are plugged. `$1` is the kubelet's unit.
 const ASK: &str = r#"systemctl cat "$1" >/dev/null 2>&1 || { echo "there is no unit $1" >&2; exit 73; }
 case "$(cat /var/lib/kubelet/cpu_manager_state 2>/dev/null)" in
     *'"policyName":"static"'*) echo "its kubelet has the CPU manager policy static, and does not start if its CPUs have changed" >&2; exit 76 ;;
@@ -15,11 +15,11 @@ case "$(cat /var/lib/kubelet/memory_manager_state 2>/dev/null)" in
 esac
 "#;
 
-/// The exit status if some of the CPUs did not appear. The unit was restarted nevertheless.
+/// The exit status if some of the CPUs did not appear. The kubelet was restarted nevertheless.
 pub const TOO_FEW_CPUS: i64 = 74;
 
-/// Waits for `$1` CPUs, then restarts the unit `$2`, even if some of the CPUs do not appear, because the
-/// kubelet still has to see plugged memory.
+/// Waits for `$1` CPUs, then restarts the unit `$2`. The unit is restarted even if some CPUs do not appear,
+/// because the kubelet still has to detect plugged memory.
 const TAKE: &str = r#"tries=0
 until [ "$tries" = 15 ]; do
     sleep 1
@@ -36,13 +36,13 @@ timeout 60 systemctl restart "$2" || exit
 [ "$(nproc)" -ge "$1" ] || { echo "it has $(nproc) of $1 CPUs" >&2; exit 74; }
 "#;
 
-/// The command for the guest agent that checks whether a machine can grow: if not, it fails with the reason
-/// on standard error.
+/// The command with which the guest agent checks whether a machine can grow. If it cannot, the command fails
+/// with the reason on standard error.
 pub fn can_grow(unit: &str) -> Vec<String> {
     ["/bin/sh", "-c", ASK, "sh", unit].map(String::from).to_vec()
 }
 
-/// The command for the guest agent that brings plugged CPUs and memory into use. Safe to run again.
+/// The command with which the guest agent brings plugged CPUs and memory into use. It can safely be repeated.
 pub fn take_up(cores: u32, unit: &str) -> Vec<String> {
     let cores = cores.to_string();
     ["/bin/sh", "-c", TAKE, "sh", &cores, unit].map(String::from).to_vec()

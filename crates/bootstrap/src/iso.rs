@@ -1,20 +1,21 @@
-//! Small ISO 9660 images with Joliet names: a few files in the root, for guests that read a NoCloud seed.
+//! Writes small ISO 9660 images with Joliet names and a few files in the root, for guests that read a NoCloud
+//! seed.
 //!
-//! The image depends only on its files: dates are zero, so the same files give the same bytes. The plain
-//! names follow the standard's first level; the real names are in the Joliet tree, which Linux and the BSDs
+//! An image depends only on its files: all dates are zero, so the same files give the same bytes. The plain
+//! names conform to level 1 of the standard; the real names are in the Joliet tree, which Linux and the BSDs
 //! read (ECMA-119, and Microsoft's Joliet specification).
 
 const SECTOR: usize = 2048;
-/// The sectors of the directories and of the first file: they follow 16 empty sectors, three descriptors and
-/// four path tables.
+/// The sectors of the two directories and of the first file. Before them are 16 empty sectors, three
+/// descriptors and four path tables.
 const PLAIN_ROOT: u32 = 23;
 const JOLIET_ROOT: u32 = 24;
 const FIRST_FILE: u32 = 25;
-/// The number of files that always fit into a directory of one sector.
+/// A directory of one sector always has room for this number of files.
 const MOST_FILES: usize = 8;
 
-/// An image with this volume label and these files, which must be in the order of their names. Names must be
-/// short and ASCII. At most eight files are written; the rest is left out.
+/// An image with this volume label and these files, which must be ordered by name. Names must be short and
+/// ASCII. At most eight files are written; further files are left out.
 pub fn image(label: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let files = &files[..files.len().min(MOST_FILES)];
     let mut next = FIRST_FILE;
@@ -59,12 +60,12 @@ fn sectors(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(SECTOR)).unwrap_or(u32::MAX)
 }
 
-/// A text in UCS-2, with the high byte first.
+/// Encodes a text as UCS-2, with the high byte first.
 fn wide(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_be_bytes).collect()
 }
 
-/// A number in both byte orders.
+/// Encodes a number in both byte orders.
 fn both(number: u32) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&number.to_le_bytes());

@@ -1,7 +1,7 @@
 //! The JoinConfiguration that kubeadm reads from its standard input.
 //!
-//! `kubeadm.k8s.io/v1beta4` since Kubernetes 1.31, `v1beta3` before. kubeadm only warns of an unknown field
-//! and joins without it, so the Node is read back afterwards.
+//! The version is `kubeadm.k8s.io/v1beta4` since Kubernetes 1.31, and `v1beta3` before. kubeadm only warns
+//! about an unknown field and joins without it, so the Node is read back afterwards.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ pub struct JoinFacts {
     pub name: String,
     /// `host:port` of the API server.
     pub api_server: String,
-    /// The hash of the pinned CA key, `sha256:<hex>`.
+    /// The pinned hash of the CA's public key, `sha256:<hex>`.
     pub ca_hash: String,
     /// The bootstrap token, `id.secret`.
     pub token: SecretString,
     /// Minor version of the cluster's Kubernetes (36 for 1.36).
     pub minor: u32,
-    /// The Node's labels. Those that a kubelet may not set itself are left out.
+    /// The Node's labels. Labels that a kubelet may not set itself are left out.
     pub labels: Labels,
     /// The Node's taints; [`starting_taint`] is added.
     pub taints: Vec<Taint>,
@@ -34,14 +34,15 @@ pub struct JoinFacts {
     pub kubelet_args: BTreeMap<String, String>,
     /// `--max-pods`, if it is not the kubelet's default.
     pub max_pods: Option<u32>,
-    /// Whether the guest has fields of the kubelet's configuration that override the cluster's.
+    /// Whether the guest contains a patch for the kubelet's configuration, whose fields override the
+    /// cluster's.
     pub patched: bool,
     /// Preflight checks whose failure is only a warning.
     pub ignore_preflight_errors: Vec<String>,
 }
 
-/// The JoinConfiguration as JSON, which is valid YAML. It contains the token, so it goes only to standard
-/// input.
+/// The JoinConfiguration as JSON, which is valid YAML. It contains the token, so it is only passed on
+/// standard input.
 pub fn configuration(facts: &JoinFacts) -> SecretString {
     let taints: Vec<Value> = facts.taints.iter().chain([&starting_taint()]).map(taint).collect();
     let mut registration = json!({

@@ -1,7 +1,8 @@
-//! The configuration that a K3s agent reads, from a file that only root can read.
+//! The configuration of a K3s agent, in a file that only root can read.
 //!
-//! It goes into `/etc/rancher/k3s/config.yaml.d/`, after the template's own `config.yaml`; its lists extend
-//! those in that file (keys with `+`). The token is never in the arguments or the environment of a process.
+//! The file is in `/etc/rancher/k3s/config.yaml.d/`, and is read after the template's own `config.yaml`. Its
+//! lists extend those in `config.yaml` (keys with `+`). The token never appears in the arguments or the
+//! environment of a process.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +20,14 @@ pub struct K3sFacts {
     pub name: String,
     /// `host:port` of the server.
     pub server: String,
-    /// The agent token, or the server's.
+    /// The agent token, or the server token.
     pub token: SecretString,
-    /// The Node's labels. Those that a kubelet may not set itself are left out.
+    /// The Node's labels. Labels that a kubelet may not set itself are left out.
     pub labels: Labels,
-    /// The Node's taints; the starting taint, which keeps pods away until the Node was read back, is added.
+    /// The Node's taints. The starting taint is added, which keeps pods away until the Node has been read
+    /// back.
     pub taints: Vec<Taint>,
-    /// The Node's address, or one of each family, separated by a comma, if known.
+    /// The Node's address, if known; with two address families, one address of each, separated by a comma.
     pub addresses: Option<String>,
     /// Additional kubelet arguments, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
@@ -33,7 +35,8 @@ pub struct K3sFacts {
     pub max_pods: Option<u32>,
 }
 
-/// The configuration as JSON, which is valid YAML. It contains the token, so it goes only to standard input.
+/// The configuration as JSON, which is valid YAML. It contains the token, so it is only passed on standard
+/// input.
 pub fn configuration(facts: &K3sFacts) -> SecretString {
     let own = facts.labels.iter().filter(|(key, _)| may_set_itself(key));
     let labels: Vec<String> = own.map(|(key, value)| format!("{key}={value}")).collect();

@@ -1,49 +1,47 @@
-//! Masks secrets in the output of other programs, which may contain a bootstrap token, or secrets from their
-//! standard input.
+//! Masks secrets in the output of other programs, which may contain a bootstrap token or secrets from the
+//! program's standard input.
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// Length of a token's public part and of its secret part (`BootstrapTokenPattern`:
-/// `[a-z0-9]{6}\.[a-z0-9]{16}`).
+/// The lengths of a token's public and secret parts (`BootstrapTokenPattern`: `[a-z0-9]{6}\.[a-z0-9]{16}`).
 const PARTS: (usize, usize) = (6, 16);
 
 fn is_part(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-/// Whether this can be the public part of a bootstrap token.
+/// Whether the text can be the public part of a bootstrap token.
 pub(super) fn is_token_id(text: &str) -> bool {
     is_part(text, PARTS.0)
 }
 
-/// The public part of a text that is a complete bootstrap token.
+/// The public part of the text, if the text is a complete bootstrap token.
 pub(super) fn token_id(text: &str) -> Option<&str> {
     text.split_once('.').filter(|(id, secret)| is_token_id(id) && is_part(secret, PARTS.1)).map(|(id, _)| id)
 }
 
-/// The last few lines joined into one, without control characters and without anything that looks like a
-/// bootstrap token.
+/// The last few lines, joined into one, without control characters and with secret parts of tokens masked.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let kept = lines[lines.len().saturating_sub(5)..].join("; ");
-    // Control characters are removed first: a token with one in the middle would not be recognized.
+    // Control characters are removed first, because a token that contains one would not be recognized.
     let plain: String = kept.chars().filter(|c| !c.is_control()).collect();
     masked(&plain).chars().take(2000).collect()
 }
 
-/// The shortest word of a secret that is masked on its own, in bytes: shorter ones are too common.
+/// The minimum length in bytes of a secret's word that is masked on its own. Shorter words are too common.
 const LEAST_WORD: usize = 12;
-/// The shortest line of a secret that is masked, in bytes.
+/// The minimum length in bytes of a secret's line that is masked.
 const LEAST_LINE: usize = 6;
 
-/// A text in which the lines and longer words of a secret are masked.
+/// The text, in which the lines and longer words of a secret are masked.
 pub(super) fn hidden(text: &str, secret: Option<&SecretString>) -> String {
     let Some(secret) = secret.map(ExposeSecret::expose_secret) else { return text.to_owned() };
     let lines = secret.lines().map(str::trim).filter(|line| line.len() >= LEAST_LINE);
     let end = |c: char| c.is_whitespace() || ":=,;\"'{}[]".contains(c);
     let words = secret.split(end).filter(|word| word.len() >= LEAST_WORD);
     let mut parts: Vec<&str> = lines.chain(words).collect();
-    // The longest parts first, because they may contain shorter ones.
+    // Longer parts are replaced first, because they may contain shorter ones.
     parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
     parts.into_iter().fold(text.to_owned(), |text, part| text.replace(part, "***"))
 }

@@ -9,21 +9,21 @@ use proxmox::ExecStatus;
 /// How a join ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinEnd {
-    /// The machine has joined, now or earlier.
+    /// The machine has joined, now or in an earlier run.
     Joined {
-        /// systemd came up `degraded`.
+        /// Whether systemd reported `degraded`.
         degraded: bool,
     },
-    /// Another run of the script holds the lock: try again.
+    /// Another run of the script holds the lock. The join has to be tried again.
     Busy,
     /// The machine has not joined, for this reason.
     Failed(String),
 }
 
-/// Reads the script's exit status and output. Secrets from its standard input are masked.
+/// Interprets the script's exit status and output. Secrets from its standard input are masked.
 pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
     let (stdout, stderr) = (ended.stdout.as_str(), ended.stderr.as_str());
-    // Secrets are masked first: they would not be found after lines are cut.
+    // Secrets are masked before lines are cut: parts of them would not be recognized.
     let last_lines = |text: &str| last_lines(&hidden(text, input));
     let what = act.name();
     match ended.exit_code {
@@ -46,7 +46,7 @@ pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus
     }
 }
 
-/// Advice for known messages of programs.
+/// Advice for known error messages of programs.
 fn advice(stderr: &str) -> &'static str {
     // kubeadm's `pubkeypin.Set.CheckAny`.
     if stderr.contains("none of the public keys") {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// The beginning of the script. The whole script waits inside the guest until systemd has started everything,
-/// then joins.
+/// The beginning of the script. The script waits inside the guest until systemd has started everything, then
+/// joins.
 ///
-/// * A lock and a result in `/run` make it safe to run again after a lost answer: it joins once for each
-///   boot.
-/// * `is-system-running` exits with 1 for `starting` and `degraded`: only its output counts. `--wait` returns
-///   immediately if the bus does not exist yet.
-/// * The arguments contain no secrets: machine id, seconds for systemd, seconds for the join, whether
+/// * A lock and a result file in `/run` make it safe to run the script again after a lost answer: it joins
+///   once per boot.
+/// * `is-system-running` exits with 1 for both `starting` and `degraded`, so only its output is used. With
+///   `--wait`, it returns immediately if the bus does not exist yet.
+/// * The arguments contain no secrets: the machine's id, the seconds for systemd and for the join, whether
 ///   `degraded` is accepted, and further arguments of a method. Secrets are on standard input.
 const BEGIN: &str = r#"umask 077
 dir=/run/pve-autoscaler
@@ -53,16 +53,16 @@ const KUBEADM_DONE: &str = r#"if [ -e /etc/kubernetes/kubelet.conf ]; then echo 
 const KUBEADM: &str = r#"if timeout "$3" kubeadm join --config /dev/stdin >"$dir/join.log" 2>&1; then
 "#;
 
-/// Writes the differences from the cluster's kubelet configuration to where `kubeadm join` looks for patches
-/// (the file's name is the patch's target and type). They contain no secrets.
+/// Writes the fields that override the cluster's kubelet configuration to the folder in which `kubeadm join`
+/// looks for patches. The file's name consists of the patch's target and type. The fields contain no secrets.
 const PATCH: &str = r#"mkdir -p "$dir/patches"
 printf '%s\n' "$5" >"$dir/patches/kubeletconfiguration+merge.json"
 "#;
 /// The folder of patches, as named in a join configuration.
 pub(super) const PATCHES: &str = "/run/pve-autoscaler/patches";
 
-/// Ends the script if the operator's script has already succeeded. The file that shows this survives a
-/// reboot, so the operator's script does not run twice.
+/// Ends the script if the operator's script has already succeeded. The marker file survives a reboot, so the
+/// operator's script does not run twice.
 const COMMAND_DONE: &str = r#"if [ -e "/var/lib/pve-autoscaler/joined-$1" ]; then echo "joined before"; exit 0; fi
 "#;
 const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1 9>&-; then
@@ -72,8 +72,8 @@ const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1 9
 
 const K3S_DONE: &str = r#"if [ -e /var/lib/rancher/k3s/agent/client-kubelet.crt ]; then echo "joined before"; exit 0; fi
 "#;
-/// The agent gets its certificate once the server has accepted its token. It retries forever: only the time
-/// limit ends it.
+/// The agent receives its certificate once the server has accepted its token. It retries forever, so only the
+/// time limit ends it.
 const K3S: &str = r#"conf=/etc/rancher/k3s/config.yaml.d
 mkdir -p "$conf"
 cat >"$conf/pve-autoscaler.new" && mv "$conf/pve-autoscaler.new" "$conf/pve-autoscaler.yaml"
@@ -98,7 +98,7 @@ fi
 const WAITED: &str = r#"echo "systemd is $state"
 "#;
 
-/// How a guest waits before it joins.
+/// How long a guest waits before it joins, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitForBoot {
     /// How long systemd may take to start everything.
@@ -107,8 +107,8 @@ pub struct WaitForBoot {
     pub join: Duration,
     /// Whether `degraded` is accepted.
     pub accept_degraded: bool,
-    /// The time to which the guest's clock is set first. The clock of a guest that was suspended to disk is
-    /// in the past, when certificates are not valid yet.
+    /// The time to which the guest's clock is set first, if any. After a guest was suspended to disk, its
+    /// clock is behind, and certificates would not be valid yet.
     pub clock: Option<Timestamp>,
 }
 
@@ -117,8 +117,7 @@ pub struct WaitForBoot {
 pub enum GuestCommand {
     /// `kubeadm join` with the configuration on standard input.
     Kubeadm,
-    /// Like [`Self::Kubeadm`], with these fields of the kubelet's configuration (a JSON object) overriding
-    /// the cluster's.
+    /// Like [`Self::Kubeadm`], with fields that override the cluster's kubelet configuration (a JSON object).
     KubeadmWith(String),
     /// The agent of K3s, with its configuration on standard input.
     K3s,
@@ -129,7 +128,7 @@ pub enum GuestCommand {
 }
 
 impl GuestCommand {
-    /// What the command is called in messages.
+    /// The name of the command in messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Kubeadm | Self::KubeadmWith(_) => "`kubeadm join`",
@@ -140,7 +139,7 @@ impl GuestCommand {
     }
 }
 
-/// The command for the guest agent. The method's standard input is passed separately.
+/// The command for the guest agent. The standard input is passed separately.
 pub fn command(machine: &str, settle: &WaitForBoot, act: &GuestCommand) -> Vec<String> {
     let seconds = |time: Duration| time.as_secs().max(1).to_string();
     let degraded = if settle.accept_degraded { "yes" } else { "no" };
@@ -182,7 +181,7 @@ mod tests {
         };
         let program = format!("sleep 60 >/dev/null 2>&1 </dev/null & echo $! >{at}/pid; exit 7");
         assert_eq!(join(&program).status.code(), Some(7));
-        // A second run gets the lock at once, where it would wait for a second and fail.
+        // If the first run still held the lock, the second run would wait for a second and fail.
         let again = join("true");
         let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
         Command::new("kill").arg(pid.trim()).status().unwrap();

@@ -1,10 +1,10 @@
-//! Bootstrap tokens from `kubeadm token` on a control plane node, over SSH.
+//! Creates bootstrap tokens with `kubeadm token` on a control plane node, over SSH.
 //!
-//! * The daemon talks only to the host with the configured key, and offers only its own key: no password, no
+//! * The daemon only talks to a host with the configured key, and only offers its own key: no password, no
 //!   agent, no forwarding.
-//! * kubeadm creates the token and prints it on standard output: tokens never appear on a command line.
-//! * Each operation has one limit for its total time, and one for its output. The connection ends with the
-//!   operation.
+//! * kubeadm creates the token and prints it on standard output, so tokens never appear on a command line.
+//! * Each operation has a limit for its total time and one for its output. The connection is closed when the
+//!   operation ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,12 @@ use super::ssh_keys::{KINDS, described, host_key, private_key};
 use files::ReadSecret;
 use settings::Ssh;
 
-/// How many connections are open at a time: sshd randomly drops new ones if ten or more have not logged in
-/// yet (`MaxStartups 10:30:100`).
+/// The maximum number of open connections. If ten or more connections have not logged in yet, sshd randomly
+/// drops new ones (`MaxStartups 10:30:100`).
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
-/// The most bytes that a command may print on each of its two outputs.
+/// The maximum number of bytes that a command may print on each of its two outputs.
 const MOST_OUTPUT: usize = 64 * 1024;
-/// The group to which kubeadm gives the rights to join.
+/// The group to which kubeadm grants the rights to join.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 
 /// A token that kubeadm has created.
@@ -55,17 +55,18 @@ struct Printed {
 }
 
 impl TokenHost {
-    /// The host in the settings. Each operation takes at most `limit`, including the wait for its turn.
+    /// A client for the host in the settings. Each operation takes at most `limit`, including the wait for
+    /// its turn.
     pub fn new(settings: Ssh, limit: Duration) -> Self {
         Self { settings, limit }
     }
 
-    /// Has kubeadm create a token for authentication and signing, valid for `ttl`. The description should
+    /// Makes kubeadm create a token for authentication and signing, valid for `ttl`. The description should
     /// name the machine.
     ///
     /// # Errors
-    /// See [`SshError`]. After a timeout or a broken connection a token may exist whose secret is lost; it
-    /// expires by itself.
+    /// Returns an [`SshError`]. After a timeout or a broken connection, a token may exist whose secret is
+    /// lost; it expires by itself.
     #[boxed]
     pub async fn mint(&self, ttl: Duration, description: &str) -> Result<SshToken, SshError> {
         // For kubeadm, 0 means that the token never expires.
@@ -101,7 +102,7 @@ impl TokenHost {
         }
     }
 
-    /// Has kubeadm delete a token. A token that does not exist is not an error.
+    /// Makes kubeadm delete a token. It is not an error if the token does not exist.
     ///
     /// # Errors
     /// See [`SshError`].
@@ -111,20 +112,20 @@ impl TokenHost {
             return Err(SshError::NoId);
         }
         let printed = self.run(&self.command(&["token", "delete", id])).await?;
-        // The API server's message: secrets "bootstrap-token-abcdef" not found.
+        // The API server's message is: secrets "bootstrap-token-abcdef" not found.
         if printed.stderr.contains(&format!("\"bootstrap-token-{id}\" not found")) {
             return Ok(());
         }
         self.succeeded("kubeadm token delete", &printed)
     }
 
-    /// Does everything except creating a token, with kubeadm's dry run, which changes nothing in the cluster.
+    /// Rehearses the creation of a token with kubeadm's dry run, which changes nothing in the cluster.
     ///
     /// # Errors
     /// See [`SshError`].
     #[boxed]
     pub async fn rehearse(&self) -> Result<(), SshError> {
-        // The dry run prints a token that does not exist.
+        // The dry run prints a token but does not create it.
         let printed = self.run(&self.command(&["token", "create", "--ttl", "1s", "--dry-run"])).await?;
         self.succeeded("kubeadm token create --dry-run", &printed)
     }
@@ -135,7 +136,7 @@ impl TokenHost {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// A command line for kubeadm, for any shell. A user other than root needs a rule for `sudo`.
+    /// A command line for kubeadm, quoted for any shell. A user other than root needs a rule for `sudo`.
     fn command(&self, words: &[&str]) -> String {
         let sudo: &[&str] = if self.settings.user == "root" { &[] } else { &["sudo", "-n"] };
         let words = sudo.iter().chain(&["kubeadm"]).chain(words);
@@ -166,12 +167,13 @@ impl TokenHost {
         let expected = host_key(&self.settings.host_key)?;
         let connection = self.connect(expected, key).await?;
         let printed = self.execute(&connection, command).await;
-        // The answer has arrived; errors when disconnecting do not matter.
+        // The answer has already arrived, so errors while disconnecting do not matter.
         drop(connection.disconnect(Disconnect::ByApplication, "", "").await);
         printed
     }
 
-    /// Reads the key's file, which may be on a file system that hangs (Proxmox VE's, without quorum).
+    /// Reads the private key. Its file may be on a file system that hangs, such as Proxmox VE's without
+    /// quorum.
     async fn private_key(&self) -> Result<PrivateKey, SshError> {
         let source = self.settings.key.clone();
         let read = tokio::task::spawn_blocking(move || source.read()).await;
@@ -184,7 +186,7 @@ impl TokenHost {
         let Ssh { host, port, user, .. } = &self.settings;
         let unreachable = |source| SshError::Unreachable { address: address.clone(), source };
         let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-        // The host presents a key of the first of these kinds for which it has one.
+        // The host presents its key of the first of these kinds that it has.
         let mut kinds = vec![expected.algorithm()];
         kinds.extend(KINDS.into_iter().filter(|kind| *kind != expected.algorithm()));
         let config = client::Config {
@@ -231,7 +233,7 @@ impl TokenHost {
         let broken = |error| self.broken(error);
         let mut channel = connection.channel_open_session().await.map_err(broken)?;
         channel.exec(true, command).await.map_err(broken)?;
-        // The buffer is never reallocated: old copies would be left in memory.
+        // The buffer is allocated once: a reallocation would leave copies of the token in memory.
         let mut stdout = Vec::with_capacity(MOST_OUTPUT);
         let mut stderr = Vec::new();
         let mut end = CommandEnd::Unknown;
@@ -272,7 +274,7 @@ impl TokenHost {
     }
 }
 
-/// The only accepted peer: the holder of this key.
+/// Accepts only a peer that holds this key.
 struct Peer {
     expected: PublicKey,
 }
@@ -305,7 +307,7 @@ impl client::Handler for Peer {
     }
 }
 
-/// A word quoted for any POSIX shell.
+/// Quotes a word for any POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/=@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -29,7 +29,7 @@ pub enum SshError {
         #[source]
         source: std::io::Error,
     },
-    /// Another server answers, or the host got new keys.
+    /// Another server answered, or the host's keys were replaced.
     #[error(
         "{address} is not the host that it should be: its key is {seen}, but `ssh_host_key` is {expected}. If the host got new \
          keys, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host itself confirms that, copy the new one from \
@@ -38,23 +38,23 @@ pub enum SshError {
     HostKey {
         /// `host:port`.
         address: String,
-        /// Kind and fingerprint of the key that was seen, or what was seen instead.
+        /// The kind and fingerprint of the host's key, or what was presented instead.
         seen: String,
-        /// Kind and fingerprint of the configured key.
+        /// The kind and fingerprint of the configured key.
         expected: String,
         /// The command that shows the host's keys.
         scan: String,
     },
-    /// The host does not accept our key.
+    /// The host does not accept the daemon's key.
     #[error(
         "{address} does not let `{user}` log in with the key {key}: add its public half to `~{user}/.ssh/authorized_keys` there"
     )]
     Refused {
         /// `host:port`.
         address: String,
-        /// Our user on the host.
+        /// The user for the login on the host.
         user: String,
-        /// Fingerprint of our key.
+        /// The fingerprint of the daemon's key.
         key: String,
     },
     /// The command failed.
@@ -66,7 +66,7 @@ pub enum SshError {
         address: String,
         /// How it ended.
         end: CommandEnd,
-        /// The last lines of its standard error, without tokens.
+        /// The last lines of the command's standard error, without tokens.
         stderr: String,
     },
     /// The command's output is not as expected.
@@ -88,7 +88,7 @@ pub enum SshError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The limit was exceeded. The request may have been carried out nevertheless.
+    /// The time limit was exceeded. The request may have been carried out nevertheless.
     #[error("the SSH request to {address} did not finish within {} s", limit.as_secs_f64())]
     Limit {
         /// `host:port`.
@@ -96,17 +96,19 @@ pub enum SshError {
         /// The limit.
         limit: Duration,
     },
-    /// The id is invalid. It is not shown, because it may be a complete token.
+    /// The token id is invalid. It is not shown, because it may be a complete token.
     #[error("this is not the id of a bootstrap token, which has six letters or digits")]
     NoId,
 }
 
 impl SshError {
-    /// Whether the error may be temporary: the host restarts, is busy, or its API server is unavailable.
+    /// Whether the error may be temporary, because the host restarts or is busy, or its API server is
+    /// unavailable.
     pub fn passes(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Broken { .. } | Self::Limit { .. } => true,
-            // Permanent: `sudo` needs a password, or the shell finds no program (POSIX: 126, 127).
+            // These errors are permanent: `sudo` needs a password, or the shell cannot find or run the
+            // program (POSIX: 126, 127).
             Self::Command { end, stderr, .. } => {
                 !stderr.starts_with("sudo:")
                     && !matches!(end, CommandEnd::Exit(126 | 127) | CommandEnd::Denied)
@@ -125,13 +127,13 @@ impl SshError {
 /// How a command on another host ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CommandEnd {
-    /// It exited with this status.
+    /// The command exited with this status.
     #[error("exited with {0}")]
     Exit(u32),
-    /// A signal ended it.
+    /// A signal ended the command.
     #[error("was ended by signal {0}")]
     Signal(String),
-    /// The SSH server did not start it.
+    /// The SSH server did not start the command.
     #[error("was not allowed by the SSH server")]
     Denied,
     /// The connection ended before the command did.
@@ -142,21 +144,21 @@ pub enum CommandEnd {
 /// What is wrong with a private key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyFault {
-    /// It has a passphrase, and there is no user to type it.
+    /// The key has a passphrase, which the daemon cannot enter.
     #[error(
         "has a passphrase, which a daemon cannot type: create a separate key with `ssh-keygen -t ed25519 -N ''`"
     )]
     Encrypted,
-    /// It is neither Ed25519 nor ECDSA.
+    /// The key is neither Ed25519 nor ECDSA.
     #[error("is of the kind {0}, not Ed25519 or ECDSA: create one with `ssh-keygen -t ed25519 -N ''`")]
     Kind(String),
-    /// It is in an older format.
+    /// The key is in an older format.
     #[error("is not in OpenSSH's own format: convert it with `ssh-keygen -p -N '' -f FILE`")]
     Format,
-    /// It is the public half.
+    /// The key is the public half.
     #[error("is a public key: name the file without `.pub`")]
     Public,
-    /// It is not a key, or is damaged.
+    /// The text is not a key, or the key is damaged.
     #[error("is not a key, or is damaged: create one with `ssh-keygen -t ed25519 -N ''`")]
     Unreadable,
 }

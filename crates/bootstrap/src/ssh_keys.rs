@@ -1,4 +1,4 @@
-//! SSH keys: which can be used, and how they are described.
+//! SSH keys: which ones can be used, and how they are described.
 
 use russh::keys::ssh_key::Error;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey};
@@ -17,12 +17,12 @@ pub(super) const KINDS: [Algorithm; 4] = [
 /// The first line of a private key in OpenSSH's own format.
 const ARMOUR: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 
-/// Kind and fingerprint, as `ssh-keygen -l` prints it.
+/// The kind and fingerprint of a key, as `ssh-keygen -l` prints them.
 pub(super) fn described(key: &PublicKey) -> String {
     format!("{} {}", key.algorithm(), key.fingerprint(HashAlg::Sha256))
 }
 
-/// The key that the host must have.
+/// Parses the key that the host must present.
 pub(super) fn host_key(text: &str) -> Result<PublicKey, SshError> {
     let key = PublicKey::from_openssh(text)
         .map_err(|_| SshError::HostKeySetting("is not a complete public key".to_owned()))?;
@@ -34,7 +34,7 @@ pub(super) fn host_key(text: &str) -> Result<PublicKey, SshError> {
     }
 }
 
-/// The daemon's own key, if it can be used.
+/// Parses the daemon's own key, if it can be used.
 pub(super) fn private_key(text: &SecretString) -> Result<PrivateKey, KeyFault> {
     let text = text.expose_secret();
     let first = text.lines().next().unwrap_or_default();
@@ -67,7 +67,7 @@ pub(super) fn private_key(text: &SecretString) -> Result<PrivateKey, KeyFault> {
 mod tests {
     use super::*;
 
-    /// A key that was made for this test and is used nowhere else.
+    /// A key that was created for this test only.
     const ECDSA: &str = "\
         b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAaAAAABNlY2RzYS1zaGEyLW5pc3RwMjU2AAAACG5pc3Rw\
         MjU2AAAAQQRmlyYf6K5gUwBb2fdgtruz8QNbWKqafvF94DsnGpc7mXC90vzygaoVl/3vvg/QY7FtndCtMDKsKK0WhMuiaKM5AAAA\

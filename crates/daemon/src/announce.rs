@@ -13,7 +13,7 @@ use model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
 use model::{Node, Pod, Snapshot};
 
 /// A round sends at most this many events about what was done, and as many about what was not done. The next
-/// round sends the others if they still apply.
+/// round sends the remaining events if they still apply.
 const EVENTS_A_ROUND: usize = 50;
 /// The same warning is not repeated before this time has passed.
 const AGAIN: Duration = Duration::from_mins(10);
@@ -21,18 +21,18 @@ const AGAIN: Duration = Duration::from_mins(10);
 const NOT_DONE: [&str; 4] = ["NotTriggerScaleUp", "NoScaleDown", IGNORED, MISSED];
 /// The reason of the event for an unreadable annotation.
 const IGNORED: &str = "AnnotationIgnored";
-/// The reason of the event for a pod that kube-scheduler refused on a node that the planner had chosen for
-/// it.
+/// The reason of the event for a pod that kube-scheduler did not place on the node that the planner had
+/// chosen.
 const MISSED: &str = "PredictionMissed";
 /// The maximum number of warnings that are remembered.
 const REMEMBERED: usize = 1024;
 
-/// Recent warnings, so that none is repeated too soon.
+/// Remembers recent warnings, so that none is repeated too soon.
 #[derive(Debug, Default)]
 pub(super) struct RateLimitedLog(BTreeMap<String, Instant>);
 
 impl RateLimitedLog {
-    /// Logs something unless it was logged recently.
+    /// Logs a message unless it was logged recently.
     pub fn once(&mut self, what: &str, say: impl FnOnce()) {
         if self.0.get(what).is_some_and(|last| last.elapsed() < AGAIN) {
             return;
@@ -77,8 +77,8 @@ impl Batch {
         }
     }
 
-    /// Sends all events. After a refusal, the next event is still tried. If there is no answer, the rest is
-    /// dropped: the next round sends those that still apply.
+    /// Sends all events. If the API server refuses one, the next is still tried. If it does not answer, the
+    /// remaining events are dropped: the next round sends those that still apply.
     async fn say(self, recorder: Recorder) {
         for (about, saying) in self.done.into_iter().chain(self.rest) {
             let said = match &about {
@@ -103,13 +103,13 @@ struct Words {
 }
 
 impl Daemon {
-    /// Sends events on pods and nodes. This runs concurrently with the round, and nothing depends on it.
+    /// Sends events about pods and nodes, concurrently with the round. Nothing depends on their success.
     pub(super) fn speak(&self, snapshot: &Snapshot, plan: &Plan) {
         let mut batch = Batch::default();
         let pods: BTreeMap<String, &Arc<Pod>> =
             snapshot.pods.iter().filter(|pod| pod.node.is_none()).map(|pod| (pod.id(), pod)).collect();
         let told = plan.pods.iter().filter(|verdict| {
-            // For a machine that is already growing, this was reported when the growth began.
+            // If the machine is already growing, the event was sent when the growth began.
             let begins =
                 || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
             verdict.verdict != PodOutcome::GrownNode || begins()
@@ -157,7 +157,8 @@ impl Daemon {
     }
 }
 
-/// The event for a node: that it is removed, or why it stays although it is underutilized.
+/// The event for a node: that it is removed, or why it stays. The node may be underutilized, unready or due
+/// for replacement.
 fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     let action = "ScaleDown";
     let stays = match verdict.verdict {
@@ -168,19 +169,19 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
         }
         NodeOutcome::Blocked => match &verdict.pod {
             Some(pod) => {
-                format!("of pod {pod} ({})", verdict.reason.map_or("it cannot be moved", NodeReason::code))
+                let why = verdict.reason.map_or("it cannot be moved", NodeReason::code);
+                format!("pod {pod} keeps it ({why})")
             }
             None => verdict.message.clone()?,
         },
-        NodeOutcome::NoPlaceToMovePods if verdict.reason == Some(NodeReason::CapacityBuffer) => {
-            verdict.message.clone()?
+        NodeOutcome::NoPlaceToMovePods => {
+            verdict.message.clone().unwrap_or_else(|| "its pods fit on no other node".to_owned())
         }
-        NodeOutcome::NoPlaceToMovePods => "its pods fit on no other node".to_owned(),
         _ => return None,
     };
     let code = format!("{} {}", verdict.verdict.code(), verdict.reason.map_or("", NodeReason::code));
     let words = Words { reason: "NoScaleDown", action, code };
-    Some((words, format!("The node is underutilized, but stays because {stays}")))
+    Some((words, format!("The node is not removed now: {stays}")))
 }
 
 /// The event for a pod. Reasons that Cluster Autoscaler also has keep its names, because people and
@@ -226,5 +227,36 @@ fn note_on_pod(verdict: &PodVerdict) -> String {
             None => format!("No machine is created now: {reasons}"),
         },
         _ => format!("Pool {} gets a machine for this pod", verdict.pool.as_deref().unwrap_or("?")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_gives_the_reason_why_a_node_stays() {
+        let due =
+            "drifted: `max_pods` was 50 and is now 110; to be removed once w1, which takes d/p, is ready";
+        for (verdict, pod, message, expected) in [
+            (NodeOutcome::Blocked, Some("d/p"), None, Some("pod d/p keeps it (it cannot be moved)")),
+            (NodeOutcome::NoPlaceToMovePods, None, None, Some("its pods fit on no other node")),
+            (NodeOutcome::NoPlaceToMovePods, None, Some(due), Some(due)),
+            (NodeOutcome::Utilized, None, None, None),
+        ] {
+            let verdict = NodeVerdict {
+                node: "w0".to_owned(),
+                pool: None,
+                utilization: None,
+                verdict,
+                reason: None,
+                pod: pod.map(Into::into),
+                message: message.map(Into::into),
+                since: None,
+                removable_at: None,
+            };
+            let note = of_node(&verdict, &Plan::default()).map(|(_, note)| note);
+            assert_eq!(note, expected.map(|why| format!("The node is not removed now: {why}")));
+        }
     }
 }

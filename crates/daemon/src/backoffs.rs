@@ -1,13 +1,15 @@
-//! Back-offs after failures: shortened by new settings, and ended by an operator. Pure.
+//! Back-offs after failures: shortens them if the settings change, and ends them at an operator's request.
+//! Pure.
 
 use jiff::Timestamp;
 
+use model::plan::MissedPrediction;
 use model::snapshot::Memory;
 use model::workload::Backoff;
 use settings::Config;
 
-/// Shortens running back-offs of pools and hosts to the lengths that `[scale_up]` has now. Returns whether
-/// something has changed.
+/// Shortens running back-offs of pools and hosts to the lengths that `[scale_up]` sets now. Returns whether
+/// any back-off has changed.
 pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     let whole = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
     let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));
@@ -21,8 +23,8 @@ pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// Ends the back-offs of the named host, or of the named pool and its nodes; without a name, all. Returns
-/// what was backing off, and why.
+/// Ends the back-offs of the host, or of the pool and its nodes, with this name; without a name, ends all
+/// back-offs. Returns which back-offs were running, and why.
 pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Vec<String> {
     let meant = |one: &str| name.is_none_or(|name| name == one);
     let mut ended = Vec::new();
@@ -36,7 +38,7 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("switching off {host}"), memory.emptying_backoff.take());
     }
     for (pool, memory) in &mut memory.pools {
-        // A host that is to be tried again is no longer a pool's last choice.
+        // A host that is to be tried again is no longer a last choice for the pool.
         memory.failed_on.retain(|host, _| !meant(host) && !meant(pool));
         if meant(pool) {
             note(&format!("pool {pool}"), memory.backoff.take());
@@ -47,8 +49,12 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("removing {node}"), memory.removal_backoff.take());
     }
     for missed in &mut memory.predictions.missed {
-        if missed.pool.as_deref().is_some_and(meant) {
-            missed.backoff.until = missed.backoff.until.min(now);
+        // A miss on a node in no pool holds back pools, too.
+        if missed.pool.as_deref().map_or(name.is_none(), meant) {
+            let over = Backoff { until: missed.backoff.until.min(now), seconds: 0, ..Backoff::default() };
+            let backoff = std::mem::replace(&mut missed.backoff, over);
+            let reason = MissedPrediction::of(missed).words();
+            note(&format!("machines for pods like {}", missed.pod), Some(Backoff { reason, ..backoff }));
         }
     }
     ended
@@ -56,9 +62,12 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use jiff::SignedDuration;
 
     use super::*;
+    use model::prediction::Missed;
     use model::snapshot::{HostMemory, PoolMemory};
 
     fn at(seconds: i64) -> Timestamp {
@@ -126,5 +135,36 @@ mod tests {
         assert_eq!(end(&mut all, None, at(50)).len(), 3);
         assert!(all.pools["w"].failed_on.is_empty());
         assert_eq!(end(&mut all, None, at(50)), [""; 0]);
+    }
+
+    #[test]
+    fn misses_of_predictions_are_tried_again_with_their_pool_and_begin_anew() {
+        let missed = |pool: Option<&str>| Missed {
+            pod: "shop/web".to_owned(),
+            pool: pool.map(Into::into),
+            ours: "it fits".to_owned(),
+            theirs: "0/1 nodes".to_owned(),
+            backoff: Backoff { reason: String::new(), ..backoff(100, 400) },
+            ..Missed::default()
+        };
+        for (name, expected) in [
+            (None, [false, false, false]),
+            (Some("w"), [false, true, true]),
+            (Some("other"), [true, false, true]),
+            (Some("pve1"), [true, true, true]),
+        ] {
+            let mut memory = Memory::default();
+            memory.predictions.missed = [Some("w"), Some("other"), None].map(missed).into();
+            let said = end(&mut memory, name, at(50));
+            let runs = memory.predictions.missed.iter().map(|one| one.backoff.runs(at(50)));
+            assert_eq!(runs.collect::<Vec<_>>(), expected, "{name:?}");
+            assert_eq!(said.len(), expected.iter().filter(|runs| !**runs).count(), "{said:?}");
+            let words = "machines for pods like shop/web: back-off ended; its cause was: it fits, but kube-scheduler says: 0/1 nodes";
+            assert!(said.iter().all(|one| one == words), "{said:?}");
+            let lengths = (Duration::from_secs(30), Duration::from_mins(15));
+            for one in memory.predictions.missed.iter().filter(|one| !one.backoff.runs(at(50))) {
+                assert_eq!(Backoff::next(Some(&one.backoff), "", lengths, at(60)).seconds, 30);
+            }
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! The power of bare-metal machines, polled concurrently with the rounds, so that a slow controller does not
 //! delay a round.
 //!
-//! A reading alone switches nothing. A machine's own task reads its power again before it switches the
-//! machine on or off.
+//! A reading alone does not cause any switching. A machine's task reads the power state again before it
+//! switches the machine on or off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,15 +22,15 @@ use runtime::error_chain::chain;
 use runtime::fence::Fence;
 use settings::{Config, PhysicalMachine, Pool};
 
-/// The time between two readings of all machines.
+/// The time between two readings of all machines' power states.
 const LOOKS: Duration = Duration::from_secs(30);
 /// How many controllers are queried at a time.
 const AT_A_TIME: usize = 8;
 
-/// A controller's last answer, or why there was none.
+/// A controller's last answer, or the reason why it did not answer.
 type PowerReading = Result<PowerState, String>;
 
-/// The last readings, by the machines' names. Cheap to clone.
+/// The last readings, by machine name. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct BareMetalPower {
     known: Arc<Mutex<BTreeMap<String, PowerReading>>>,
@@ -77,7 +77,7 @@ impl BareMetalPower {
         }
     }
 
-    /// To be called when a machine's own task has ended: earlier readings are outdated.
+    /// To be called when a machine's task has ended: earlier readings are outdated.
     pub fn heard(&self, told: &MachineReport) {
         if told.record.is_physical() {
             self.known().remove(&told.record.name);
@@ -85,7 +85,7 @@ impl BareMetalPower {
         }
     }
 
-    /// A number that grows with each change that triggers a round.
+    /// A counter that increases with each change that triggers a round.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -94,13 +94,13 @@ impl BareMetalPower {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last answer of a machine's controller, if there was one.
+    /// The last power state that a machine's controller reported, if any.
     fn power(&self, name: &str) -> Option<PowerState> {
         self.known().get(name)?.as_ref().ok().copied()
     }
 
-    /// The pool's machines that have no record and must not be switched on now, each with the reason, worded
-    /// to follow the machine's name.
+    /// The pool's machines that have no record and must not be switched on now, each with a reason that is
+    /// worded to follow the machine's name.
     fn out_of_service(
         &self,
         pool: &Pool,
@@ -135,7 +135,8 @@ impl BareMetalPower {
 
 /// Why a machine must not be switched on.
 enum Why {
-    /// It has not been queried since its last task ended, or since this term began.
+    /// The machine's controller has not been queried since the machine's last task ended, or since this term
+    /// began.
     Unknown,
     /// A reason that an operator should know.
     Said(String),
@@ -143,7 +144,7 @@ enum Why {
 
 async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, PowerReading) {
     let seen = match controllers(&machine.redfish) {
-        // This client only reads.
+        // This client must only read, so its fence is closed.
         Ok(client) => client.fenced(&Fence::closed()).power().await.map_err(|error| chain(&error)),
         Err(why) => Err(why),
     };
@@ -151,9 +152,10 @@ async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, P
 }
 
 impl Daemon {
-    /// Records which of our machines another client has switched off, and which of those are back in service.
+    /// Records which managed machines another client has switched off, and which of those are back in
+    /// service.
     pub(super) fn hold_against_power(&mut self, now: Timestamp) {
-        // A machine that is being switched on is off at first.
+        // A machine that is being switched on is still off at first.
         let quiet = |view: &MachineView| {
             let made = view.phase == Phase::Ready || view.record.intent != Intent::Create;
             !view.busy && made && view.record.is_physical()

@@ -45,8 +45,8 @@ fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
     quiet(one) == quiet(other)
 }
 
-/// The status to write. `None` if the buffer is not for this daemon, or if this round had no time to plan all
-/// of it.
+/// The status to write. `None` if the buffer is not for this daemon, or if this round had no time to plan the
+/// entire buffer.
 fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
     if verdict.nowhere_because == Some(PodOutcome::Unfinished) {
         // A later round plans the rest of the buffer.
@@ -80,7 +80,7 @@ fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> O
     Some(status)
 }
 
-/// Sets a condition; its time changes only if its status does. Conditions of other kinds stay as they are.
+/// Sets a condition. Its transition time changes only if its status does. Conditions of other types are kept.
 pub(super) fn set(
     conditions: &mut Vec<StatusCondition>,
     generation: i64,

@@ -1,4 +1,4 @@
-//! Assembles everything that one decision reads; no system is queried here.
+//! Assembles the input of one decision from data that was already read: no system is queried in this module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use model::{HostKey, Record, Snapshot};
 use planning::slots::{self, Taken};
 use settings::{Config, Mode, Pool};
 
-/// How old the contents of Proxmox VE's lists may be: they are updated every ten seconds (`pvestatd`).
+/// The maximum age of the contents of Proxmox VE's lists, which `pvestatd` updates every ten seconds.
 pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 
-/// How long after coming online a host may still start its VMs with `onboot`.
+/// The time after coming online within which a host may still start its VMs with `onboot`.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 
-/// The last look at each cluster, if it is recent enough to act on, by the cluster's prefix.
+/// The last observation of each cluster, if it is recent enough to act on, by the cluster's prefix.
 pub(super) type Looks = BTreeMap<String, Observation>;
 
-/// A machine for the planner. A machine that is being created on an offline host is not awaited: its slot
-/// stays taken until the host is back and can be read. With several clusters, the same applies if its cluster
-/// cannot be read.
+/// A machine in the planner's form. The planner does not wait for a machine that is being created on an
+/// offline host: the slot stays occupied until the host is back and can be read. With several clusters, the
+/// same applies to a machine whose cluster cannot be read.
 fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
     let look = looks.get(config.prefix(view.record.region.as_deref()));
@@ -46,9 +46,9 @@ fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, sever
     machine
 }
 
-/// Whether the storage figures in a look may not yet include what a machine last wrote: Proxmox VE updates
-/// them every ten seconds (`pvestatd`). A machine's disks reach their size when it is configured; a suspended
-/// machine has written its memory.
+/// Whether the storage figures in an observation may not yet include what a machine last wrote, because
+/// `pvestatd` updates them only every ten seconds. A machine writes when its disks are resized during
+/// configuration, and when its memory is suspended to disk.
 fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     let entered = &view.record.entered;
     let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
@@ -57,9 +57,9 @@ fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
 }
 
-/// The host on which the look shows a machine's VM, if the record names another: an administrator moved the
-/// VM, and the record was updated only after the look, or not yet. A clone is shown on its template's host
-/// for a while.
+/// The host on which the observation shows a machine's VM, if the record names another host. In that case an
+/// administrator has moved the VM, and the record was not yet updated at the time of the observation. For a
+/// while, a clone is shown on its template's host.
 fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     record.smbios_uuid.as_ref()?;
     let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
@@ -67,8 +67,8 @@ fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     (shown != record.host && look.at.duration_since(*cloned) >= LISTS_LAG).then_some(shown)
 }
 
-/// The hosts of one cluster, named by their keys ([`HostKey`]). A host's own figures do not include a machine
-/// that started after the look: the machine's record is used instead.
+/// The hosts of one cluster, named by their keys ([`HostKey`]). A host's own figures do not include machines
+/// that started after the observation: these are added from their records.
 fn hosts(
     config: &Config,
     prefix: &str,
@@ -96,8 +96,8 @@ fn hosts(
         let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
         host.pci.held.extend(devices(config, record).filter(|_| !known));
     }
-    // Other daemons' machines that have not started yet count with the size they were given, not with what
-    // they use so far.
+    // Machines of other daemons that have not started yet count with the size that they were assigned, not
+    // with what they use so far.
     for (name, promise) in promised {
         let Some(host) = hosts.iter_mut().find(|host| *host.name == **name) else { continue };
         host.cores_assigned = host.cores_assigned.saturating_add(promise.cores);
@@ -122,11 +122,11 @@ fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = H
 }
 
 /// Whether a machine's VM counts as running. It does if it was started and not stopped since, if it was
-/// stopped so recently that the look may not show that yet, or if it may still be started.
+/// stopped so recently that the observation may not show this, or if it may still be started.
 fn is_on(view: &MachineView, look: &Observation) -> bool {
     let started = match view.phase {
-        // Until its record says that it is being removed, another instance that becomes the leader would
-        // continue its creation.
+        // As long as the record does not say that the machine is being removed, a new leader would continue
+        // its creation.
         Phase::Failed if view.record.intent == Intent::Create => view.record.warm.is_none_or(WarmState::runs),
         Phase::Stopping | Phase::Failed => may_run(view, look),
         Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
@@ -135,10 +135,10 @@ fn is_on(view: &MachineView, look: &Observation) -> bool {
     started && !view.record.is_physical()
 }
 
-/// Whether a machine that is being removed may be running although the inventory does not show it. A machine
-/// that is missing from the inventory may be running unseen: a token without rights sees nothing, and the
-/// daemon that started the machine may have been killed before recording it. A warm machine may be given up
-/// because it was found running. A configured machine starts with its host.
+/// Whether a machine that is being removed may be running although the inventory does not show it. A VM that
+/// is missing from the inventory may be hidden: the token may lack rights, or the daemon may have been killed
+/// after starting the VM and before recording that. A warm machine may have been given up because its VM was
+/// running. A configured VM starts with its host.
 fn may_run(view: &MachineView, look: &Observation) -> bool {
     let MachineView { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -152,8 +152,8 @@ fn may_run(view: &MachineView, look: &Observation) -> bool {
         || (has_been(Phase::Configuring) && comes_up)
 }
 
-/// Timers that the Nodes do not show, because the daemon only observes or could not write them yet: node →
-/// when it became unneeded, `None` if it is needed.
+/// Timers that the Nodes do not show, because the daemon only observes or could not write them yet. Maps each
+/// node to the time at which it became unneeded, or to `None` if it is needed.
 pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
 
 /// When a node became unneeded, according to its annotation.
@@ -179,7 +179,8 @@ impl Daemon {
         let looks: Looks = self.regions.iter().filter_map(fresh).collect();
         let several = self.regions.several();
         let proxmox = Inventory {
-            // Hosts that were last seen too long ago are left out, and get no machines.
+            // Hosts whose cluster was last observed too long ago are left out: no machines are created on
+            // them.
             hosts: Some(
                 looks
                     .iter()
@@ -209,7 +210,7 @@ impl Daemon {
         snapshot
     }
 
-    /// What is known about hosts that may be switched off, in all clusters.
+    /// The facts about all hosts that may be switched off, across all clusters.
     fn power(&self, config: &Config, looks: &Looks, views: &[MachineView]) -> Option<PowerFacts> {
         let mut all: Option<PowerFacts> = None;
         for (prefix, look) in looks {
@@ -228,8 +229,8 @@ impl Daemon {
         all
     }
 
-    /// In the snapshot, removes the pool label from Nodes that are not our machines': another client has set
-    /// it. Adds the timers that our Nodes do not show.
+    /// Removes the pool label, in the snapshot, from Nodes that do not belong to managed machines: another
+    /// client has set the label. Adds the timers that managed Nodes do not show.
     fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::MachineView]) {
         let uuids: BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
@@ -244,7 +245,7 @@ impl Daemon {
                 if self.labelled.has_met(&node.uid) {
                     self.said.once(
                         &format!("label {}", node.name),
-                        || tracing::warn!(node = %node.name, "the Node has our pool label but no managed machine behind it: it is left alone"),
+                        || tracing::warn!(node = %node.name, "the Node has a pool label but belongs to no managed machine: it is left alone"),
                     );
                 }
                 unknown.insert(node.uid.clone());
@@ -264,14 +265,14 @@ impl Daemon {
         self.labelled.see(unknown);
     }
 
-    /// Marks the Nodes whose VMs an administrator has protected: their removal could not succeed. Silent
-    /// nodes are left out: their pods may no longer be running, and need another place.
+    /// Marks the Nodes whose VMs an administrator has protected, because these VMs cannot be destroyed.
+    /// Silent Nodes are not marked: their pods may no longer be running, and have to be placed elsewhere.
     fn mark_protected(&self, snapshot: &mut Snapshot, views: &[MachineView]) {
         let protected = views.iter().filter(|view| self.registry.is_protected(&view.record.id));
         let uuids: BTreeSet<&str> = protected.filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
         for node in &mut snapshot.nodes {
             let is_protected = uuids.contains(node.system_uuid.as_str()) && !machines::is_silent(node);
-            // Only the VM's own setting counts, not an annotation that another client has set.
+            // Only the VM's own setting counts, not an annotation by another client.
             if is_protected != node.annotations.contains_key(VM_PROTECTED) {
                 let annotations = &mut Arc::make_mut(node).annotations;
                 annotations.remove(VM_PROTECTED);
@@ -293,8 +294,8 @@ impl Daemon {
             let vmid = view.record.slot.vmid;
             let prefix = config.prefix(view.record.region.as_deref()).to_owned();
             taken.vmids.entry(prefix).or_default().insert(vmid);
-            // A record is named after its pool and VMID: if the pool is in another region now, the VMID is
-            // taken there too.
+            // A record's name consists of its pool and VMID. If the pool has moved to another region, the
+            // VMID is also taken in that region.
             if let Some(pool) = config.pools.iter().find(|pool| pool.name == view.record.pool) {
                 taken.vmids.entry(pool.prefix.clone()).or_default().insert(vmid);
             }
@@ -341,7 +342,7 @@ mod tests {
             let view = MachineView { phase, ..MachineView::requested(record, at(0)) };
             assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
         }
-        // The timeline of a machine starts over when the machine is asked to join. It may have been stored
+        // When a warm machine is asked to join, its timeline starts over. Its disks may have been written
         // only shortly before.
         let entered = [(Phase::Requested, at(32)), (Starting, at(33))].into();
         let record = Record { entered, asked: Some(at(32)), ..record(Intent::Create, None) };
@@ -371,7 +372,7 @@ mod tests {
             (Intent::Create, stopped, None, false),
             (discard.clone(), None, None, false),
             (discard.clone(), booted, None, false),
-            // It is not visible, and it may have been started.
+            // The VM is not visible, and may have been started.
             (discard, None, made, true),
         ] {
             let record = Record { smbios_uuid, ..record(intent, warm) };

@@ -1,9 +1,9 @@
-//! The status in Cluster Autoscaler's format (its `clusterstate/api/types.go`), kept in a ConfigMap, where
-//! people and dashboards read it.
+//! Writes the status in Cluster Autoscaler's format (its `clusterstate/api/types.go`) to the ConfigMap in
+//! which people and dashboards expect it.
 //!
-//! It is written if anything but its times has changed, at most once per scan interval, and periodically in
-//! any case, so that its age shows that the daemon is alive. Nothing depends on it: the next write makes up
-//! for a failed one.
+//! The status is written if anything but its times has changed, at most once per scan interval. It is also
+//! written periodically, so that its age shows that the daemon is alive. Nothing depends on it: after a
+//! failed write, the next one makes up for it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use settings::{Config, Pool};
 
 /// The status is written after this time even if nothing has changed.
 const ANYWAY: SignedDuration = SignedDuration::from_mins(5);
-/// Cluster Autoscaler's limit for the text of an error.
+/// Cluster Autoscaler's limit for the length of an error text.
 const LONGEST: usize = 500;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -119,11 +119,11 @@ struct Whole {
     node_groups: Vec<Group>,
 }
 
-/// The status last handed over for writing, and when each part last changed.
+/// The status that was last handed over for writing, and when each of its parts last changed.
 pub(super) struct ClusterAutoscalerStatus {
     last: Option<Whole>,
     written: Timestamp,
-    /// Group and part → its status, and when it last changed.
+    /// Maps a group and part to the part's status, and when that status last changed.
     since: BTreeMap<(String, &'static str), (&'static str, Timestamp)>,
     to_store: watch::Sender<Option<(String, String)>>,
 }
@@ -167,7 +167,7 @@ impl ClusterAutoscalerStatus {
         }
     }
 
-    /// Sets when the status of each part of a group last changed.
+    /// Sets the time at which the status of each part of a group last changed.
     fn date(&mut self, group: &mut Group, now: Timestamp) {
         let name = group.name.clone().unwrap_or_default();
         let mut since = |part, status| {
@@ -183,7 +183,8 @@ impl ClusterAutoscalerStatus {
     }
 }
 
-/// Adds the current time to the status. It is added last because it does not count as a change.
+/// Adds the current time to the status, after the comparison with the last one: a new time alone is not a
+/// change.
 fn stamped(mut whole: Whole, now: Timestamp, updated: &str) -> Whole {
     updated.clone_into(&mut whole.time);
     for group in std::iter::once(&mut whole.cluster_wide).chain(&mut whole.node_groups) {

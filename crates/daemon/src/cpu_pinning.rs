@@ -1,6 +1,6 @@
-//! CPUs for machines on this instance's own host: this instance asks the host's helper on behalf of waiting
-//! machines, whichever instance leads. It changes nothing itself: the helper pins the VM, and the leader sees
-//! that in the VM's configuration.
+//! CPU pinning for machines on this instance's own host. For each machine that waits for CPUs, this instance
+//! asks the host's helper, whichever instance leads. The helper pins the VM, and the leader then sees the
+//! result in the VM's configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use pinning::{Answer, Astray, Request};
 use runtime::error_chain::chain;
 use settings::Config;
 
-/// How often the daemon checks for waiting machines, if a pool's machines have their own CPUs.
+/// How often the daemon checks for waiting machines, if any pool pins its machines to CPUs.
 const BEAT: Duration = Duration::from_secs(2);
 /// The time until the helper is asked again for the same machine: the leader takes a moment to see the
 /// result, and a refusal is rarely temporary.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How often the helper is asked whether machines run on the CPUs that they are pinned to.
+/// How often the helper is asked whether machines run on the CPUs to which they are pinned.
 const READ_BACK: Duration = Duration::from_mins(1);
 /// After this many failed checks in a row, the result of the last successful one is no longer reported.
 const FORGOTTEN: u32 = 3;
@@ -46,8 +46,8 @@ pub(super) async fn serve(deps: &Deps) {
                         failures += 1;
                     }
                 }
-                // In the meantime, the reported machines may have been replaced, or may be back on their
-                // own CPUs.
+                // The last report is too old: its machines may have been replaced, or may run on their own
+                // CPUs again.
                 if failures >= FORGOTTEN {
                     deps.board.clear(&Problem::PinningAstray);
                 }
@@ -69,8 +69,8 @@ fn wanted(config: &Config) -> bool {
     config.pools.iter().any(|pool| pool.pinning.is_some())
 }
 
-/// Asks the helper for CPUs for each waiting machine, unless it was asked a moment ago. A refusal (`refused`)
-/// is reported for as long as the machine waits.
+/// Asks the helper for CPUs for each waiting machine that it was not asked for recently. A refusal
+/// (`refused`) is reported for as long as the machine waits.
 async fn round(
     deps: &Deps,
     host: &str,
@@ -80,7 +80,7 @@ async fn round(
     let waiting: Vec<Record> = match deps.kubernetes.awaiting_cpus(host).await {
         Ok(waiting) => {
             let config = deps.config.borrow();
-            // Another cluster may have a host of the same name: its machines belong to another helper.
+            // Another cluster may have a host of the same name, whose machines are handled by another helper.
             let is_here =
                 |record: &Record| config.is_at_home(config.prefix(record.region.as_deref())) != Some(false);
             waiting.into_iter().filter(is_here).collect()
@@ -106,7 +106,7 @@ async fn round(
     show(&deps.board, refused);
 }
 
-/// Asks the helper for one machine's CPUs; the error says why it gets none.
+/// Asks the helper to pin one machine. The error is the helper's reason for refusing.
 async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
     let request = Request::Pin { vmid: vmid.0, machine: record.id.to_string() };
@@ -116,20 +116,22 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
             return Ok(());
         }
         Ok(Answer::Refused { reason }) => reason,
-        Ok(Answer::Free { .. } | Answer::Runs { .. }) => "its answer could not be parsed".to_owned(),
+        Ok(Answer::Free { .. } | Answer::Runs { .. }) => "the helper's answer could not be parsed".to_owned(),
         Err(error) => chain(&error),
     };
-    tracing::warn!(machine = %name, vmid = vmid.0, why, "the machine gets no CPUs of its own");
-    Err(format!("{name} gets no CPUs of its own: {why}"))
+    tracing::warn!(machine = %name, vmid = vmid.0, why, "the machine could not be pinned to CPUs of its own");
+    Err(format!("{name} could not be pinned to CPUs of its own: {why}"))
 }
 
 /// Asks the helper which machines run on CPUs other than their own. The helper reads this from the kernel: a
-/// VM's configuration shows what was requested from Proxmox VE, not the result.
+/// VM's configuration only shows what Proxmox VE was asked for.
 async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {
         Ok(Answer::Runs { astray }) => Ok(astray),
         Ok(Answer::Refused { reason }) => Err(reason),
-        Ok(Answer::Pinned { .. } | Answer::Free { .. }) => Err("its answer could not be parsed".to_owned()),
+        Ok(Answer::Pinned { .. } | Answer::Free { .. }) => {
+            Err("the helper's answer could not be parsed".to_owned())
+        }
         Err(error) => Err(chain(&error)),
     }
 }
@@ -150,7 +152,7 @@ fn on_others(one: &Astray, host: &str, more: usize) -> String {
     )
 }
 
-/// Shows one refusal for all, because all come from the same helper.
+/// Shows one refusal for all machines, because all refusals come from the same helper.
 fn show(board: &Board, refused: &BTreeMap<MachineId, String>) {
     match refused.values().next() {
         Some(what) => board.problem(&Problem::Pinning, what),

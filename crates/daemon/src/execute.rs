@@ -1,4 +1,4 @@
-//! Turns the plan into tasks. The plan has decided everything: this module only starts the work and enforces
+//! Turns the plan into tasks. The plan contains all decisions: this module only starts the work and enforces
 //! the limits on removals.
 
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ use settings::{Config, Mode, Size};
 const ANNOTATIONS_AT_A_TIME: usize = 8;
 /// How long a round waits for the annotations.
 const ANNOTATING: Duration = Duration::from_secs(3);
-/// The maximum number of pods that a record names. It is higher than a kubelet's usual limit, because the
-/// planner reserves places on the machine for these pods.
+/// The maximum number of pods that a record names. It exceeds a kubelet's usual pod limit, because the
+/// planner reserves room on the machine for each of these pods.
 const PODS_NAMED: usize = 250;
 
 /// A node that is removed in this round.
@@ -35,8 +35,8 @@ pub(super) struct PendingRemoval {
 }
 
 impl Daemon {
-    /// Carries out the plan. Returns false if nothing may be started: then no timer of an unneeded node
-    /// starts either.
+    /// Carries out the plan. Returns false if nothing may be started; in that case, no timer of an unneeded
+    /// node starts either.
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) -> bool {
         let wishes = self.wishes(config, snapshot);
         let idle = plan.scale_up.is_empty()
@@ -48,7 +48,7 @@ impl Daemon {
         if self.switch.paused().is_some()
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
         {
-            // Timers of nodes that are needed are cleared even then.
+            // Even then, the timers of nodes that are needed are cleared.
             self.annotate(snapshot, plan, Option::is_none).await;
             return false;
         }
@@ -91,7 +91,7 @@ impl Daemon {
         true
     }
 
-    /// Creates a machine, as a node or to be kept warm.
+    /// Creates a machine that becomes a node or is kept warm.
     fn make(
         &mut self,
         config: &Arc<Config>,
@@ -148,7 +148,7 @@ impl Daemon {
             self.asked_for(pool, &record.id, machine, now);
         }
         let Some(context) = self.context(config, &record) else { return };
-        // Shown before its task begins, so that the next round counts it.
+        // Registered before the task begins, so that the next round counts the machine.
         self.registry.put(MachineView::requested(record.clone(), now));
         self.spawn(machines::create(context, record, self.reports.clone()));
     }
@@ -168,7 +168,7 @@ impl Daemon {
         self.board
             .decided(now, format!("+ {} is being woken: {}", view.record.name, made_for(&machine.pods)));
         self.asked_for(&pool, &view.record.id, machine, now);
-        // Shown before its task begins, so that the next round waits for it.
+        // Registered before the task begins, so that the next round waits for the machine.
         let mut shown = view.clone();
         (shown.phase, shown.since, shown.record.warm) = (Phase::Requested, now, None);
         "being asked to join".clone_into(&mut shown.note);
@@ -203,7 +203,7 @@ impl Daemon {
             failed: None,
         };
         let size = Size { cores: grown.to.cores, memory: grown.to.memory_bytes };
-        // Shown before its task begins, so that the next round counts it.
+        // Registered before the task begins, so that the next round counts the new size.
         let mut shown = view.clone();
         shown.record.growing = Some(before.clone());
         (shown.record.cores, shown.record.memory) = (size.cores, size.memory);
@@ -211,7 +211,7 @@ impl Daemon {
         self.spawn(machines::grow(context, view.stored(), before, size, self.reports.clone()));
     }
 
-    /// Removes a machine that was kept warm. It was not a node, so only its VM has to be removed.
+    /// Removes a machine that was kept warm. It was never a node, so only its VM has to be removed.
     fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
         let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
         if self.retires_enough(config, &view.record, &[], now) {
@@ -230,8 +230,8 @@ impl Daemon {
         self.registry.all().into_iter().find(|view| Some(view.record.name.as_str()) == name && waits(view))
     }
 
-    /// A removal from the plan, unless the machine is busy or a limit is reached. `going`: the other removals
-    /// of this round.
+    /// Returns a removal from the plan, unless the machine is busy or a limit is reached. `going`: the other
+    /// removals of this round.
     fn may_go(
         &mut self,
         config: &Config,
@@ -271,8 +271,8 @@ impl Daemon {
         Some(PendingRemoval { view, reason: why(removal), decided: Some(removal.reason) })
     }
 
-    /// Removes nodes. Their count for the hourly limit is stored first, so that an instance that takes over
-    /// after a crash knows about each removal.
+    /// Removes nodes. They are first counted towards the hourly limit and the count is stored, so that an
+    /// instance that takes over after a crash knows about each removal.
     async fn take_back(&mut self, config: &Arc<Config>, going: Vec<PendingRemoval>, now: Timestamp) {
         if going.is_empty() {
             return;
@@ -283,7 +283,7 @@ impl Daemon {
             return self.board.problem(&Problem::Kubernetes, what);
         }
         for PendingRemoval { view, reason, decided } in going {
-            // Storing takes a moment, so this is checked again.
+            // The machine may have changed while the count was being stored.
             let view =
                 self.registry.get(&view.record.id).filter(|view| !view.busy && view.phase == Phase::Ready);
             if let Some(view) = view {
@@ -292,9 +292,9 @@ impl Daemon {
         }
     }
 
-    /// Whether `max_parallel_retires` is reached in a record's cluster, including removals of this round.
-    /// Machines of an unavailable cluster do not hold up other clusters' machines or bare-metal machines.
-    /// Removals just decided count, although their tasks have not begun.
+    /// Whether `max_parallel_retires` is reached in a record's cluster. Removals decided in this round count,
+    /// although their tasks have not begun. Machines of an unavailable cluster do not hold up other clusters'
+    /// machines or bare-metal machines.
     pub(super) fn retires_enough(
         &self,
         config: &Config,
@@ -330,7 +330,7 @@ impl Daemon {
 
     fn retiring(&mut self, config: &Arc<Config>, view: &MachineView, reason: String, now: Timestamp) {
         let Some(context) = self.context(config, &view.record) else { return };
-        // Shown before its task begins, so that the next round leaves it alone.
+        // Registered before the task begins, so that the next round leaves the machine alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;
         shown.since = now;
@@ -339,8 +339,8 @@ impl Daemon {
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
-    /// Whether the maximum share of a pool is already being removed, including the removals of this round. A
-    /// machine that was given up before it was a node does not count.
+    /// Whether the maximum share of a pool is already being removed, including the removals of this round.
+    /// Machines that were given up before they became nodes do not count.
     fn share_is_going(&self, config: &Config, pool: &str, going: &[PendingRemoval]) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
@@ -352,7 +352,7 @@ impl Daemon {
     }
 
     /// Annotates each Node with the time at which it became unneeded, so that the time survives a restart.
-    /// Until the Node shows this time, `unshown` keeps it: the time on the Node may be older.
+    /// `unshown` keeps this time until the Node shows it: the time on the Node may be older.
     async fn annotate(
         &mut self,
         snapshot: &Snapshot,

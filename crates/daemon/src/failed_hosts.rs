@@ -1,12 +1,13 @@
 //! Hosts that are off although machines are on them. The kubelets of these machines can neither end pods nor
-//! unmount volumes, and Kubernetes does neither without the kubelet: pods of StatefulSets stay on nodes that
-//! are off.
+//! unmount volumes, and Kubernetes does not do so without the kubelet: pods of StatefulSets stay on nodes
+//! that are off.
 //!
-//! If `[health]` says so, the Nodes of these machines are taken out of service once their host has been off
-//! for long enough (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are deleted
-//! and their volumes released. During that time a quorate cluster has to report in every answer that the
-//! host is not a member: a host that only lacks statistics (`unknown`) is not off. At the end the cluster is
-//! queried again, and the kubelet must still be silent. Once the Node is ready again, the taint is removed.
+//! If `[health]` is set accordingly, the Nodes of these machines are taken out of service once their host has
+//! been off for long enough (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are
+//! deleted and their volumes released. Throughout that time, every answer of a quorate cluster must show that
+//! the host is not a member; a host that only lacks statistics (`unknown`) does not count as off. Finally the
+//! cluster is queried once more, and the kubelet must still be silent. Once the Node is ready again, the
+//! taint is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use proxmox::{Client, Error};
 use runtime::clock::SharedClock;
 use settings::{Config, Mode};
 
-/// An answer that takes longer is not used: the host may have come back in the meantime.
+/// If an answer takes longer, it is not used: the host may have come back since.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// Detects failed hosts concurrently with the rounds.
@@ -41,7 +42,8 @@ pub(super) struct FailedHosts {
     pub board: Board,
     pub clock: SharedClock,
     pub config: watch::Receiver<Arc<Config>>,
-    /// When each host was first shown as off; every answer since then has confirmed it.
+    /// The time at which each host was first shown as off. Every answer since then has confirmed that it is
+    /// off.
     pub off: BTreeMap<HostKey, Instant>,
     pub said: RateLimitedLog,
 }
@@ -73,7 +75,7 @@ impl FailedHosts {
             let off = match off(&region.proxmox).await {
                 Ok(off) => off,
                 Err(error) => {
-                    tracing::debug!(region = region.name(), %error, "cannot tell for now which hosts are off");
+                    tracing::debug!(region = region.name(), %error, "cannot determine at the moment which hosts are off");
                     continue;
                 }
             };
@@ -146,8 +148,9 @@ impl FailedHosts {
         }
     }
 
-    /// Whether a Node may be taken out of service: the daemon is not paused, the Node's VM is still on the
-    /// host, and the host is still off. The hosts are read last, because their state must be recent.
+    /// Whether a Node may be taken out of service: whether the daemon is not paused, the Node's VM is still
+    /// on the host, and the host is still off. The hosts are queried last, because their state must be
+    /// recent.
     async fn is_off(&self, region: &Region, view: &MachineView, host: &str) -> Result<bool, String> {
         if self.kubernetes.pause().await.map_err(|error| error.to_string())?.is_some() {
             return Ok(false);
@@ -164,8 +167,8 @@ impl FailedHosts {
         Ok(off.contains(host))
     }
 
-    /// Removes the taint from Nodes that are ready again. If a machine is being removed, its Node's taint
-    /// stays: it disappears with the Node.
+    /// Removes the taint from Nodes that are ready again. The taint of a Node whose machine is being removed
+    /// stays until the Node is deleted.
     async fn bring_back(&self) {
         let serves = |view: &MachineView| !view.busy && view.record.intent == Intent::Create;
         for view in self.registry.all().into_iter().filter(serves) {
@@ -187,8 +190,8 @@ impl FailedHosts {
     }
 }
 
-/// Hosts that are not members of the cluster now. Without quorum, none is returned: to a host that has lost
-/// contact with the others, all of them seem off.
+/// Hosts that are currently not members of the cluster. Returns none if the cluster is not quorate: to a host
+/// that has lost contact with the others, all other hosts seem off.
 async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
     let status = proxmox.cluster_status().await?;
     let off = status.hosts.into_iter().filter(|(_, online)| status.quorate && !online);

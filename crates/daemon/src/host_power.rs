@@ -1,12 +1,12 @@
-//! Hosts that are switched off and on, as the plan says ([`model::power`]).
+//! Switches hosts off and on, as the plan says ([`model::power`]).
 //!
-//! * Before the first request to a host, it is stored that the host is being switched off or on, so that the
-//!   next leader knows that a host going off was switched off by us. While this cannot be stored, no request
+//! * Before the first request to a host, the daemon stores that it is switching the host off or on, so that
+//!   the next leader knows that the daemon itself switched the host off. If this cannot be stored, no request
 //!   is sent.
-//! * Just before a host is shut down, the host itself is queried for what runs on it: VMs, containers, tasks.
-//!   The cluster's lists lag; the host's own answer does not.
-//! * The answer to a request proves little: the plan goes by what the host does. A host that takes too long
-//!   is left alone.
+//! * Just before a host is shut down, it is asked which VMs, containers and tasks it runs. The host's own
+//!   answer is current, while the cluster's lists lag.
+//! * The answer to a request proves little, so the plan relies on the observed state of the host. A host that
+//!   takes too long is left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,12 +25,12 @@ use proxmox::{Client, Error, Kind};
 use runtime::error_chain::chain;
 use settings::{Config, Power};
 
-/// All queries before a shutdown, and the call itself, end within this time.
+/// The time limit for all queries before a shutdown and the call itself.
 const LIMIT: Duration = Duration::from_mins(2);
-/// The queries to a host and its cluster before a shutdown must not take longer in total, or the first
+/// The time limit for all queries to a host and its cluster before a shutdown. If they took longer, the first
 /// answers would be outdated.
 const SURE: Duration = Duration::from_secs(5);
-/// The maximum number of attempts if the queries take longer than that.
+/// The maximum number of attempts to complete the queries within that time.
 const TRIES: u32 = 3;
 
 /// Pending requests to hosts, and the results of finished ones.
@@ -41,7 +41,8 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The results since the last call: for each host, why the request failed, or `None` if it did not.
+    /// Returns the results since the last call: for each host, the reason why the request failed, or `None`
+    /// if it succeeded.
     fn answers(&mut self) -> BTreeMap<String, Option<String>> {
         let answers = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
         self.under_way.retain(|host| !answers.contains_key(host));
@@ -49,7 +50,7 @@ impl Asked {
     }
 }
 
-/// Whether the plan begins something with a host: then the pause switch is read again first.
+/// Whether the plan empties, switches off or wakes any host. If so, the pause switch is read again first.
 pub(super) fn begins(plan: &Plan) -> bool {
     let begin = |one: &HostVerdict| {
         matches!(one.verdict, HostOutcome::Emptied | HostOutcome::SwitchOff | HostOutcome::Wake)
@@ -58,7 +59,7 @@ pub(super) fn begins(plan: &Plan) -> bool {
 }
 
 impl Daemon {
-    /// Remembers when hosts became idle. If the daemon only observes, it does nothing else with hosts.
+    /// Remembers when hosts became idle. If the daemon only observes, this is all that it does about hosts.
     pub(super) fn remember_idle_hosts(&mut self, plan: &Plan, now: Timestamp) {
         for one in &plan.hosts {
             let since = one.since.filter(|_| one.verdict == HostOutcome::Idle);
@@ -81,7 +82,7 @@ impl Daemon {
                 .and_then(|memory| memory.power.as_ref())
                 .map(|power| power.step);
             if let Some(Some(why)) = answers.get(host) {
-                // A host that received no shutdown request, or refused it, is on.
+                // A host that did not receive the shutdown request, or refused it, is still on.
                 let ours = matches!(step, Some(PowerStep::Off | PowerStep::Waking));
                 self.leave_alone(config, host, ours, why, now);
                 continue;
@@ -117,14 +118,14 @@ impl Daemon {
                     });
                 }
                 HostOutcome::GivenUp if step == Some(PowerStep::Emptying) => {
-                    // The host is fine: new machines may be placed there.
+                    // The host works: new machines may be placed on it.
                     self.as_any_other(one, step, false, now);
                     self.memory.emptied_in_vain(host, &one.message, config, now);
                 }
                 HostOutcome::GivenUp => {
                     let online =
                         snapshot.proxmox.hosts.iter().flatten().any(|one| one.name == host && one.online);
-                    // The host may still go off.
+                    // The host may still shut down.
                     let ours =
                         step == Some(PowerStep::ShuttingDown) || (step == Some(PowerStep::Waking) && !online);
                     self.leave_alone(config, host, ours, &one.message, now);
@@ -139,8 +140,8 @@ impl Daemon {
         self.board.decided(now, format!("{host} {what}"));
     }
 
-    /// Forgets the state of hosts that are on and no longer have a `power` setting: they are used like any
-    /// other. A host that we have switched off stays off.
+    /// Forgets the power state of hosts that are on and no longer have a `power` setting: they are used like
+    /// any other host. A host that the daemon has switched off stays off.
     fn forget_unset(&mut self, config: &Config, snapshot: &Snapshot) {
         for (name, memory) in &snapshot.memory.hosts {
             let set = config.hosts.get(name).is_some_and(|own| own.power.is_some());
@@ -154,8 +155,8 @@ impl Daemon {
     fn as_any_other(&mut self, one: &HostVerdict, step: Option<PowerStep>, resting: bool, now: Timestamp) {
         let Some(step) = step else { return };
         match step {
-            // The host was asked to go off and took too long: while it is left alone, it may still do so, and
-            // then counts as switched off by us.
+            // The host was asked to shut down and took too long. It is left alone, but may still shut down,
+            // and then counts as switched off by the daemon.
             PowerStep::Off if resting => return,
             PowerStep::Waking => self.note(&one.host, "has come up".to_owned(), now),
             _ => self.note(&one.host, format!("is not switched off: {}", one.message), now),
@@ -169,7 +170,7 @@ impl Daemon {
     }
 
     /// Leaves a host alone for a while, because a request to it failed or must not be sent. If `ours`, the
-    /// host counts as switched off by us.
+    /// host counts as switched off by the daemon.
     fn leave_alone(&mut self, config: &Config, host: &str, ours: bool, why: &str, now: Timestamp) {
         tracing::warn!(host, why, "not switching a host on or off");
         self.board.decided(now, format!("{host} is left alone: {why}"));
@@ -268,7 +269,7 @@ impl Daemon {
             }
             match proxmox.wake_host(&name).await {
                 Ok(()) => None,
-                // The request is repeated; it is harmless if it arrives twice.
+                // The plan repeats the request. A second request does no harm.
                 Err(error) if error.kind == Kind::OutcomeUnknown => None,
                 Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
             }
@@ -295,8 +296,8 @@ impl Daemon {
     }
 }
 
-/// Switches a host on through its controller; returns why that failed. A request that may not have arrived is
-/// no failure: the plan repeats it.
+/// Switches a host on through its controller. Returns the reason if that failed. A request that may not have
+/// arrived is not a failure: the plan repeats it.
 async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String> {
     let asked = match controller {
         Ok(client) => client.reset(Reset::On).await,
@@ -312,14 +313,15 @@ async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String
     }
 }
 
-/// Why no shutdown was requested, or why it was refused; `None` if it was requested, even without an answer.
+/// Asks a host to shut down. Returns the reason if the request was not sent or was refused; `None` if it was
+/// sent, even without an answer.
 async fn shut_down(
     proxmox: &Client,
     host: &str,
     others: &[String],
     controller: Option<Result<redfish::Client, String>>,
 ) -> Option<String> {
-    // A host that could not be woken again stays on.
+    // If the host could not be woken again, it is not shut down.
     match controller {
         None => {}
         Some(Err(why)) => return Some(format!("it could not be woken again: {why}")),
@@ -330,7 +332,7 @@ async fn shut_down(
         }
     }
     let asked = async {
-        // With this place in the host's queue, the shutdown is sent right after the checks.
+        // With a place in the host's queue, the shutdown is sent immediately after the checks.
         let placed = proxmox.in_line(host).await;
         for _ in 0..TRIES {
             let begun = Instant::now();
@@ -341,7 +343,7 @@ async fn shut_down(
                 continue;
             }
             return match placed.shut_down_host(host).await {
-                // It may have gone off before it could answer.
+                // The host may have shut down before it could answer.
                 Err(error) if error.kind == Kind::OutcomeUnknown => Ok(None),
                 outcome => outcome.map(|()| None),
             };
@@ -354,7 +356,7 @@ async fn shut_down(
     }
 }
 
-/// Why a host must not be shut down now.
+/// Returns why a host must not be shut down now, if there is a reason.
 async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Result<Option<String>, Error> {
     let running = proxmox.running_on(host).await?;
     if let Some(vmid) = running.first() {
@@ -364,7 +366,7 @@ async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Resu
     if let Some(kind) = tasks.first() {
         return Ok(Some(format!("a task runs on it: {kind}")));
     }
-    // A guest that is migrating to it is shown on its old host until it has arrived.
+    // A guest that is migrating to this host is listed on its old host until the migration is complete.
     if let Some(vmid) = proxmox.resources().await?.migrating().first() {
         return Ok(Some(format!("guest {vmid} is being migrated, perhaps to this host")));
     }
@@ -372,7 +374,7 @@ async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Resu
     if !status.quorate {
         return Ok(Some("the cluster is not quorate".to_owned()));
     }
-    // The plan has counted on the votes of these hosts.
+    // The plan relies on the votes of these hosts.
     let gone = others.iter().find(|other| status.hosts.get(*other) != Some(&true));
     Ok(gone.map(|other| format!("{other} is no longer a member of the cluster")))
 }

@@ -1,5 +1,5 @@
-//! What rules out switching hosts off. This takes separate queries to Proxmox VE, which are only sent if a
-//! `[[host]]` has `power`.
+//! Finds the reasons against switching hosts off. This needs additional queries to Proxmox VE, which are only
+//! sent if a `[[host]]` has `power`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use proxmox::{Client, ClusterResources, Guest, HostSurvey, PowerSurvey};
 use runtime::error_chain::chain;
 use settings::{Config, Power};
 
-/// How often a survey is repeated. While a host that is on does not answer, it is repeated with each look.
+/// The time between two surveys. If a host that is on does not answer, the survey is repeated with each
+/// observation.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
-/// If a survey takes longer, all hosts that are on stay on.
+/// If a survey takes longer, no host is switched off.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The result of a survey.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     found: PowerSurvey,
-    /// Whether this daemon runs on a host of the cluster, if that is known.
+    /// Whether this daemon runs on a host of the cluster; `None` if unknown.
     at_home: Option<bool>,
 }
 
@@ -46,7 +47,7 @@ impl Survey {
         if hosts.is_empty() {
             return None;
         }
-        // A separate query: even if the survey fails, it is known which hosts answer.
+        // This is queried separately, so that the answering hosts are known even if the survey fails.
         let on = hosts.iter().filter(|(_, on, _)| *on).map(|(name, ..)| *name);
         let answering = answering_hosts(proxmox, on).await;
         let hosts: Vec<(&str, bool, bool)> =
@@ -58,7 +59,7 @@ impl Survey {
                     Ok(Err(error)) => chain(&error),
                     _ => format!("no answer within {} s", LIMIT.as_secs()),
                 };
-                let why = Some(format!("what keeps it on could not be determined: {why}"));
+                let why = Some(format!("whether it can be switched off could not be determined: {why}"));
                 let unknown = |&(name, answers, _): &(&str, bool, bool)| {
                     (name.to_owned(), HostSurvey { answers, stays_on: why.clone() })
                 };
@@ -74,8 +75,8 @@ impl Survey {
         self.found.hosts.iter().any(|(name, found)| !found.answers && on(name))
     }
 
-    /// The facts for the planner, with what is known here: our machines, those that were ours until a moment
-    /// ago, our templates, and the daemon's own host.
+    /// Returns the facts for the planner. Adds what only the daemon knows: its machines, those removed a
+    /// moment ago, its templates, and its own host.
     pub fn facts(
         &self,
         seen: &ClusterResources,
@@ -102,7 +103,7 @@ impl Survey {
     }
 }
 
-/// Why a host with the name of this daemon's own host stays on.
+/// Returns why a host with the same name as this daemon's own host stays on, if it does.
 fn of_own_name(at_home: Option<bool>) -> Option<String> {
     match at_home {
         Some(true) => Some("this daemon runs on it".to_owned()),
@@ -115,20 +116,19 @@ fn of_own_name(at_home: Option<bool>) -> Option<String> {
     }
 }
 
-/// Whether a guest that is not ours keeps its host on: it may be running, or an administrator may be working
-/// on it.
+/// Whether an unmanaged guest keeps its host on: it may be running, or an administrator may be working on it.
 fn stands_against(guest: &Guest) -> bool {
     !guest.template && (!guest.stopped || guest.lock.is_some())
 }
 
-/// Why a host is kept on for a template or a clone: a template is cloned by its own host, whichever host the
-/// clone is for.
+/// Returns why a host is kept on for a template or a clone, if it is. A template is always cloned by its own
+/// host, even if the clone is for another host.
 fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView]) -> Option<String> {
     let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
     let template = templates.iter().filter(beyond).find_map(|one| one.vmid);
     let clones = |view: &&MachineView| view.record.template_host == host && view.phase < Phase::Configuring;
     template.map(|vmid| format!("machines of other hosts are cloned from its template {vmid}")).or_else(
-        || views.iter().find(clones).map(|view| format!("{} is being cloned there", view.record.name)),
+        || views.iter().find(clones).map(|view| format!("{} is being cloned on it", view.record.name)),
     )
 }
 
@@ -166,17 +166,17 @@ mod tests {
             (vec![Vmid(101), Vmid(103), Vmid(104)], vec![Vmid(106), Vmid(107)])
         );
         assert_eq!(facts.hosts["a"].stays_on, None);
-        // A VM that was ours until a moment ago is listed separately: it may be gone.
+        // A VM that was managed until a moment ago is listed separately, because it may be gone.
         let facts = survey.facts(&seen, &[], &BTreeSet::from([Vmid(101)]), &[], "c");
         assert_eq!(facts.hosts["a"].others, BTreeSet::from([Vmid(103), Vmid(104)]));
         assert_eq!(facts.hosts["a"].going, BTreeSet::from([Vmid(101)]));
-        // The kernel may know its host by a longer name than Proxmox VE does.
+        // The kernel's name for the host may be longer than that of Proxmox VE.
         for instance in ["a", "a.example.com"] {
             let own = survey.facts(&seen, &[], &BTreeSet::new(), &[], instance);
             assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"), "{instance}");
             assert_eq!(own.hosts["b"].stays_on, None, "{instance}");
         }
-        // A further cluster may have a host of the same name.
+        // Another cluster may have a host of the same name.
         for (at_home, expected) in [(Some(false), None), (None, Some("no `endpoints` show in which region"))]
         {
             let other = Survey { at_home, ..survey.clone() }.facts(&seen, &[], &BTreeSet::new(), &[], "a");

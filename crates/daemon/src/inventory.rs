@@ -20,31 +20,33 @@ use proxmox::{Client, ClusterResources, Error, Guest, Kind, TAG};
 use runtime::clock::SharedClock;
 use settings::Config;
 
-/// How often templates are read again, unless one has a problem.
+/// How often templates are read again if none has a problem.
 const TEMPLATES: Duration = Duration::from_mins(5);
 /// How often templates are read again if a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
-/// If the last look is older than this, a host may have been off in the meantime.
+/// If the last observation is older than this, a host may have been off in the meantime.
 const BLIND: SignedDuration = SignedDuration::from_mins(1);
 
-/// The result of one look at a cluster.
+/// The result of one observation of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Observation {
     pub seen: Arc<ClusterResources>,
-    /// What rules out switching hosts off; `None` if no host may be switched off, or if it is not known yet.
+    /// What rules out switching hosts off. `None` if no host may be switched off, or if this is not known
+    /// yet.
     pub survey: Option<Arc<Survey>>,
-    /// The PCI devices that pools give to machines.
+    /// The PCI devices that pools assign to machines.
     pub devices: Arc<Devices>,
     pub at: Timestamp,
-    /// When each online host came online; every look since then has confirmed it.
+    /// The time at which each online host came online. Every observation since then has confirmed that it is
+    /// online.
     pub online: Arc<BTreeMap<String, Timestamp>>,
-    /// The number of looks before this one.
+    /// The number of earlier observations.
     pub number: u64,
 }
 
 impl Observation {
-    /// The hosts in the planner's form. `counts_stopped`: whether stopped VMs count too.
+    /// The hosts in the planner's form. `counts_stopped`: whether stopped VMs are counted too.
     pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
         let mut hosts = self.seen.hosts(counts_stopped);
         self.devices.give(&mut hosts);
@@ -62,28 +64,28 @@ struct Known {
 pub(super) struct Start {
     /// The prefix that distinguishes this cluster's host names from those of other clusters.
     pub prefix: String,
-    /// Whether there are other clusters: if one cluster cannot be read, the daemon continues with the others.
+    /// Whether there are other clusters. If so, the daemon continues with them while this one cannot be read.
     pub several: bool,
     pub proxmox: Client,
     pub config: watch::Receiver<Arc<Config>>,
     pub templates: Templates,
     pub clock: SharedClock,
-    /// A number that grows with each change that triggers a round.
+    /// A counter that increases with each change that triggers a round.
     pub changed: watch::Sender<u64>,
 }
 
-/// The last look at one cluster. Cheap to clone.
+/// The last observation of one cluster. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Inventory {
     known: Arc<Mutex<Known>>,
     changed: watch::Sender<u64>,
     region: Arc<str>,
-    /// Whether there are other clusters: if so, a round starts when this one can no longer be read.
+    /// Whether there are other clusters. If so, a round starts when this one can no longer be read.
     several: bool,
 }
 
 impl Inventory {
-    /// Starts the task that looks at the cluster periodically.
+    /// Starts the task that observes the cluster periodically.
     pub fn start(start: Start, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let region = regions::name(&start.prefix).into();
         let several = start.several;
@@ -115,18 +117,20 @@ impl Inventory {
                         Some(last) if seen.silent().next().is_some() => seen.with_known(&last.seen),
                         _ => seen,
                     };
-                    // The time of the list: the queries below do not make it any newer.
+                    // The time of the list, taken before the queries below: they do not make the list any
+                    // newer.
                     let at = clock.now();
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
                         templates_due = Instant::now();
                         survey_due = Instant::now();
                     }
-                    // A backup locks a template for some minutes.
+                    // Templates are read again if a lock has changed, e.g. the one that a backup holds for
+                    // some minutes.
                     if self.locks_differ(&seen) {
                         templates_due = Instant::now();
                     }
-                    // A missing right may have been granted in the meantime.
+                    // A right that was missing may have been granted since.
                     if templates.has_refusals()
                         && templates_seen.is_none_or(|seen| seen.elapsed() >= TEMPLATES_WITH_PROBLEMS)
                     {
@@ -185,8 +189,8 @@ impl Inventory {
         }
     }
 
-    /// Whether a host was added or removed, went on- or offline, or entered or left maintenance. Loads change
-    /// all the time, and trigger no round.
+    /// Whether a host was added or removed, went on- or offline, or entered or left maintenance. Changes of
+    /// load are frequent and trigger no round.
     fn hosts_differ(&self, seen: &ClusterResources) -> bool {
         let hosts = |seen: &ClusterResources| -> Vec<(String, bool, bool)> {
             seen.hosts.values().map(|host| (host.name.clone(), host.online, host.maintenance)).collect()
@@ -212,7 +216,7 @@ impl Inventory {
             match (&known.problem, &problem) {
                 (Some(_), None) => tracing::info!(region = %self.region, "Proxmox VE answers again"),
                 (None, Some(problem)) => {
-                    tracing::warn!(region = %self.region, problem, "Proxmox VE cannot be used; doing nothing there");
+                    tracing::warn!(region = %self.region, problem, "Proxmox VE cannot be used; doing nothing in this cluster");
                 }
                 _ => {}
             }
@@ -224,7 +228,7 @@ impl Inventory {
         }
     }
 
-    /// Stores a survey. One that differs from the last triggers a round.
+    /// Stores a survey. If it differs from the last one, a round is triggered.
     fn surveyed(&self, survey: Option<Arc<Survey>>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(look) = known.look.as_mut().filter(|look| look.survey != survey) else { return };
@@ -245,13 +249,13 @@ impl Inventory {
         }
     }
 
-    /// The last look, and what has been wrong since, if anything.
+    /// Returns the last observation, and the problem that has occurred since, if any.
     pub fn last(&self) -> (Option<Observation>, Option<String>) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         (known.look.clone(), known.problem.clone())
     }
 
-    /// Waits for the first look, for at most `limit`, and returns whether there was one. With several
+    /// Waits for the first observation, for at most `limit`. Returns whether there was one. With several
     /// clusters, a failing one is not awaited.
     pub async fn first(&self, limit: Duration) -> bool {
         let mut changed = self.changed.subscribe();
@@ -273,8 +277,8 @@ fn locks(seen: &ClusterResources) -> impl Iterator<Item = Vmid> {
     seen.guests.values().filter(locked).map(|guest| guest.vmid)
 }
 
-/// Whether one of our machines has disappeared, stopped, changed its host or become a template since the
-/// last look: another client may have caused this.
+/// Whether one of the managed VMs has disappeared, stopped, moved to another host or become a template since
+/// the last observation. Another client may have caused this.
 fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     let mut ours = before.guests.values().filter(|guest| guest.tags.iter().any(|tag| tag == TAG));
     ours.any(|then| {
@@ -285,8 +289,8 @@ fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     })
 }
 
-/// When each online host came online. If the last look was too long ago, the time starts over: a host may
-/// have been off in the meantime.
+/// Returns when each online host came online. If the last observation was too long ago, this time starts
+/// over, because a host may have been off in the meantime.
 fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<String, Timestamp> {
     let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);
     let since = |host: &String| last.and_then(|last| last.online.get(host).copied());
@@ -294,12 +298,13 @@ fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<Stri
     online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
 }
 
-/// Why the daemon does not act on a cluster without quorum: there, VMs can be stopped, but not created,
+/// Why the daemon does not act on a cluster without quorum: VMs in it can be stopped, but not created,
 /// started or destroyed.
 pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
 
-/// The cluster's list, and why the daemon cannot act on the cluster (`None` if it can). If the token may not
-/// read the quorum, or the only cluster does not report it, a lost quorum only shows when the daemon acts.
+/// Returns the cluster's list, and why the daemon cannot act on the cluster (`None` if it can). If the token
+/// may not read the quorum, or the only cluster does not report it, a lost quorum is only noticed when an
+/// action fails.
 async fn look(proxmox: &Client, several: bool) -> Result<(ClusterResources, Option<String>), Error> {
     let seen = proxmox.resources().await?;
     match proxmox.quorate().await {

@@ -1,8 +1,8 @@
 //! Decides which of several instances leads: the one that holds the Lease, for as long as it can renew it.
 //!
 //! A term begins when this instance gets the lease. It ends when the lease could not be renewed for
-//! `renew_deadline`, another instance has it, or the daemon stops. All code that writes must pass the term's
-//! fence, which closes at the deadline by itself, and is cancelled with the term's token.
+//! `renew_deadline`, when another instance has the lease, or when the daemon stops. All code that writes must
+//! pass the term's fence. The fence closes at the deadline by itself, and is cancelled with the term's token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use runtime::error_chain::chain;
 use runtime::fence::Fence;
 use settings::{Config, Leader};
 
-/// How long releasing the lease may take when the daemon stops. If that fails, other instances wait until the
-/// lease expires.
+/// The time limit for releasing the lease when the daemon stops. If the release fails, other instances wait
+/// until the lease expires.
 const RELEASE: Duration = Duration::from_secs(3);
 
 /// The time during which this instance leads.
@@ -107,7 +107,8 @@ async fn campaign(
                     }
                     !same
                 });
-                // Tries again just after the lease expires: at the exact moment it would still be valid.
+                // Tries again just after the lease expires. At the exact moment of expiry, it would still be
+                // valid.
                 let left = free_at.map(|at| at.saturating_duration_since(Instant::now()));
                 left.map_or(usual, |left| usual.min(left + Duration::from_millis(10)))
             }
@@ -144,13 +145,13 @@ async fn hold(
                 (trouble, late) = (None, Duration::ZERO);
                 lost.show(board);
             }
-            // Another write came first, perhaps a late one of this instance: the next try will show which.
-            // In any case, the fence closes in time.
+            // Another write came first. It may be a late write of this instance; the next try will show whose
+            // it was. In any case, the fence closes in time.
             Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
                 board.problem(&Problem::Lease, &format!("it cannot be renewed: {why}"));
-                // After a missing answer there is no time to lose.
+                // After a missing answer, little time is left, so the next try follows immediately.
                 pause = if why == Unclaimed::Silence { Duration::ZERO } else { settings.retry_period / 4 };
                 trouble = Some(why);
             }
@@ -162,7 +163,7 @@ async fn hold(
     }
 }
 
-/// Waits until `due`; returns how late it woke up.
+/// Waits until `due`. Returns by how much the wake-up was late.
 async fn wake(due: Instant) -> Duration {
     tokio::time::sleep_until(due).await;
     due.elapsed()
@@ -192,7 +193,7 @@ mod tests {
             (None, 0.1, "ApiSlow"),
             (Some(Unclaimed::Silence), 0.1, "ApiSlow"),
             (Some(refused()), 0.1, "ApiFailed"),
-            // While the host stalls, answers are missed: the host is to blame, whatever the error was.
+            // While the host stalls, it misses answers: the cause is the host, whatever the error was.
             (None, 4.0, "HostSlow"),
             (Some(Unclaimed::Silence), 2.0, "HostSlow"),
             (Some(refused()), 30.0, "HostSlow"),

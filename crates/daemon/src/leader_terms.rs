@@ -1,4 +1,5 @@
-//! How terms end, and what an operator sees of terms that were lost because something was too slow.
+//! How terms end, and how operators learn of terms that were lost because the host or the API server was too
+//! slow.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,11 +9,11 @@ use tokio::time::Instant;
 
 use observability::{Board, Problem};
 
-/// How long a term that was lost to slowness stays a problem.
+/// How long a term that was lost to slowness is reported as a problem.
 const SHOWN: Duration = Duration::from_mins(10);
-/// How many lost terms are counted at most.
+/// The maximum number of lost terms that are counted.
 const COUNTED: usize = 1000;
-/// This host is too slow if a timer is late by at least the deadline divided by this.
+/// The host counts as too slow if a timer is late by at least this fraction (1/`LATE`) of the deadline.
 const LATE: u32 = 4;
 
 /// Why the lease could not be claimed.
@@ -47,8 +48,8 @@ pub(super) enum TermEnd {
 }
 
 impl TermEnd {
-    /// Why a term could not be renewed in time. `trouble`: why the last claim failed, if it did; `late`: the
-    /// longest delay of a timer.
+    /// Determines why a term could not be renewed in time. `trouble`: why the last claim failed, if it did;
+    /// `late`: the longest delay of a timer.
     pub fn of(trouble: Option<Unclaimed>, late: Duration, deadline: Duration) -> Self {
         match trouble {
             _ if late >= deadline / LATE => Self::HostSlow { late },
@@ -87,7 +88,7 @@ impl fmt::Display for TermEnd {
     }
 }
 
-/// Terms that were recently lost to slowness.
+/// The terms that were recently lost to slowness.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     when: VecDeque<Instant>,

@@ -1,4 +1,4 @@
-//! The round: observations → plan → machines' tasks.
+//! Rounds: observations become a plan, and the plan becomes tasks of machines.
 //!
 //! ```text
 //!  watches ────┐
@@ -8,9 +8,9 @@
 //!       └──────────────── reports of the tasks <────────────────────┘
 //! ```
 //!
-//! A round starts after a relevant change and the batch window that follows it, when a timer is due, and
-//! every `scan_interval` in any case. If Kubernetes or Proxmox VE fails, the daemon reports what is wrong and
-//! tries again.
+//! A round starts when a timer is due, after a relevant change and the batch window that follows it, and at
+//! least every `scan_interval`. If Kubernetes or Proxmox VE fails, the daemon reports what is wrong and tries
+//! again.
 
 mod announce;
 mod backoffs;
@@ -84,9 +84,9 @@ use standby::{RegionViews, StandbyState};
 use trigger::Trigger;
 use unrecorded_nodes::Labelled;
 
-/// How long to wait for the first lists before a warning, and between two warnings.
+/// How long the daemon waits for the first lists before it logs a warning, and between two warnings.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The time between two checks whether the views are fresh again.
+/// The time between two checks whether the watches are current again.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub use machines::Controllers;
@@ -97,7 +97,7 @@ pub struct Deps {
     pub config: watch::Receiver<Arc<Config>>,
     /// The Proxmox VE cluster in `[proxmox]`.
     pub proxmox: Client,
-    /// Further clusters, by the names of their regions.
+    /// The other Proxmox VE clusters, by the names of their regions.
     pub regions: BTreeMap<String, Client>,
     /// The Kubernetes cluster.
     pub kubernetes: Cluster,
@@ -107,7 +107,7 @@ pub struct Deps {
     pub clock: SharedClock,
     /// Detects when guests come up.
     pub probe: Arc<dyn Probe>,
-    /// Makes clients of the management controllers of hosts and bare-metal machines.
+    /// Creates clients for the management controllers of hosts and bare-metal machines.
     pub controllers: Controllers,
     /// Asks this host's helper to pin machines to CPUs.
     pub helper: Arc<dyn Door>,
@@ -122,13 +122,13 @@ pub struct Deps {
 /// How the lease is renewed.
 #[derive(Clone, Debug)]
 pub enum Renewal {
-    /// Over the connections and on the threads that everything else uses: for tests in virtual time.
+    /// Over the same connections and threads as all other work: for tests in virtual time.
     Shared,
     /// Over its own connections and threads, so that other work never delays it.
     Apart {
-        /// A second client of Kubernetes.
+        /// A second Kubernetes client.
         kubernetes: Box<Cluster>,
-        /// Where the task runs.
+        /// The runtime on which the renewal runs.
         threads: Handle,
     },
 }
@@ -139,14 +139,15 @@ impl std::fmt::Debug for Deps {
     }
 }
 
-/// Runs until it is cancelled. Work in progress is then left as it is: the records show how to continue.
+/// Runs the daemon until it is cancelled. Work in progress is not completed: the records show how to continue
+/// it.
 ///
 /// If there are several instances, only the one that holds the lease acts. The others watch, and one takes
 /// over when the leader is gone.
 #[boxed]
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
-    // Dropping this future must not leave a candidate for the lease behind.
+    // If this future is dropped, the candidate for the lease must end too.
     let candidate = cancel.child_token();
     let _guard = candidate.clone().drop_guard();
     let (standing, seen) = watch::channel(Standing::Unknown);
@@ -154,7 +155,7 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
         Renewal::Shared => (deps.kubernetes.clone(), Handle::current()),
         Renewal::Apart { kubernetes, threads } => (Cluster::clone(kubernetes), threads.clone()),
     };
-    // The seed differs in each run, so it also distinguishes runs.
+    // The seed is different in each run, so it also identifies the run.
     let lease = Lease::new(kubernetes, &deps.instance, &format!("{:016x}", deps.seed));
     let part = leader::take_part(lease, deps.config.clone(), deps.board.clone(), standing, candidate.clone());
     let part = threads.spawn(part);
@@ -171,7 +172,7 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
     }
 }
 
-/// The Proxmox VE name of the host that an instance runs on: the kernel may have a longer name for it.
+/// The Proxmox VE name of the host that an instance runs on. The kernel's name for the host may be longer.
 fn host_of(instance: &str) -> &str {
     instance.split('.').next().unwrap_or_default()
 }
@@ -206,7 +207,7 @@ struct Daemon {
     waiting: round_metrics::Waiting,
     told_buffers: status_writes::Written,
     told_requests: status_writes::Written,
-    /// Nodes that are to be retired, and what they are waiting for, as of the last round.
+    /// Nodes that are waiting to be retired, and what each is waiting for, as of the last round.
     waiting_wishes: BTreeMap<String, String>,
     customary: ClusterAutoscalerStatus,
     asked: host_power::Asked,
@@ -221,7 +222,7 @@ struct Daemon {
     instance: String,
 }
 
-/// Leads until the term is over and all its tasks have ended, then stores the final state.
+/// Leads until the term is over and all its tasks have ended, then stores the final state of the memory.
 async fn lead(deps: &Deps, warm: &StandbyState, eyes: RegionViews, term: &Term) {
     let tasks = TaskTracker::new();
     let (reports, mut told) = mpsc::unbounded_channel();
@@ -316,7 +317,7 @@ impl Daemon {
         }
     }
 
-    /// Runs rounds. The first waits for a moment until the addresses of unmanaged VMs are known.
+    /// Runs rounds. Before the first round, it waits briefly until the addresses of unmanaged VMs are known.
     async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<MachineReport>) {
         let mut trigger = Trigger::new(
             &self.watches,
@@ -334,7 +335,7 @@ impl Daemon {
             self.board.metrics().round(outcome, began.elapsed());
             let interval = self.config.borrow().scan_interval;
             let wait = self.next_timer().map_or(interval, |timer| timer.min(interval));
-            // Reports are processed while the daemon waits, and trigger a round themselves.
+            // Reports are processed while the daemon waits. They also trigger a round.
             tokio::select! {
                 biased;
                 first = told.recv() => {
@@ -375,14 +376,15 @@ impl Daemon {
         }
     }
 
-    /// What a machine's task works with: the cluster of the record's region, and the settings for that
-    /// cluster alone. `None` if there is no such region, which is logged: then the machine is left alone.
+    /// Returns what a machine's task works with: the cluster of the record's region, and the settings for
+    /// that cluster alone. If there is no such region, logs this and returns `None`; the machine is then left
+    /// alone.
     fn context(&mut self, config: &Arc<Config>, record: &Record) -> Option<Context> {
         let Some(region) = self.regions.of(config, record) else {
             let name = record.region.as_deref().unwrap_or_default();
             self.said.once(&format!("region {name}"), || {
                 tracing::error!(machine = %record.name, region = name,
-                    "its region is not configured, or was added since the start (restart to use it): the machine is left alone");
+                    "the machine is left alone: its region is not configured, or was added since the daemon was started (restart it)");
             });
             return None;
         };
@@ -420,8 +422,8 @@ impl Daemon {
         });
     }
 
-    /// Waits until Kubernetes was read once, resumes all machines from their records, and then waits for a
-    /// while until Proxmox VE was read once.
+    /// Waits until Kubernetes has been read once, resumes all machines from their records, and then waits for
+    /// a limited time until Proxmox VE has been read once.
     async fn first_look(&mut self) {
         loop {
             let looked = tokio::time::timeout(PATIENCE, self.watches.synced()).await;
@@ -438,15 +440,15 @@ impl Daemon {
             let why = kinds.keys().next().map_or("the first lists have not arrived yet", String::as_str);
             self.board.problem(&Problem::Kubernetes, &format!("not everything could be listed yet: {why}"));
         }
-        // After a time without the API, in which another instance may have led, old views are useless.
+        // If the API was unavailable, another instance may have led since: the watches must be current before
+        // they are used.
         let waited = tokio::time::Instant::now();
         while !self.watches.is_current() && waited.elapsed() < PATIENCE {
             tokio::time::sleep(LOOK).await;
         }
         self.memory.load(&self.kubernetes).await;
         self.board.recall(self.memory.decisions());
-        // The switch is read before anything that a pause would hold up: until it is known whether the daemon
-        // is paused, nothing is started.
+        // The pause switch is read first: until it is known whether the daemon is paused, nothing is started.
         let mut pause = reconcile::TRIES.0;
         while !self.read_switch().await {
             self.board.problem(&Problem::Kubernetes, "cannot read yet whether the daemon is paused");
@@ -455,11 +457,11 @@ impl Daemon {
         }
         self.read_records().await;
         self.regions.first(PATIENCE).await;
-        tracing::info!(machines = self.registry.all().len(), "both clusters were seen; starting rounds");
+        tracing::info!(machines = self.registry.all().len(), "starting rounds");
         self.board.ready();
     }
 
-    /// Looks, decides and acts once.
+    /// Runs one round: observes, decides and acts.
     async fn round(&mut self) -> RoundOutcome {
         let mut settings = self.config.clone();
         let config = settings.borrow_and_update().clone();
@@ -490,7 +492,7 @@ impl Daemon {
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
-        // While nothing may be started, timers of unneeded nodes stand still: `counted` is what advances
+        // While nothing may be started, the timers of unneeded nodes do not advance: only `counted` advances
         // them.
         if self.act(&config, &snapshot, &plan).await {
             self.memory.counted(&config, now);
@@ -509,7 +511,7 @@ impl Daemon {
         RoundOutcome::Decided
     }
 
-    /// What the planner decides. `None`: the settings changed in the meantime, or this term is over.
+    /// Returns the planner's decision. `None` if the settings changed in the meantime, or this term is over.
     fn decide(
         &mut self,
         snapshot: &Snapshot,
@@ -537,7 +539,7 @@ impl Daemon {
         plan
     }
 
-    /// Defers to the next rounds what this round could not consider, and reports this as a problem.
+    /// Leaves what this round could not consider to the next rounds, and reports that as a problem.
     fn go_on_with(&mut self, plan: &Plan) {
         self.memory.left_over(plan.unfinished.clone());
         if plan.unfinished.is_empty() {
@@ -547,8 +549,8 @@ impl Daemon {
         }
     }
 
-    /// Reports unreadable optional kinds to the operator: rounds continue as if there were no such objects,
-    /// or no changes to them.
+    /// Reports optional kinds of objects that cannot be read to the operator. Rounds continue as if these
+    /// objects did not exist, or had not changed.
     fn tell_what_is_not_seen(&self) {
         let unseen = self.watches.unseen();
         match unseen.first() {
@@ -571,18 +573,21 @@ impl Daemon {
             is_other && view.record.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(now))
         };
         let others_failed = self.registry.all().iter().any(failed);
-        self.memory.heard(told, others_failed, &config, now);
+        // What a pause or `mode = "observe"` has interrupted is no failure: it continues afterwards without
+        // delay.
+        let begins = self.switch.paused().is_none() && config.mode == Mode::Active;
+        if begins || !matches!(told.ending, Ending::GivenUp(_)) {
+            self.memory.heard(told, others_failed, &config, now);
+        }
         if let Ending::GivenUp(why) = &told.ending
-            // What a pause has interrupted continues after it.
-            && self.switch.paused().is_none()
-            && config.mode == Mode::Active
+            && begins
         {
             let record = &told.record;
             let node = self.registry.get(&record.id).and_then(|view| view.node);
             self.memory.stays(node.as_ref().unwrap_or(&record.name), &record.pool, why, &config, now);
         }
         if matches!(told.ending, Ending::Removed | Ending::Discarded) {
-            // Another client may be using a bare-metal machine by now.
+            // A bare-metal machine still exists, and another client may already be using it.
             let what = if told.record.is_physical() {
                 "the machine is no longer in use"
             } else {
@@ -595,7 +600,7 @@ impl Daemon {
         self.board.heard(told, now);
     }
 
-    /// The time until something in the last plan is due.
+    /// The time until the next step of the last plan is due.
     fn next_timer(&self) -> Option<Duration> {
         let due = self.board.next_due()?;
         let wait = due.duration_since(self.clock.now());

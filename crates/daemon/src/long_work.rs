@@ -1,9 +1,9 @@
-//! Runs lengthy work that needs no other system, without delaying other tasks.
+//! Runs long computations without delaying other tasks.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Runs lengthy work that needs no other system. On a multi-threaded runtime, all other tasks continue in the
-/// meantime. On a single-threaded one, as in tests with virtual time, the work takes no virtual time.
+/// Runs a long computation. On a multi-threaded runtime, all other tasks continue in the meantime. On a
+/// single-threaded one, as in tests with virtual time, the computation takes no virtual time.
 pub(super) fn at_length<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
@@ -22,7 +22,7 @@ mod tests {
     async fn other_tasks_go_on_meanwhile() {
         let heard = tokio::spawn(async {
             let (sender, receiver) = mpsc::channel();
-            // This thread would run it next: unless another thread takes over, it never runs.
+            // The new task is queued on this thread: it only runs if another thread takes over.
             tokio::spawn(async move { sender.send(()) });
             at_length(|| receiver.recv_timeout(Duration::from_secs(20)))
         });

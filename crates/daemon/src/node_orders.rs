@@ -1,5 +1,5 @@
-//! Operators' orders for single nodes. They are written to the Node, so that they survive restarts and
-//! hand-overs and can be given to any instance; the leader sees them there.
+//! Operators' orders for single nodes. Orders are written to the Node, so that they survive restarts and
+//! changes of the leader, and can be given to any instance; the leader reads them from the Node.
 
 use jiff::Timestamp;
 
@@ -12,11 +12,11 @@ use model::{Record, Snapshot};
 use runtime::error_chain::chain;
 use settings::{Config, Mode};
 
-/// How much of a reason is written to the Node, in characters.
+/// The maximum length of a reason that is written to the Node, in characters.
 const LONGEST: usize = 200;
 
 impl Switch {
-    /// Drains a node and destroys its machine, as soon as its pool can do without it.
+    /// Drains a node and destroys its machine, as soon as the pool no longer needs it.
     pub(super) async fn retire(&self, name: &str, reason: &str) -> Result<(), String> {
         let node = self.node(name).await?;
         let status = self.board.status();
@@ -37,8 +37,8 @@ impl Switch {
         self.annotate(name, RETIRE, Some(&words)).await
     }
 
-    /// Keeps a node. A drain that has begun is given up; once the node's VM is being stopped, the order is
-    /// refused.
+    /// Keeps a node. If its drain has begun, the drain is given up. Once the node's VM is being stopped, the
+    /// order is refused.
     pub(super) async fn pin(&self, name: &str, reason: &str) -> Result<(), String> {
         let node = self.node(name).await?;
         self.not_stopped(&node).await?;
@@ -46,8 +46,8 @@ impl Switch {
         let words = in_short(reason);
         self.annotate(name, PINNED_WHY, words.as_deref()).await?;
         self.annotate(name, PINNED, Some("true")).await?;
-        // The task that stops the machine first records that, then reads the Node again. So either the task
-        // sees the pin, or this check sees the record.
+        // The task that stops the machine first records this, then reads the Node again. So either the task
+        // sees the pin, or the check below sees the record.
         if let Err(late) = self.not_stopped(&node).await {
             self.annotate(name, PINNED, node.annotations.get(PINNED).map(String::as_str)).await?;
             self.annotate(name, PINNED_WHY, node.annotations.get(PINNED_WHY).map(String::as_str)).await?;
@@ -64,8 +64,8 @@ impl Switch {
         }
     }
 
-    /// Refuses if the removal of the Node's machine cannot be undone. Its record shows this, whichever
-    /// instance leads.
+    /// Returns an error if the removal of the Node's machine cannot be undone. The machine's record shows
+    /// this, whichever instance leads.
     async fn not_stopped(&self, node: &Node) -> Result<(), String> {
         let records = self.kubernetes.list_records().await.map_err(|error| chain(&error))?;
         let mut readable = records.readable.iter().map(|one| &one.record);
@@ -110,9 +110,9 @@ impl Switch {
 }
 
 impl Daemon {
-    /// The machines that an operator wants removed and that can be removed now, and why. A pool keeps its
-    /// minimum of ready nodes, and pods must have a place: if necessary, the planner creates another node
-    /// first.
+    /// Returns the machines that an operator wants removed and that can be removed now, with the operator's
+    /// reasons. The pool keeps its minimum of ready nodes, and the pods must fit elsewhere: if necessary, the
+    /// planner creates another node first.
     pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(MachineView, String)> {
         self.waiting_wishes.clear();
         if config.mode == Mode::Observe {
@@ -154,7 +154,7 @@ impl Daemon {
             }
             let reason = node.annotations.get(RETIRE).cloned().unwrap_or_default();
             found.push((view, reason));
-            // The next one is judged in a later round, when this one is already leaving.
+            // The next wish is judged in a later round, in which this node no longer counts.
             break;
         }
         found
@@ -184,7 +184,7 @@ fn is_its(record: &Record, node: &Node) -> bool {
     record.smbios_uuid.as_deref().is_some_and(|uuid| uuid == node.system_uuid)
 }
 
-/// Why a node that is to be retired cannot be removed yet.
+/// Returns why a node that is to be retired cannot be removed yet.
 fn kept_by(
     snapshot: &Snapshot,
     config: &Config,
@@ -204,8 +204,8 @@ fn kept_by(
     Some(format!("{pod} does not fit on another node yet"))
 }
 
-/// Ready nodes of a pool that are not being removed. A removal decided a moment ago may not show as a taint
-/// yet.
+/// The number of ready nodes of a pool that are not being removed. A removal that was just decided may not
+/// show as a taint yet.
 fn others_ready(snapshot: &Snapshot, pool: &str) -> usize {
     let of_pool = |node: &&std::sync::Arc<Node>| node.labels.get(POOL_LABEL).is_some_and(|one| one == pool);
     let leaving = planning::leaving(snapshot);

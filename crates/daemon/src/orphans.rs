@@ -1,9 +1,9 @@
-//! Orphans: what is known about VMs that bear our mark and have no record, and their collection, one at a
-//! time.
+//! Orphans are VMs that bear this cluster's mark but have no record. This module judges them, and collects
+//! them one at a time.
 //!
-//! A round judges them by what it has seen itself. The task that collects one checks the proof again, against
-//! the current state of Kubernetes and Proxmox VE. At most one collection begins per hour, even across
-//! restarts and changes of the leader: its start is stored first.
+//! A round judges orphans by what it has seen itself. The task that collects an orphan checks the proof
+//! again, against the current state of Kubernetes and Proxmox VE. At most one collection begins per hour,
+//! even across restarts and changes of the leader, because its start is stored first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Daemon {
             return;
         };
         let Some(record) = claim.record(config, now) else { return };
-        // The VM may have become a managed machine in another way since this round looked.
+        // The VM may have become a managed machine since this round observed it.
         if self.registry.get(&record.id).is_some() || !self.may_begin().await {
             return;
         }
@@ -118,7 +118,7 @@ impl Daemon {
         }
         let Some(context) = self.context(config, &record) else { return };
         self.board.decided(now, format!("- {}: VM {} is an orphan", record.name, claim.vmid));
-        // Shown before its task begins, so that its slot is taken.
+        // Registered before the task begins, so that the slot counts as taken.
         let shown = MachineView { phase: Phase::Failed, ..MachineView::requested(record.clone(), now) };
         self.registry.put(shown);
         self.spawn(orphans::collect(context, claim, record, self.reports.clone()));

@@ -1,11 +1,11 @@
-//! Other clients' changes to machines' VMs that the cluster's list does not show: a reset, a rollback, a new
-//! name, protection.
+//! Detects changes by other clients to machines' VMs that the cluster's list does not show: a reset, a
+//! rollback, a new name, protection.
 //!
-//! Each look, concurrently with the rounds, reads the cluster's latest tasks and the configurations of a few
-//! machines. If there are not too many machines, each has its turn within half a minute. VMs are never
-//! changed here. A lasting change, such as a new name, is shown as a problem in `status` until it is undone,
-//! with the command that undoes it. A single action, such as a reset, is reported once, with the user who
-//! requested it.
+//! Once per `scan_interval`, concurrently with the rounds, the cluster's latest tasks and the configurations
+//! of a few machines are read. If there are not too many machines, each is checked within half a minute. VMs
+//! are never changed by this module. A lasting change, such as a new name, is shown as a problem in `status`
+//! until it is undone, with the command that undoes it. A single action, such as a reset, is reported once,
+//! with the user who requested it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,14 +25,15 @@ use proxmox::{Guest, TaskRow, VmConfig};
 use runtime::clock::SharedClock;
 use settings::{Config, Mode};
 
-/// How many configurations of a cluster are read in one look.
+/// The maximum number of configurations of a cluster that are read per `scan_interval`.
 const AT_A_TIME: usize = 20;
-/// A configuration is read again after this time: with a look every ten seconds, after thirty at the latest.
+/// The time after which a configuration is read again. If `scan_interval` is ten seconds, this happens after
+/// thirty seconds at the latest.
 const AGAIN: Duration = Duration::from_secs(20);
-/// A task that began longer ago is not reported.
+/// The maximum age of a task that is reported.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
-/// The names of the tasks that change a configuration. If an option such as the name is changed in Proxmox
-/// VE's web interface or with `qm set`, there is no task.
+/// The names of the tasks that change a configuration. A change of an option such as the name, in Proxmox
+/// VE's web interface or with `qm set`, creates no task.
 const CONFIGURED: &[&str] = &["qmconfig"];
 
 /// What is remembered about one machine.
@@ -50,7 +51,7 @@ pub(super) struct Touched {
     config: watch::Receiver<Arc<Config>>,
     clock: SharedClock,
     board: Board,
-    /// By the machines' names.
+    /// What is remembered about each machine, by the machine's name.
     known: BTreeMap<String, Known>,
     /// Tasks that were already seen, by the prefixes of their clusters.
     tasks: BTreeMap<String, BTreeSet<String>>,
@@ -70,7 +71,7 @@ impl Touched {
 
     /// Checks the VMs periodically; never returns.
     pub async fn watch(mut self) {
-        // Clears problems that an earlier term has shown: their machines may be gone by now.
+        // Clears the problems of an earlier term, because their machines may be gone by now.
         self.board.clear_machines();
         loop {
             let config = self.config.borrow().clone();
@@ -114,14 +115,14 @@ impl Touched {
         self.read_some(region, config, (&look, &own), &views).await;
     }
 
-    /// Reports what others have done to machines' VMs, if only the task in Proxmox VE shows it. Without
-    /// `Sys.Audit` on `/` others' tasks are not visible.
+    /// Reports what other clients have done to machines' VMs, if only the task in Proxmox VE shows it.
+    /// Without `Sys.Audit` on `/`, the token cannot see the tasks of other users.
     async fn hear_tasks(&mut self, region: &Region, own: &str, views: &[&MachineView]) {
         let Ok(rows) = region.proxmox.cluster_tasks().await else { return };
         let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
         let before =
             self.tasks.insert(region.prefix.clone(), rows.iter().map(|row| row.upid.to_string()).collect());
-        // Tasks from before the first look are not new: the leader at that time has reported them.
+        // Tasks from before the first observation were already reported by the leader at that time.
         let Some(before) = before else { return };
         let is_new = |row: &&TaskRow| row.user != own && !before.contains(&row.upid.to_string());
         for row in rows.iter().filter(is_new) {
@@ -131,9 +132,11 @@ impl Touched {
             let Some(what) = deed(row.upid.kind()).filter(|_| row.started >= since) else { continue };
             let follows = match row.upid.kind() {
                 "qmreset" | "qmreboot" => "its guest restarts, and its node is not ready until it is up",
-                "qmrollback" => "what its guest did since then is lost; it is started again if it is off",
+                "qmrollback" => {
+                    "what its guest did since the snapshot is lost; the VM is started again if it is off"
+                }
                 "qmpause" => "its node falls silent until it is resumed",
-                // Other changes are found by the machine's own task, or show in the cluster's list.
+                // The machine's task finds other changes, or the cluster's list shows them.
                 _ => {
                     self.registry.doubt(&view.record.id);
                     continue;
@@ -148,7 +151,7 @@ impl Touched {
         self.board.decided(self.clock.now(), format!("! {}: {what}", view.record.name));
     }
 
-    /// Reads the configurations whose turn it is.
+    /// Reads the configurations that are due.
     async fn read_some(
         &mut self,
         region: &Region,
@@ -168,7 +171,7 @@ impl Touched {
             configured && online(&view.record.host)
         };
         let mut wanted: Vec<&MachineView> = views.iter().copied().filter(is_there).filter(due).collect();
-        // The one that has waited longest comes first.
+        // The machine that has waited longest comes first.
         wanted.sort_by_key(|view| self.known.get(&view.record.name).map(|known| known.due));
         wanted.truncate(AT_A_TIME);
         let mut by_host: BTreeMap<String, Vec<&MachineView>> = BTreeMap::new();
@@ -187,7 +190,7 @@ impl Touched {
             if read.is_template() {
                 self.registry.doubt(&view.record.id);
             }
-            // If the VM is no longer this machine's, the machine's own task finds that out.
+            // If the VM no longer belongs to this machine, the machine's task finds that out.
             let is_same = is_ours(&owner, &view.record, &read);
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let pool = config.cluster(&region.prefix).and_then(|one| one.resource_pool.as_deref());
@@ -199,14 +202,14 @@ impl Touched {
         }
     }
 
-    /// Puts off a VM that could not be read, so that the VMs of a hanging host do not delay the others.
+    /// Postpones a VM that could not be read, so that VMs on a hanging host do not delay other VMs.
     fn put_off(&mut self, name: &str) {
         let due = Instant::now() + AGAIN;
         let known = self.known.entry(name.to_owned()).or_insert_with(|| Known { due, wrong: Vec::new() });
         known.due = due;
     }
 
-    /// Shows what is wrong with a machine's VM now; new findings are reported with the user who caused them,
+    /// Shows what is currently wrong with a machine's VM. Reports new findings with the user who caused them,
     /// if known.
     async fn note(&mut self, region: &Region, own: &str, view: &MachineView, wrong: Vec<String>) {
         let record = &view.record;
@@ -232,12 +235,12 @@ impl Touched {
     }
 }
 
-/// The name under which the status shows problems of a machine's VM.
+/// The problem under which `status` shows what is wrong with a machine's VM.
 fn problem(name: &str) -> Problem {
     Problem::Machine(name.to_owned())
 }
 
-/// What is wrong with a VM's configuration, and what follows.
+/// Returns what is wrong with a VM's configuration, and the consequences.
 fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let mut all = Vec::new();
@@ -262,7 +265,7 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
 }
 
 /// The problem text if a VM is in another resource pool, or in none. If the list shows no VM in `pool`, the
-/// token may lack the right to see pools: then no problem is reported.
+/// token may lack the right to see pools; in that case no problem is reported.
 fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observation) -> Option<String> {
     let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
     let guest = guest.filter(|guest| !is_in(guest))?;

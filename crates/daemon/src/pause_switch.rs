@@ -1,12 +1,12 @@
-//! The switch that stops everything: nothing new is started while it is on.
+//! The switch that pauses the daemon: while it is on, nothing new is started.
 //!
-//! It is kept in Kubernetes, so that it survives restarts and hand-overs and can be turned at any instance.
-//! The leader reads it every `scan_interval`, when it is turned at the leader's own instance, and before
-//! anything is started.
+//! The switch is kept in Kubernetes, so that it survives restarts and changes of the leader and can be turned
+//! at any instance. The leader reads it every `scan_interval`, after it was turned at the leader's own
+//! instance, and before anything is started.
 //!
-//! Machines that are being created are completed; only those whose clone has not begun wait. Drains are given
-//! up, and their nodes return to service. The shutdown or destruction of a VM is completed. Timers of
-//! unneeded nodes stand still.
+//! During a pause, machines that are being created are completed; only those whose cloning has not begun
+//! wait. Drains are given up, and their nodes return to service. If a VM is already being shut down or
+//! destroyed, that is completed. The timers of unneeded nodes do not advance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,8 +65,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Stores in Kubernetes a request to end back-offs; the leader reads it there. Only the leader checks the
-    /// name, because the status of other instances lists no hosts and pools.
+    /// Stores a request to end back-offs in Kubernetes, from which the leader reads it. Only the leader
+    /// checks the name, because the status of other instances lists no hosts and pools.
     async fn retry(&self, name: Option<String>) -> Result<(), String> {
         let status = self.board.status();
         if let Some(name) = name.as_ref().filter(|_| status.leads) {
@@ -84,11 +84,11 @@ impl Switch {
     async fn turn(&self, pause: Option<Pause>) -> Result<(), String> {
         let turned = self.kubernetes.set_pause(pause.as_ref()).await;
         if turned.is_ok() && self.board.status().leads {
-            // The next query of the status shows it, however long the current round takes.
+            // Updates the status immediately, however long the current round takes.
             self.board.paused(pause.as_ref());
         }
         turned.map_err(|error| {
-            // Without the API, the lease cannot be renewed: soon no instance acts.
+            // Without the API, the lease cannot be renewed, and soon no instance acts.
             format!(
                 "{}; to stop the daemon without Kubernetes, run `systemctl stop pve-autoscaler` on each host",
                 chain(&error)
@@ -103,13 +103,13 @@ impl Orders for Switch {
     }
 }
 
-/// The switch's position, as last read by the leader.
+/// The position of the switch, as last read by the leader.
 pub(super) struct PauseState {
     pause: watch::Sender<Option<Arc<Pause>>>,
     read: Option<Instant>,
     pokes: watch::Receiver<u64>,
-    /// Machines whose back-off is still to be ended at an operator's request, and when it would end by
-    /// itself.
+    /// Machines whose back-off an operator wants ended but that could not be ended yet, with the time at
+    /// which the back-off ends by itself.
     growths: BTreeMap<MachineId, Timestamp>,
 }
 
@@ -118,7 +118,7 @@ impl PauseState {
         Self { pause: watch::Sender::new(None), read: None, pokes: board.pokes(), growths: BTreeMap::new() }
     }
 
-    /// A receiver for machines' tasks.
+    /// A receiver of the current pause, for machines' tasks.
     pub fn watch(&self) -> watch::Receiver<Option<Arc<Pause>>> {
         self.pause.subscribe()
     }
@@ -149,7 +149,7 @@ impl Daemon {
         self.read_switch().await && self.switch.paused().is_none()
     }
 
-    /// Reads the switch. Returns false if it cannot be read: then its last known position applies.
+    /// Reads the switch. Returns false if it cannot be read; the last known position then still applies.
     pub(super) async fn read_switch(&mut self) -> bool {
         self.switch.pokes.mark_unchanged();
         let (pause, retry) = match self.kubernetes.orders().await {
@@ -159,8 +159,8 @@ impl Daemon {
                 return false;
             }
         };
-        // Back-offs of machines are in their records: until those are read, no request to end back-offs is
-        // taken. The first round then reads the switch again.
+        // The back-offs of machines are in their records. Until the records have been read, a request to end
+        // back-offs stays in Kubernetes, and the first round reads the switch again.
         let waits = retry && !self.reconcile.has_begun();
         self.switch.read = Some(Instant::now()).filter(|_| !waits);
         self.board.paused(pause.as_deref());
@@ -182,11 +182,12 @@ impl Daemon {
         true
     }
 
-    /// Ends the back-offs that operators want ended. The requests are taken first, so that each counts once.
+    /// Ends the back-offs that operators want ended. The requests are first removed from Kubernetes, so that
+    /// each counts once.
     async fn retry(&mut self) {
         let retries = match self.kubernetes.take_retries().await {
             Ok(retries) => retries,
-            Err(error) => return tracing::warn!(%error, "the requests to try again could not be fetched"),
+            Err(error) => return tracing::warn!(%error, "the requests to end back-offs could not be fetched"),
         };
         let now = self.clock.now();
         for Retry { name, by } in retries {
@@ -200,8 +201,8 @@ impl Daemon {
         }
     }
 
-    /// Ends the back-offs of machines that could not grow: each machine has its own, in its record. Returns
-    /// what was backing off, each with its cause.
+    /// Ends the back-offs of machines that could not grow. Each machine has its own back-off in its record.
+    /// Returns texts that name what was backing off and why.
     async fn end_growth_backoffs(&mut self, pool: Option<&str>, now: Timestamp) -> Vec<String> {
         let mut ended = Vec::new();
         if self.config.borrow().mode != Mode::Active {
@@ -218,8 +219,8 @@ impl Daemon {
         ended
     }
 
-    /// Ends the back-offs that an operator wanted ended while the machines were busy or their records could
-    /// not be written. Back-offs from later failures are not affected.
+    /// Ends back-offs at an earlier request of an operator, if the machines were busy or their records could
+    /// not be written at that time. Back-offs from later failures are not affected.
     async fn end_put_off_backoffs(&mut self) {
         let now = self.clock.now();
         let put_off = std::mem::take(&mut self.switch.growths);
@@ -238,8 +239,8 @@ impl Daemon {
         }
     }
 
-    /// Ends the back-off of one machine, and returns it in words. `None` if that has to wait, because a task
-    /// is working on the machine or the record could not be written.
+    /// Ends the back-off of one machine. Returns a text about the ended back-off, or `None` if it has to wait
+    /// because a task is working on the machine or the record could not be written.
     async fn end_growth_backoff(&self, view: &MachineView) -> Option<String> {
         let mut stored = view.stored();
         let record = &mut stored.record;

@@ -1,5 +1,5 @@
-//! What is remembered between rounds and stored, so that nothing is lost in a restart: cool-downs, back-offs,
-//! learned shapes.
+//! The state that is remembered between rounds and stored in Kubernetes, so that a restart loses nothing:
+//! cool-downs, back-offs, learned shapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use model::workload::Backoff;
 use model::{HostKey, PoolName, Snapshot};
 use settings::Config;
 
-/// Important changes are stored after this time, so that several are stored at once.
+/// Important changes are stored after this delay, so that several are stored at once.
 const STORE_SOON: Duration = Duration::from_secs(1);
-/// The time of the last round is stored this often if nothing else changes.
+/// The interval at which the time of the last round is stored if nothing else changes.
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
-/// The time limit for storing the memory immediately, and at the end of a term. If it is exceeded, the stored
-/// memory may be the old one.
+/// The time limit for storing the memory immediately and at the end of a term. If it is exceeded, the
+/// previous version of the memory may remain stored.
 const STORE_LAST: Duration = Duration::from_secs(2);
-/// The first back-off of a pool after a failed creation that neither the pool nor the host is to blame for:
-/// the cause may be temporary.
+/// The first back-off of a pool after a failed creation for which neither the pool nor the host is to blame.
+/// It is short because the cause may be temporary.
 const NO_FAULT: Duration = Duration::from_secs(10);
 
-/// The memory between rounds, and what stores it.
+/// The memory between rounds, and the handles for storing it.
 pub(super) struct Remembered {
     memory: Memory,
-    /// When the memory was last handed to the task that stores it.
+    /// The time at which the memory was last handed to the task that stores it.
     stored_at: Option<Timestamp>,
     /// Whether something was learned that is not stored yet.
     learnt: bool,
@@ -66,7 +66,7 @@ impl Remembered {
         }
     }
 
-    /// Reads what an earlier run has stored; unreadable contents are overwritten, with a warning.
+    /// Loads the memory that an earlier run has stored. Unreadable contents are overwritten, with a warning.
     pub async fn load(&mut self, kubernetes: &Cluster) {
         let mut pause = Duration::from_secs(1);
         loop {
@@ -89,15 +89,15 @@ impl Remembered {
         }
     }
 
-    /// Returns the current memory, including what this snapshot's nodes show.
+    /// Returns the current memory, after learning from the nodes in this snapshot.
     pub fn now(&mut self, snapshot: &Snapshot, config: &Config) -> Memory {
         self.learnt |= planning::learn(&mut self.memory, snapshot, config);
         self.learnt |= backoffs::shorten(&mut self.memory, config);
         self.memory.clone()
     }
 
-    /// To be called after each decision: drops removals older than an hour, and stores the memory if
-    /// something was dropped or learned.
+    /// To be called after each decision. Drops removals older than an hour, and stores the memory if anything
+    /// was dropped or learned.
     pub fn seen(&mut self, now: Timestamp) {
         let before = self.memory.removals.len();
         let hour = SignedDuration::from_hours(1);
@@ -108,13 +108,13 @@ impl Remembered {
         }
     }
 
-    /// To be called once a round is decided and its timers are written or will be. Nothing else sets the time
-    /// of the last round: the next round shifts the timers that it reads by the time that passed without a
-    /// round.
+    /// To be called once a round is decided and its timers are written or about to be. Only this function
+    /// sets the time of the last round. The next round shifts the timers that it reads by the time that
+    /// passed without a round.
     pub fn counted(&mut self, config: &Config, now: Timestamp) {
         planning::watched(&mut self.memory, config, now);
         let before = self.memory.last_round.replace(now);
-        // A time in the future was stored before the clock was set back.
+        // If a time is in the future, the clock was set back after it was stored.
         let old = |time: Timestamp| time > now || now.duration_since(time) >= STORE_ANYWAY;
         if before.is_none_or(old) || self.stored_at.is_none_or(old) {
             self.store(now);
@@ -134,19 +134,19 @@ impl Remembered {
         }
     }
 
-    /// Remembers what kube-scheduler is expected to do, and which predictions were missed.
+    /// Remembers the predictions about kube-scheduler, and which of them were missed.
     pub fn predicted(&mut self, predictions: Predictions, now: Timestamp) {
         let old = std::mem::replace(&mut self.memory.predictions, predictions);
         let new = &self.memory.predictions;
-        // New expectations about pods are only stored with the next important change: each node brings some,
-        // and most are met immediately.
+        // New predictions about pods are only stored with the next important change: each node brings some,
+        // and most come true immediately.
         if (&old.made, &old.missed, &old.moved) != (&new.made, &new.missed, &new.moved) {
             self.store(now);
         }
     }
 
-    /// Remembers what the round could not consider, so that the next round continues with it. This alone is
-    /// no reason to store the memory.
+    /// Remembers what the round could not consider, so that the next round continues with it. This change
+    /// alone does not cause the memory to be stored.
     pub fn left_over(&mut self, unfinished: Unfinished) {
         self.memory.unfinished = unfinished;
     }
@@ -157,8 +157,8 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Counts removals towards the hourly limit before they begin, and stores that immediately. Returns
-    /// false if it could not be stored in time: then the removals do not count and must not begin.
+    /// Counts removals towards the hourly limit before they begin, and stores the count immediately. Returns
+    /// false if it could not be stored in time; in that case, the removals do not count and must not begin.
     pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
         let before = self.memory.removals.len();
         self.memory.removals.extend(std::iter::repeat_n(now, removals));
@@ -170,13 +170,13 @@ impl Remembered {
         stored
     }
 
-    /// When the latest collection of an orphan began.
+    /// The time at which the latest collection of an orphan began.
     pub fn orphan_collected(&self) -> Option<Timestamp> {
         self.memory.orphan_collected
     }
 
-    /// Notes that the collection of an orphan begins now, and stores that immediately. Returns false if it
-    /// could not be stored in time: then the orphan must not be collected.
+    /// Records that the collection of an orphan begins now, and stores this immediately. Returns false if it
+    /// could not be stored in time; in that case, the orphan must not be collected.
     pub async fn collects(&mut self, now: Timestamp) -> bool {
         let before = self.memory.orphan_collected.replace(now);
         let stored = self.store_now(now).await;
@@ -198,15 +198,15 @@ impl Remembered {
         }
     }
 
-    /// To be called if a host could not be switched on or off: it is left alone for a while, longer each
-    /// time.
+    /// To be called if a host could not be switched on or off. The host is left alone for a while, longer
+    /// after each failure.
     pub fn host_failed(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         self.host(host, now, |memory| {
             memory.backoff = Some(doubled(memory.backoff.as_ref(), reason, config, now));
         });
     }
 
-    /// To be called if a host was emptied to be switched off, but stays on. It is not emptied again for a
+    /// To be called if a host was emptied before a shutdown but stays on. It is not emptied again for a
     /// while, longer each time, because emptying it creates and removes machines.
     pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         self.host(host, now, |memory| {
@@ -215,7 +215,8 @@ impl Remembered {
         });
     }
 
-    /// To be called if the removal of a node was given up: the next attempt has to wait, longer each time.
+    /// To be called if the removal of a node was given up. The next attempt has to wait, longer after each
+    /// failure.
     pub fn stays(&mut self, node: &str, pool: &PoolName, why: &str, config: &Config, now: Timestamp) {
         let memory = self.memory.nodes.entry(node.to_owned()).or_default();
         memory.pool.clone_from(pool);
@@ -224,15 +225,16 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Ends back-offs at an operator's request: those of a host or pool, or all (`None`). Returns which ones.
+    /// Ends back-offs at an operator's request: those of the named host or pool, or all if `name` is `None`.
+    /// Returns a text about each ended back-off.
     pub fn retry(&mut self, name: Option<&str>, now: Timestamp) -> Vec<String> {
         let ended = backoffs::end(&mut self.memory, name, now);
         self.store(now);
         ended
     }
 
-    /// Stores the memory immediately. Returns false if that did not succeed in time: then it is unknown
-    /// whether the memory is stored.
+    /// Stores the memory immediately. Returns false if this did not succeed in time; in that case, it is
+    /// unknown whether the memory was stored.
     pub async fn store_now(&mut self, now: Timestamp) -> bool {
         self.store(now);
         let tries = async {
@@ -247,8 +249,8 @@ impl Remembered {
         self.memory.removals.len()
     }
 
-    /// Processes a report from a machine's task; `others_failed`: whether other machines of its pool recently
-    /// failed to grow.
+    /// Processes a report from a machine's task. `others_failed`: whether other machines of the same pool
+    /// recently failed to grow.
     pub fn heard(&mut self, told: &MachineReport, others_failed: bool, config: &Config, now: Timestamp) {
         let pool = told.record.pool.clone();
         match &told.ending {
@@ -262,13 +264,14 @@ impl Remembered {
                 }
             }
             Ending::Grown => self.memory.pools.entry(pool).or_default().grow_backoff = None,
-            // The machine has its own back-off: the pool only backs off if other machines failed too.
+            // The machine has a back-off of its own. The pool only backs off if other machines failed to grow
+            // too.
             Ending::NotGrown(_) if !others_failed => return,
             Ending::NotGrown(reason) => {
                 let place = &mut self.memory.pools.entry(pool).or_default().grow_backoff;
                 *place = Some(doubled(place.as_ref(), reason, config, now));
             }
-            // A warm machine was removed, not a node of the pool.
+            // The removed machine was a warm machine, not a node of the pool.
             Ending::Removed if told.record.warm.is_some() => return,
             Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),
             Ending::Removed => self.memory.pools.entry(pool).or_default().last_removal = Some(now),
@@ -283,9 +286,9 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Stores what is not stored yet. To be called when the task that otherwise does so has ended. A failed
-    /// attempt, such as a version conflict, is repeated once; if the API cannot be reached, or another
-    /// instance leads, nothing is stored.
+    /// Stores the changes that are not stored yet. To be called after the end of the task that stores
+    /// changes. A failed attempt, such as a version conflict, is repeated once. If the API cannot be reached,
+    /// or another instance leads, nothing is stored.
     pub async fn finish(&self) {
         let Some(memory) = self.to_store.borrow().clone() else { return };
         if self.store.lock().await.memory.as_ref() == Some(&memory) {
@@ -315,7 +318,8 @@ impl Remembered {
         let mut same = Vec::new();
         if *blame == BackoffTarget::HostOrPool {
             same = same_on(&pool.failed_on, &self.memory.hosts, (&host, reason));
-            // The same failure on several hosts is not the hosts' fault: other pools may use them.
+            // If the same failure occurs on several hosts, the hosts are not to blame: other pools may use
+            // them.
             for other in &same {
                 self.memory.hosts.entry(other.clone()).or_default().backoff = None;
             }
@@ -333,8 +337,8 @@ impl Remembered {
             }
             BackoffTarget::Pool | BackoffTarget::Other => (&mut pool.backoff, reason.to_owned()),
         };
-        // A cause outside pool and host begins with a short back-off, which doubles like any other, because
-        // the cause may last: a missing right in Kubernetes, a blocked network.
+        // If neither the pool nor the host is to blame, the first back-off is short. It doubles like any
+        // other, because the cause may last: a missing right in Kubernetes, a blocked network.
         let first = if *blame == BackoffTarget::Other { NO_FAULT } else { config.scale_up.backoff_initial };
         *place = Some(Backoff::next(place.as_ref(), &reason, (first, config.scale_up.backoff_max), now));
     }
@@ -358,15 +362,16 @@ fn same_on(
     failed_on.keys().filter(|other| ***other != *host).filter(is_same).cloned().collect()
 }
 
-/// The words of a failure, without those that differ between machines: words with a digit, such as the ids of
-/// tasks and VMs, and words with the host's name.
+/// The words of a failure that do not differ between machines. Left out are words with a digit, such as ids
+/// of tasks and VMs, and words with the host's name.
 fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     let (_, host) = HostKey::split(host);
     let is_common = move |word: &&str| !word.contains(|one: char| one.is_ascii_digit()) && !names(word, host);
     reason.split_whitespace().filter(is_common)
 }
 
-/// Whether a word contains the host's name as a whole: a short name may be part of any word.
+/// Whether a word contains the host's full name, delimited on both sides: a short name could be part of any
+/// word.
 fn names(word: &str, host: &str) -> bool {
     let ends = |next: Option<char>| next.is_none_or(|next| !next.is_alphanumeric());
     word.match_indices(host).any(|(at, name)| {
@@ -374,12 +379,12 @@ fn names(word: &str, host: &str) -> bool {
     })
 }
 
-/// The next back-off, with the lengths in `[scale_up]`.
+/// The next back-off, with the durations set in `[scale_up]`.
 fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timestamp) -> Backoff {
     Backoff::next(before, reason, (config.scale_up.backoff_initial, config.scale_up.backoff_max), now)
 }
 
-/// What is stored, as far as known.
+/// The state of the stored object, as far as known.
 #[derive(Default)]
 struct Stored {
     version: Option<MemoryVersion>,
@@ -394,7 +399,8 @@ async fn keep(kubernetes: Cluster, store: Shared, mut wanted: watch::Receiver<Op
         tokio::time::sleep(STORE_SOON).await;
         loop {
             let mut store = store.lock().await;
-            // The contents are read only now that the lock is held: they may have changed in the meantime.
+            // The contents are read while the lock is held, because they may have changed during the wait for
+            // it.
             let Some(memory) = wanted.borrow_and_update().clone() else { break };
             let stored = write(&kubernetes, &mut store, &memory).await;
             drop(store);
@@ -412,9 +418,9 @@ async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
     write(kubernetes, &mut *store.lock().await, memory).await
 }
 
-/// Tries once to store the memory; returns whether that succeeded. If the stored version has changed, the
-/// next try overwrites it: this memory is newer, and either the answer to an earlier try was lost or another
-/// client removed the object.
+/// Tries once to store the memory. Returns whether that succeeded. If the stored version has changed, the
+/// next try overwrites it, because this memory is newer: either the answer to an earlier try was lost, or
+/// another client removed the object.
 async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> bool {
     match kubernetes.store_memory(memory, store.version.as_ref()).await {
         Ok(new) => {
@@ -510,7 +516,7 @@ mod tests {
         let first = Backoff::next(None, "x", (NO_FAULT, most), at(0));
         let second = Backoff::next(Some(&first), "x", (NO_FAULT, most), at(20));
         assert_eq!((first.seconds, second.seconds), (10, 20));
-        // If the pool is to blame, the first back-off is longer, even while the short one runs.
+        // If the pool is to blame, its first back-off is long, even while a short one runs.
         let blamed = Backoff::next(Some(&second), "y", (Duration::from_mins(5), most), at(30));
         assert_eq!((blamed.seconds, blamed.until), (300, at(330)));
     }

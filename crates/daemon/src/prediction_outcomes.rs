@@ -1,4 +1,4 @@
-//! Compares decisions with their outcomes, and reports once which ones turned out wrong.
+//! Compares the predictions behind decisions with what happened, and reports each missed prediction once.
 
 use super::Daemon;
 use model::plan::MissedPrediction;
@@ -8,7 +8,7 @@ use observability::{GaugeValues, names, number};
 use settings::Config;
 
 impl Daemon {
-    /// Remembers what the last decision expects, and reports missed predictions.
+    /// Remembers the predictions of the last decision, and reports missed ones.
     pub(super) fn look_at_outcomes(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let after = planning::follow(snapshot, plan, config);
         let before = &snapshot.memory.predictions;
@@ -38,8 +38,8 @@ impl Daemon {
     }
 }
 
-/// Sets a metric for each pool: the number of kinds of pods for which the pool now gets no machine, plus the
-/// number of removed nodes whose pods did not start elsewhere.
+/// Sets a metric for each pool: the number of kinds of pods for which no machine is created in the pool at
+/// the moment, plus the number of removed nodes whose pods did not start elsewhere.
 pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValues) {
     for pool in &config.pools {
         let held = in_words(&snapshot.memory.predictions, &pool.name, snapshot.time).len();
@@ -47,7 +47,7 @@ pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValu
     }
 }
 
-/// What currently holds back a pool, in words.
+/// What currently keeps the daemon from changing a pool, in words.
 pub(super) fn in_words(predictions: &Predictions, pool: &str, now: jiff::Timestamp) -> Vec<String> {
     let missed = predictions.missed.iter().filter(|one| one.pool.as_deref() == Some(pool));
     let missed = missed.filter(|one| one.backoff.runs(now)).map(|one| {

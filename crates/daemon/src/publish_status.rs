@@ -22,7 +22,7 @@ use settings::{Config, Mode};
 const PODS_SHOWN: usize = 500;
 
 impl Daemon {
-    /// Shows the last decision, or without one, at least the machines' phases.
+    /// Shows the last decision on the board, or at least the machines' phases if there is no decision.
     pub(super) fn publish(&self, config: &Config, decided: Option<(&Snapshot, Plan)>) {
         let views = self.registry.all();
         let mut status = self.board.status();
@@ -31,7 +31,6 @@ impl Daemon {
             Mode::Active => "active".to_owned(),
             Mode::Observe => "observe".to_owned(),
         };
-        status.paused = self.switch.paused().as_deref().cloned();
         status.machines = views.iter().map(|view| machine(config, view)).collect();
         let mut next_due = None;
         if let Some((snapshot, plan)) = decided {
@@ -60,7 +59,7 @@ impl Daemon {
     }
 }
 
-/// Warnings that stop nothing, by the object or section that they concern.
+/// Warnings about conditions that do not stop the daemon, by the object or section that they concern.
 fn warnings(config: &Config, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let newer = snapshot.kubernetes.newer_than_known();
     let newer = newer.map(|warning| ("kubernetes".to_owned(), warning));
@@ -117,6 +116,7 @@ fn machine(config: &Config, view: &MachineView) -> MachineStatus {
         address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),
         further_addresses: view.record.slot.further.clone(),
         phase: view.phase.code().to_owned(),
+        warm: view.record.warm,
         since: view.since,
         created: view.record.created,
         entered: view.record.entered.iter().map(|(phase, time)| (phase.code().to_owned(), *time)).collect(),
@@ -215,7 +215,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
             memory_used: share(memory, all_memory),
             slots_free: count(free),
             backoff: backoff.map(|backoff| left_alone(backoff, snapshot.time)),
-            // A back-off without a length does not follow a failure: it ends with its cause.
+            // A back-off without a length does not follow a failure. It ends when its cause does.
             backoff_until: backoff.filter(|backoff| backoff.seconds > 0).map(|backoff| backoff.until),
             next: [
                 next(
@@ -235,8 +235,8 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
     config.pools.iter().map(one).collect()
 }
 
-/// The CPU in millicores and the memory in bytes that pods request on each node of a pool. Entries are only
-/// looked up by name, in every round for every pod, so the map is not an ordered one.
+/// The CPU in millicores and the memory in bytes that pods request on each node of a pool. A hash map,
+/// because entries are only looked up by name, in every round for every pod.
 pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
     let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));
     let mut sums: HashMap<&str, (i64, i64)> = ours.map(|node| (node.name.as_str(), (0, 0))).collect();

@@ -1,5 +1,5 @@
-//! The hosts on which machines of a pool can be created, because one of its templates can be cloned there, or
-//! why none can be cloned now.
+//! Determines on which hosts machines of a pool can be created, because one of its templates can be cloned to
+//! them, or why no template can be cloned now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use observability::Problem;
 use settings::{Config, Pool};
 
 impl Daemon {
-    /// Makes pools back off if no machine can be created in them now, and records the hosts that the
-    /// templates of each pool reach, as far as known.
+    /// Makes pools back off if no machine can be created in them now. Records which hosts the templates of
+    /// each pool reach, as far as known.
     pub(super) fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
         self.say_refusals(config);
         self.say_clocks();
@@ -46,8 +46,8 @@ impl Daemon {
             let is_refused = found.is_some_and(|found| found.refused.is_some());
             let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
             memory.out_of_sight = out_of_sight;
-            // This is recorded even if a template cannot be cloned now: a host that goes off in the meantime
-            // is only woken for pools that were known to reach it.
+            // The reach is recorded even if a template cannot be cloned now: a host that is switched off
+            // later is only woken for pools that are known to reach it.
             if let Some(found) = found.filter(|_| has_template) {
                 reach(pool, found, memory);
             }
@@ -66,7 +66,7 @@ impl Daemon {
         }
     }
 
-    /// Reports a missing right as a problem if no machine of a pool can be created without it.
+    /// Reports a missing right as a problem if, without it, no machine can be created in a pool.
     fn say_refusals(&self, config: &Config) {
         let of = |pool: &Pool| {
             let words = self.regions.get(&pool.prefix)?.templates.refusal(&pool.name)?;
@@ -81,11 +81,11 @@ impl Daemon {
     }
 }
 
-/// Why a pool has no template, in words.
+/// Why no template of a pool can be used, in words.
 fn without_template(pool: &Pool, found: Option<&PoolTemplates>, looks: &Looks) -> String {
     let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
     let silent = silent.map(|host| silence(&host.name));
-    // The first problem and a silent host are both named: either may be the reason.
+    // Both the first problem and a silent host are named, because either may be the cause.
     let problem = found.and_then(|found| found.problems.first().cloned());
     let problems: Vec<String> = problem.into_iter().chain(silent).collect();
     if problems.is_empty() { "its template has not been found yet".to_owned() } else { problems.join("; ") }
@@ -99,9 +99,9 @@ fn reach(pool: &Pool, found: &PoolTemplates, memory: &mut PoolMemory) {
     memory.reach = Some(reach.into_iter().map(|host| pool.host_key(host)).collect());
 }
 
-/// Hosts are woken for the pools that reached them when they went off. This adds pools that were added to the
-/// settings since then: they reach the same hosts as another pool with the same template. While a pool's
-/// reach is unknown, hosts that it may reach stay on.
+/// A host is woken for the pools whose templates reached it when it was switched off. This function also adds
+/// pools that were configured since then: they reach the same hosts as another pool with the same template.
+/// While a pool's reach is unknown, the hosts that it may reach stay on.
 pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
     let memory = &mut snapshot.memory;
     for power in memory.hosts.values_mut().filter_map(|host| host.power.as_mut()) {
@@ -139,7 +139,7 @@ pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
         let why = memory.pools.get(name).and_then(|memory| memory.backoff.as_ref());
         let why = why.map(|backoff| format!(": {}", backoff.reason)).unwrap_or_default();
         own.stays_on.get_or_insert_with(|| {
-            format!("it is not known whether machines of pool {name} can be created there{why}")
+            format!("it is not known whether machines of pool {name} can be created on it{why}")
         });
     }
 }

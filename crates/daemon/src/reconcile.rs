@@ -1,4 +1,4 @@
-//! Compares records, VMs and Nodes: mismatches are fixed or reported.
+//! Compares records, VMs and Nodes, and fixes or reports mismatches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,33 +16,34 @@ use settings::{Config, Mode, Pool, ZoneLabels};
 
 /// How often all records are read again.
 const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
-/// A slot that another VM or Node occupies is left alone for this time.
+/// The time for which a slot is left alone if another VM or Node occupies it.
 const CLOSED: SignedDuration = SignedDuration::from_mins(5);
-/// A machine that got stuck is tried again after this time, then after twice that, and so on.
+/// The first and the longest time after which a stuck machine is tried again. The time doubles with each try.
 const STUCK: (SignedDuration, SignedDuration) =
     (SignedDuration::from_secs(20), SignedDuration::from_mins(10));
-/// The first pause between two tries to read the records, and the longest.
+/// The first and the longest pause between two tries to read the records.
 pub(super) const TRIES: (std::time::Duration, std::time::Duration) =
     (std::time::Duration::from_secs(1), std::time::Duration::from_secs(30));
 
 /// What reconciliation remembers between rounds.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// VMIDs that others occupy, each with the prefix of its cluster, and until when they are left alone.
+    /// VMIDs that VMs or Nodes of other owners occupy, each with the prefix of its cluster, and the time
+    /// until which the VMIDs are left alone.
     closed: BTreeMap<(String, Vmid), Timestamp>,
-    /// Machines that got stuck: when they are tried again, and the pause before that.
+    /// Stuck machines: when each is tried again, and the pause before that.
     pub stuck: BTreeMap<MachineId, (Timestamp, SignedDuration)>,
-    /// Machines whose VM looks wrong in the cluster's list, with the number of the look after which the VM
-    /// itself was checked.
+    /// Machines whose VM looks wrong in the cluster's list, with the number of the observation after which
+    /// the VM itself was checked.
     pub vm_strange: BTreeMap<MachineId, u64>,
     /// Machines whose VM is locked, and when the lock was first seen.
     pub vm_locked: BTreeMap<MachineId, Timestamp>,
     /// Machines whose Node is missing.
     node_missing: BTreeMap<MachineId, Missing>,
-    /// Whether all records were read once in this term. If a record is first found after that, earlier rounds
+    /// Whether all records were read once in this term. If a record is found only after that, earlier rounds
     /// did not count its machine.
     begun: bool,
-    /// VMIDs of unreadable records, which close their slots.
+    /// VMIDs of unreadable records. Their slots are closed.
     unreadable: Vec<Vmid>,
     /// Whether there are unreadable records, including those whose names do not show the VMID.
     has_unreadable: bool,
@@ -53,18 +54,18 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Missing {
     since: Timestamp,
-    /// If the VM was checked because another Node has the machine's name: the `systemUUID` of that Node.
+    /// The `systemUUID` of another Node with the machine's name, if the VM was checked because of that Node.
     looked: Option<String>,
 }
 
 impl State {
-    /// Whether a record cannot be read.
+    /// Whether any record cannot be read.
     pub fn has_unreadable(&self) -> bool {
         self.has_unreadable
     }
 
-    /// VMIDs that no machine of the cluster with this prefix can use now. Those of unreadable records are
-    /// closed in each cluster, because their cluster is unknown.
+    /// The VMIDs that no machine of the cluster with this prefix can use now. VMIDs of unreadable records are
+    /// closed in every cluster, because it is unknown to which cluster they belong.
     pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = Vmid> {
         let here = move |((at, vmid), until): (&(String, Vmid), &Timestamp)| {
             (at == prefix && waits(*until, CLOSED, now)).then_some(*vmid)
@@ -72,16 +73,16 @@ impl State {
         self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
     }
 
-    /// Whether all records are to be read again: they were last read too long ago, or a stuck machine has
-    /// become due. The machine's entry stays after that, for the next pause.
+    /// Whether all records are to be read again, because they were last read too long ago or a stuck machine
+    /// is due. The machine's entry is kept, to compute its next pause.
     fn is_due(&self, now: Timestamp) -> bool {
-        // A time in the future means that the clock was set back.
+        // If the time is in the future, the clock was set back.
         let Some(read) = self.read.filter(|read| *read <= now) else { return true };
         now.duration_since(read) >= READ_RECORDS
             || self.stuck.values().any(|(when, _)| read < *when && *when <= now)
     }
 
-    /// Whether a stuck machine is still left alone.
+    /// Whether a stuck machine is not to be tried again yet.
     pub fn is_put_off(&self, id: &MachineId, now: Timestamp) -> bool {
         self.stuck.get(id).is_some_and(|(when, pause)| waits(*when, *pause, now))
     }
@@ -96,7 +97,7 @@ impl State {
         self.begun
     }
 
-    /// Forgets what was noted about machines whose records are gone.
+    /// Forgets what is remembered about machines whose records are gone.
     fn forget_all_but(&mut self, known: &BTreeSet<MachineId>) {
         self.stuck.retain(|id, _| known.contains(id));
         self.vm_strange.retain(|id, _| known.contains(id));
@@ -138,7 +139,7 @@ impl State {
 }
 
 impl Daemon {
-    /// Reads all records, retrying until that works, and resumes every machine at its phase.
+    /// Reads all records, with retries until that succeeds, and resumes every machine in its phase.
     pub(super) async fn read_records(&mut self) {
         let mut pause = TRIES.0;
         loop {
@@ -158,7 +159,7 @@ impl Daemon {
         }
     }
 
-    /// Compares records, VMs and Nodes. The only request that this itself sends is a list of the records,
+    /// Compares records, VMs and Nodes. The only request of this function itself is a list of the records,
     /// every few minutes.
     pub(super) async fn reconcile(&mut self, config: &Arc<Config>) {
         let now = self.clock.now();
@@ -218,7 +219,7 @@ impl Daemon {
             && stored.record.tokens().next().is_none()
             && stored.record.node_uid.is_some();
         let mut view = MachineView::found(&stored, node.map(|node| node.name.clone()), now);
-        // `hold_against_vms` checks whether the VM of a warm machine exists.
+        // For a warm machine, `hold_against_vms` checks whether the VM exists.
         if stored.record.intent == Intent::Create
             && stored.record.warm.is_some()
             && stored.record.entered.contains_key(&Phase::Warm)
@@ -240,7 +241,7 @@ impl Daemon {
         let new = self.registry.get(&id).is_none();
         self.registry.put(view.clone());
         if active && new && self.reconcile.begun && is_untouched(&stored.record) {
-            // Other machines were created in its place, and the pool may be full.
+            // Other machines were created in place of this one, and the pool may be full.
             return self.discard(config, &view, "the response to creating its record was lost");
         }
         if active {
@@ -253,8 +254,8 @@ impl Daemon {
     }
 
     /// Checks the Nodes of ready machines. A machine whose Node has been gone for longer than a node may take
-    /// to register is removed. A Node that has lost its labels and taints gets them back, and zone labels
-    /// follow the VM if the pool wants that.
+    /// to register is removed. The labels and taints of a Node that has lost them are restored, and zone
+    /// labels follow the VM if the pool is configured that way.
     fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
         let patience =
             SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
@@ -279,7 +280,7 @@ impl Daemon {
                 continue;
             }
             if unseen {
-                // The time starts over: a machine that cannot be checked is not given up.
+                // The time starts over, so that a machine is not given up while it cannot be checked.
                 self.reconcile.node_missing.remove(&id);
                 continue;
             }
@@ -298,8 +299,8 @@ impl Daemon {
                     let reason = "the Node with its name does not belong to its VM, and no longer reports";
                     self.discard(config, &view, reason);
                 }
-                // The machine's VM may have a new UUID. As long as the Node with its name reports, the VM is
-                // not stopped.
+                // The machine's VM may have a new UUID. While the Node with its name reports, the VM is not
+                // stopped.
                 Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
                     *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
                     tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
@@ -320,7 +321,7 @@ impl Daemon {
         self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
     }
 
-    /// Changes the record of a machine that no task is working on.
+    /// Changes the record of a machine on which no task is working.
     pub(super) fn note_on(&mut self, view: &MachineView, change: impl FnOnce(&mut Record)) {
         let (kubernetes, registry, mut stored, mut view) =
             (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());
@@ -340,20 +341,20 @@ impl Daemon {
 }
 
 /// Whether a pause with this end and length is still running. If its end is further ahead than its length,
-/// the clock was set back since it began: then it counts as over.
+/// the clock was set back after the pause began, and the pause counts as over.
 fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
     let left = until.duration_since(now);
     left.is_positive() && left <= pause
 }
 
-/// Whether the labels of a machine's Node should follow the VM's place but do not match it.
+/// Whether a Node's labels have to follow the VM's host and zone, but do not match them.
 fn follows(config: &Config, record: &Record, node: &Node) -> bool {
     let pool = config.pools.iter().find(|pool| pool.name == record.pool);
     let pool = pool.filter(|pool| pool.zone_labels == ZoneLabels::Follow);
     pool.is_some_and(|pool| !machines::astray(record, pool, node).is_empty())
 }
 
-/// Whether nothing was started for the machine.
+/// Whether no work was started for the machine.
 fn is_untouched(record: &Record) -> bool {
     record.intent == Intent::Create
         && record.task.is_none()

@@ -1,10 +1,10 @@
-//! The Proxmox VE clusters, each with its own client, its own look and its own limits: trouble with one does
-//! not delay the others.
+//! The Proxmox VE clusters. Each has its own client, observations and limits, so that trouble in one does not
+//! delay the others.
 //!
-//! A machine is only ever looked at, changed and destroyed through the cluster of its record's region. If the
-//! configuration does not have that region, the machine is left alone. While one of several clusters cannot
-//! be seen, or any cluster is not quorate, its machines keep their last known state, and its pools neither
-//! get machines nor lose nodes.
+//! A machine is only read, changed and destroyed through the cluster of its record's region. If that region
+//! is not configured, the machine is left alone. While one of several clusters cannot be seen, or any cluster
+//! is not quorate, its machines keep their last known state: no machines are created in its pools, and none
+//! of their nodes is removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,24 +25,24 @@ use proxmox::Client;
 use runtime::fence::Fence;
 use settings::Config;
 
-/// A look that is older than this many scan intervals is not acted on.
+/// An observation that is older than this many scan intervals is not acted on.
 const STALE_LOOKS: u32 = 6;
 
 /// One cluster.
 #[derive(Clone)]
 pub(super) struct Region {
-    /// The prefix of its hosts' names ([`HostKey`]); empty for the cluster in `[proxmox]`.
+    /// The prefix of the names of the cluster's hosts ([`HostKey`]); empty for the cluster in `[proxmox]`.
     pub prefix: String,
     pub proxmox: Client,
     pub templates: Templates,
     pub inventory: Inventory,
-    /// Limits how many of its machines are created at a time. Each cluster has its own limit, so machines
-    /// that wait for an unavailable cluster do not hold up others.
+    /// Limits how many machines are created in the cluster at a time. Each cluster has its own limit, so that
+    /// machines waiting for an unavailable cluster do not hold up others.
     pub creating: Arc<Semaphore>,
 }
 
 impl Region {
-    /// The name under which the status shows its problems.
+    /// The name under which the status shows the cluster's problems.
     pub fn name(&self) -> String {
         name(&self.prefix)
     }
@@ -52,7 +52,7 @@ impl Region {
         if self.prefix.is_empty() { Problem::Proxmox } else { Problem::Region(self.prefix.clone()) }
     }
 
-    /// Its templates, with hosts named by their keys ([`HostKey`]).
+    /// The cluster's templates, with hosts named by their keys ([`HostKey`]).
     pub fn templates_seen(&self) -> Vec<TemplateSeen> {
         let key = |host: &HostKey| HostKey::new(&self.prefix, host);
         let keyed = |one: TemplateSeen| TemplateSeen {
@@ -63,7 +63,7 @@ impl Region {
         self.templates.seen().into_iter().map(keyed).collect()
     }
 
-    /// The last look, if it is recent enough to act on.
+    /// The last observation, if it is recent enough to act on.
     pub fn fresh(&self, config: &Config, now: Timestamp) -> Option<Observation> {
         let too_old =
             SignedDuration::try_from(config.scan_interval * STALE_LOOKS).unwrap_or(SignedDuration::MAX);
@@ -84,7 +84,7 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    /// Starts to look at all of them, with clients that only read.
+    /// Starts to observe all clusters, with clients that only read.
     pub fn open(deps: &Deps, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let changed = watch::Sender::new(0);
         let several = !deps.regions.is_empty();
@@ -120,22 +120,22 @@ impl Regions {
         Self { all: Arc::new(self.all.iter().map(one).collect()), changed: self.changed.clone() }
     }
 
-    /// All clusters, that of `[proxmox]` first.
+    /// All clusters, beginning with that of `[proxmox]`.
     pub fn iter(&self) -> impl Iterator<Item = &Region> {
         self.all.values()
     }
 
-    /// Whether there is more than one.
+    /// Whether there is more than one cluster.
     pub fn several(&self) -> bool {
         self.all.len() > 1
     }
 
-    /// A cluster by the prefix of its hosts' names; `None` if it was not in the configuration at the start.
+    /// The cluster with this prefix; `None` if it was not in the configuration at the start.
     pub fn get(&self, prefix: &str) -> Option<&Region> {
         self.all.get(prefix)
     }
 
-    /// The cluster that has a record's VM.
+    /// The cluster that contains the record's VM.
     pub fn of(&self, config: &Config, record: &Record) -> Option<&Region> {
         self.get(config.prefix(record.region.as_deref()))
     }
@@ -145,9 +145,9 @@ impl Regions {
         self.get(key.region())
     }
 
-    /// Why nothing is decided about a cluster's pools and machines, or `None`. With a single cluster, only a
-    /// lost quorum is a reason: otherwise the age of the look decides what is known, and each machine's task
-    /// checks the VM itself.
+    /// Returns why nothing is decided about a cluster's pools and machines, or `None`. With a single cluster,
+    /// only a lost quorum is a reason: otherwise, the age of the observation determines what is known, and
+    /// each machine's task checks the VM itself.
     pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
         let Some(region) = self.get(prefix) else {
             return Some(format!(
@@ -171,18 +171,18 @@ impl Regions {
         Some(format!("region `{name}` cannot be acted on: {why}"))
     }
 
-    /// A number that grows with each change that triggers a round.
+    /// A counter that increases with each change that triggers a round.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Waits for the first look at each cluster, for at most `limit`.
+    /// Waits for the first observation of each cluster, for at most `limit`.
     pub async fn first(&self, limit: Duration) {
         let looks = self.iter().map(|region| async move {
             if !region.inventory.first(limit).await {
                 tracing::warn!(
                     region = region.name(),
-                    "Proxmox VE has not been seen yet: no machine can be created until it is"
+                    "Proxmox VE has not answered yet: no machine can be created until it does"
                 );
             }
         });

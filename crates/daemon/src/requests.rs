@@ -1,4 +1,4 @@
-//! The conditions of ProvisioningRequests: whether there is room for all of their pods, or why not.
+//! The conditions of ProvisioningRequests: whether all of their pods fit, or why not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use model::request::{CHECK_CAPACITY, ProvisioningRequest};
 use observability::Problem;
 
 impl Daemon {
-    /// Writes the conditions of requests, if they have changed.
+    /// Writes the conditions of ProvisioningRequests that have changed.
     pub(super) async fn answer_requests(&self, snapshot: &Snapshot, plan: &Plan) {
         let written = &self.told_requests;
         let all = || snapshot.requests.iter().flatten();
@@ -38,7 +38,7 @@ impl Daemon {
     }
 }
 
-/// The conditions to write; `None`: there is nothing to report. Reasons are Cluster Autoscaler's.
+/// The conditions to write; `None` if there is nothing to report. The reasons are Cluster Autoscaler's.
 fn conditions(
     request: &ProvisioningRequest,
     verdict: &RequestVerdict,

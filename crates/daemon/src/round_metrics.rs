@@ -1,4 +1,4 @@
-//! Metrics of a round, and how long pods are pending.
+//! Metrics of rounds, and of how long pods are pending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use model::{PoolName, Snapshot};
 use observability::{GaugeValues, Metrics, names, number};
 use settings::Config;
 
-/// Unschedulable pods: name → uid, and when the pod became unschedulable.
+/// Unschedulable pods: maps a pod's name to its uid and the time at which it became unschedulable.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(BTreeMap<String, (String, Timestamp)>);
 
 impl Waiting {
-    /// Notes which pods are unschedulable now, and measures the waits of pods that got a node since the last
-    /// call.
+    /// Updates the set of unschedulable pods, and measures how long pods waited that got a node since the
+    /// last call.
     pub fn look(&mut self, snapshot: &Snapshot, metrics: &Metrics) {
         let before = std::mem::take(&mut self.0);
         for pod in snapshot.pods.iter().filter(|pod| pod.node.is_none()) {
@@ -32,8 +32,8 @@ impl Waiting {
                 self.0.insert(pod.id(), (pod.uid.clone(), since));
             }
         }
-        // Usually no pod has stopped waiting. Then a search of all pods of a large cluster would only delay
-        // the round.
+        // Usually no pod has stopped waiting. In that case, a search through all pods of a large cluster is
+        // avoided.
         let no_more: BTreeMap<String, (String, Timestamp)> =
             before.into_iter().filter(|(pod, _)| !self.0.contains_key(pod)).collect();
         if no_more.is_empty() {
@@ -49,7 +49,7 @@ impl Waiting {
         }
     }
 
-    /// When the first of these pods became unschedulable.
+    /// The time at which the first of these pods became unschedulable.
     pub fn earliest(&self, pods: &[Arc<str>]) -> Option<Timestamp> {
         pods.iter().filter_map(|pod| self.0.get(&**pod)).map(|(_, since)| *since).min()
     }
@@ -67,7 +67,7 @@ impl Daemon {
     pub(super) fn measure(&self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let mut seen = GaugeValues::default();
         seen.put(names::LAST_SUCCESS, &[], seconds(snapshot.time));
-        // With several clusters, the oldest of their last looks.
+        // With several clusters, the oldest of their last observations counts.
         let looks = self.regions.iter().filter_map(|region| region.inventory.last().0);
         if let Some(at) = looks.map(|look| look.at).min() {
             seen.put(names::LAST_LOOK, &[], seconds(at));
@@ -77,7 +77,9 @@ impl Daemon {
             let name = config.cluster(&region.prefix).and_then(|one| one.region.as_deref());
             seen.put(names::REGION_ACTS, &[name.unwrap_or_default()], f64::from(u8::from(acts)));
         }
-        pools(config, snapshot, &self.registry.all(), &mut seen);
+        let views = self.registry.all();
+        self.board.metrics().follow_only(&views.iter().map(|view| &view.record.id).collect());
+        pools(config, snapshot, &views, &mut seen);
         super::prediction_outcomes::measure(config, snapshot, &mut seen);
         let left = |count: Option<usize>| number(i64::try_from(count.unwrap_or(0)).unwrap_or(i64::MAX));
         seen.put(names::UNFINISHED, &["Pods"], left(plan.unfinished.pods.as_ref().map(|turns| turns.left)));
@@ -158,8 +160,8 @@ fn verdicts(plan: &Plan, seen: &mut GaugeValues) {
     }
 }
 
-/// The label under which a pending pod is counted. Pods that wait with their gang for something other than
-/// room are counted separately: no machine would help them.
+/// The label under which a pending pod is counted. If a pod waits with its gang for something other than
+/// room, it is counted separately, because no machine would help it.
 fn reason(pod: &PodVerdict) -> &'static str {
     match &pod.gang {
         Some(gang) if gang.reason != GangReason::NoRoom => gang.reason.code(),

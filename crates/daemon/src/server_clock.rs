@@ -1,11 +1,12 @@
-//! Compares this host's clock with the API server's: timers, tokens and the ages of Nodes depend on both.
+//! Compares this host's clock with that of the API server, because timers, tokens and the ages of Nodes
+//! depend on both.
 
 use observability::Problem;
 
 use super::Daemon;
 
 impl Daemon {
-    /// Reports a difference between the clocks as a problem while it lasts.
+    /// Reports a difference between the clocks as a problem for as long as it lasts.
     pub(super) fn say_clocks(&self) {
         match self.kubernetes.clock_difference() {
             Some(difference) => self.board.problem(

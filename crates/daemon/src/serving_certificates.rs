@@ -1,8 +1,8 @@
-//! The approval of serving certificates, concurrently with the rounds. If it is enabled, each request of a
+//! Approves serving certificates, concurrently with the rounds. If approval is enabled, each request by a
 //! machine's kubelet is checked against the machine's record. Other requests are neither approved nor denied.
 //!
-//! A request that fails the check stays open: kubelets send a new one after 15 minutes, and the cluster
-//! removes undecided requests after a day.
+//! A request that fails the check stays open. Kubelets send a new request after 15 minutes, and the cluster
+//! deletes undecided requests after a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,11 +21,12 @@ use observability::{Board, Problem};
 use runtime::error_chain::chain;
 use settings::{Config, Mode};
 
-/// How often open requests are looked at again even if nothing has happened.
+/// How often open requests are checked again even if nothing has changed.
 const LOOK: Duration = Duration::from_secs(10);
-/// An approval that failed is tried again after this time, then after twice that, and so on.
+/// The first and the longest time after which a failed approval is tried again. The time doubles with each
+/// failure.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-/// How many requests are handled in one look: the oldest first, and refused ones last.
+/// The maximum number of requests that are handled in one pass, the oldest first and refused ones last.
 const AT_A_TIME: usize = 64;
 
 /// Approves the requests of machines' kubelets for serving certificates.
@@ -38,9 +39,9 @@ pub(super) struct Approver {
     recorder: Recorder,
     board: Board,
     cancel: CancellationToken,
-    /// uids of requests that were reported as not approved.
+    /// The uids of requests that were reported as not approved.
     refused: BTreeSet<String>,
-    /// uids of requests whose approval failed: when it is tried again, and the pause before that.
+    /// The uids of requests whose approval failed, with the time of the next try and the pause before it.
     failed: BTreeMap<String, (Instant, Duration)>,
 }
 
@@ -63,7 +64,7 @@ impl Daemon {
 }
 
 impl Approver {
-    /// Approves requests while that is enabled, until the term is over.
+    /// Approves requests while approval is enabled, until the term is over.
     pub(super) async fn run(mut self) {
         loop {
             if self.is_on() {
@@ -83,7 +84,7 @@ impl Approver {
             && config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
     }
 
-    /// Looks at open requests whenever something has changed, until approval is disabled.
+    /// Checks open requests after every change, until approval is disabled.
     async fn follow(&mut self, requests: &ServingRequests) {
         let (mut asked, mut moved) = (requests.changed(), self.registry.changed());
         while self.is_on() {
@@ -123,14 +124,14 @@ impl Approver {
         }
     }
 
-    /// Whether a request was refused, or its approval failed and is not to be retried yet: such requests stay
-    /// open for a long time, and must not delay others.
+    /// Whether a request was refused, or its approval failed and is not to be retried yet. Such requests may
+    /// stay open for a long time, and must not delay others.
     fn has_been_looked_at(&self, uid: &str, now: Instant) -> bool {
         self.refused.contains(uid) || self.failed.get(uid).is_some_and(|(again, _)| *again > now)
     }
 
-    /// The machine whose kubelet sent the request, and its Node. `None` without proof: the Node is not
-    /// visible yet (it will be soon), or its `systemUUID` is not the machine's.
+    /// The machine whose kubelet sent the request, and its Node. `None` if this is not proven: the Node is
+    /// not visible yet, or has a different `systemUUID` from the machine.
     fn machine<'v>(
         &self,
         request: &ServingRequest,
@@ -146,7 +147,7 @@ impl Approver {
         node.system_uuid.eq_ignore_ascii_case(uuid).then_some((view, node))
     }
 
-    /// Approves one request; returns what prevents it, in words.
+    /// Approves one request. The error says what prevents it.
     async fn approve(
         &mut self,
         request: &ServingRequest,
@@ -168,7 +169,7 @@ impl Approver {
                 self.say(node, EventKind::Normal, "ServingCertificateApproved", note).await;
                 Ok(())
             }
-            // Another client was faster; the watch will show it.
+            // Another client decided the request first; the watch will show this.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),
             Err(error) => {
                 let pause = tried.map_or(AGAIN.0, |(_, pause)| (pause * 2).min(AGAIN.1));

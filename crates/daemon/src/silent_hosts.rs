@@ -1,5 +1,5 @@
-//! Hosts whose `pvestatd` is silent: the cluster's list only has their names. What the list last showed about
-//! them still applies.
+//! Hosts whose `pvestatd` is silent. The cluster's list only contains their names; what the list last showed
+//! about them still applies.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,13 +13,14 @@ use observability::Problem;
 pub(super) fn silence(host: &str) -> String {
     format!(
         "pvestatd on {host} has not reported for five minutes: the state of its VMs and storages is \
-         unknown, and the host gets no new machine; a hanging storage may block pvestatd; on {host}: \
+         unknown, and no machines are created on it; a hanging storage may block pvestatd; on {host}: \
          systemctl restart pvestatd"
     )
 }
 
 impl Daemon {
-    /// Hosts whose state is currently unknown get no machines, and lose none because of that.
+    /// Makes silent hosts back off: while the state of a host is unknown, no machines are created on it, and
+    /// none are removed from it for this reason.
     pub(super) fn hold_silent_hosts(&self, snapshot: &mut Snapshot, looks: &Looks) {
         let until = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
         let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! Nodes whose labels name a host or zone other than their VMs': Proxmox VE or an administrator has moved the
-//! VMs, or a host was given another zone.
+//! Finds Nodes whose labels name a different host or zone from that of their VMs. Proxmox VE or an
+//! administrator has moved the VM, or the host was assigned another zone.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use settings::{Config, Pool, ZoneLabels};
 
 /// The name of this problem in the status.
 pub(super) const ABOUT: &str = "zones";
-/// The maximum number of Nodes that are named.
+/// The maximum number of Nodes that the problem text names.
 const NAMED: usize = 20;
 
-/// A Node whose labels name a host or zone other than its VM's.
+/// A Node whose labels name a different host or zone from that of its VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Astray {
     pool: PoolName,
     words: String,
 }
 
-/// The problem text for all such Nodes; `None` if there are none.
+/// The problem text for all Nodes with stale labels; `None` if there are none.
 pub(super) fn problem_text(all: &[Astray]) -> Option<String> {
     let mut named: Vec<String> = all.iter().take(NAMED).map(|one| one.words.clone()).collect();
     if all.len() > NAMED {
@@ -31,7 +31,7 @@ pub(super) fn problem_text(all: &[Astray]) -> Option<String> {
     (!named.is_empty()).then(|| named.join("; "))
 }
 
-/// Sets the metrics about such Nodes.
+/// Sets the metrics about Nodes with stale labels.
 pub(super) fn measure(config: &Config, all: &[Astray], seen: &mut GaugeValues) {
     for pool in config.pools.iter().filter(|pool| pool.tells_hosts()) {
         seen.put(names::ASTRAY, &[&pool.name], 0.0);
@@ -42,7 +42,7 @@ pub(super) fn measure(config: &Config, all: &[Astray], seen: &mut GaugeValues) {
 }
 
 impl Daemon {
-    /// Finds all such Nodes, and logs each of them, but does not repeat a warning too soon.
+    /// Finds all Nodes with stale labels, and logs each of them, unless it was logged recently.
     pub(super) fn look_at_zones(&mut self, config: &Config, views: &[MachineView]) {
         let told = config.pools.iter().filter(|pool| pool.tells_hosts());
         let pools: BTreeMap<&str, &Pool> = told.map(|pool| (pool.name.as_str(), pool)).collect();

@@ -14,7 +14,7 @@ use kubernetes::Watches;
 use machines::Pace;
 use observability::{Judge, Problem};
 
-/// What lasts from one term to the next.
+/// The state that is kept from one term to the next.
 pub(super) struct StandbyState {
     pub watches: Watches,
     pub pace: Pace,
@@ -22,14 +22,14 @@ pub(super) struct StandbyState {
 }
 
 impl StandbyState {
-    /// Random numbers that no earlier term has used.
+    /// A random number generator whose numbers no earlier term has used.
     pub fn random(&self) -> fastrand::Rng {
         self.random.lock().unwrap_or_else(PoisonError::into_inner).fork()
     }
 }
 
-/// The looks at Proxmox VE. Only an instance that leads, or may lead soon, needs them. They end when this is
-/// dropped.
+/// The observations of Proxmox VE. Only an instance that leads, or may lead soon, needs them. They end when
+/// this value is dropped.
 pub(super) struct RegionViews {
     pub regions: Regions,
     _open: DropGuard,
@@ -55,8 +55,8 @@ pub(super) async fn serve(
         random: Arc::new(Mutex::new(fastrand::Rng::with_seed(deps.seed))),
     };
     deps.board.judges(judge(deps, &warm.watches));
-    // Started before it is known which instance leads: usually it is this one, and then its term does not
-    // have to wait.
+    // Started before it is known which instance leads: usually this one does, and its term then begins
+    // without a delay.
     let mut eyes = Some(RegionViews::open(deps, cancel, tasks));
     loop {
         let term = tokio::select! {
@@ -71,8 +71,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Judges from what the watches show, whichever instance leads, why an order to remove a node must be
-/// refused. `None`: there is no such reason, or the watches are outdated.
+/// Decides, from what the watches show, why an order to remove a node must be refused. Works at any instance.
+/// `None` if there is no reason, or the watches are outdated.
 fn judge(deps: &Deps, watches: &Watches) -> Judge {
     let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
     Arc::new(move |node| {

@@ -1,5 +1,5 @@
 //! Writes the statuses of CapacityBuffers and ProvisioningRequests, but not in every round: the figures in
-//! messages may change with each look at the hosts, and the API server may refuse a status each time.
+//! messages may change with each observation of the hosts, and the API server may refuse a status each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use runtime::error_chain::chain;
 const AT_A_TIME: usize = 8;
 /// How long a round waits for the writes.
 const WRITING: Duration = Duration::from_secs(3);
-/// If only messages have changed, a status is written no sooner than this after the last write.
+/// If only messages have changed, a status is not written until this time has passed since the last write.
 const WORDS: Duration = Duration::from_mins(1);
 /// The pause after the first refusal of a status, and the longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));
@@ -35,7 +35,7 @@ struct Last {
 }
 
 impl Written {
-    /// Whether the status of an object may be written now. `only_words`: it only differs in its messages.
+    /// Whether the status of an object may be written now. `only_words`: whether only its messages differ.
     pub fn may(&self, uid: &str, only_words: bool) -> bool {
         self.lock().get(uid).is_none_or(|last| match last.pause {
             Some(pause) => last.at.elapsed() >= pause,
@@ -78,7 +78,8 @@ pub(super) fn without_words(conditions: &[StatusCondition]) -> Vec<StatusConditi
 }
 
 impl Daemon {
-    /// Writes statuses, each with the uid of its object. `problem`: reported while one cannot be written.
+    /// Writes statuses, each with the uid of its object. While one of them cannot be written, `problem` is
+    /// reported.
     pub(super) async fn write_statuses<T, W: Future<Output = Result<(), Error>>>(
         &self,
         (problem, written): (&Problem, &Written),
@@ -101,11 +102,11 @@ impl Daemon {
             );
             return;
         };
-        // The object has changed or is gone: the next round sees that.
+        // The object has changed or is gone: the next round notices this.
         let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
         match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
             Some(failure) => self.board.problem(problem, &chain(failure)),
-            // A refusal stays a problem during its pause.
+            // A refusal is reported as a problem until its pause is over.
             None if written.has_refused() => {}
             None => self.board.clear(problem),
         }
@@ -135,7 +136,7 @@ mod tests {
             minutes(1).await;
             assert!(written.may("a", false), "{pause}");
         }
-        // A temporary failure is retried by the next round, and after a success the pauses start over.
+        // A temporary failure is retried in the next round. After a success, the pauses start over.
         written.note("a", Some(ErrorKind::Conflict));
         assert!(written.may("a", false));
         written.note("a", None);

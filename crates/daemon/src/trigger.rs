@@ -60,12 +60,12 @@ impl Trigger {
         }
     }
 
-    /// Batches changes that belong together: waits for the window, and longer while changes arrive in quick
-    /// succession, but for at most `most`.
+    /// Batches changes that belong together. Waits for the length of the window, and longer while changes
+    /// arrive in quick succession, but for at most `most`.
     ///
     /// Once a pod is pending, only more pending pods extend the wait, whatever else happens in a large
-    /// cluster. The window begins when the pod became pending, even if a round was still running then. It
-    /// lasts its full length, and then until no other pod has become pending for half that length.
+    /// cluster. The window begins when the pod became pending, even if a round was still running at that
+    /// time. The wait ends after the full window, once no other pod has become pending for half its length.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
         let now = Instant::now();
         let mut waits = self.demand.pending();
@@ -116,7 +116,7 @@ mod tests {
             }
         }
 
-        /// Announces changes all the time.
+        /// Announces changes continuously.
         fn storm(&self) -> tokio::task::JoinHandle<()> {
             let all = self.all.clone();
             tokio::spawn(async move {
@@ -127,8 +127,7 @@ mod tests {
             })
         }
 
-        /// Makes this number of pods pending: the first after `from` milliseconds, then one every 20
-        /// milliseconds.
+        /// Makes this many pods pending: the first after `from` milliseconds, then one every 20 milliseconds.
         fn pods(&self, from: u64, number: usize) {
             let (all, demand) = (self.all.clone(), self.demand.clone());
             tokio::spawn(async move {

@@ -1,10 +1,10 @@
-//! VMs with a VMID that none of our machines has: whether they bear our mark anyway, and which addresses they
-//! were given. They are read concurrently with the rounds: new ones immediately, all others a few at a time,
-//! so that a cluster with hundreds of them costs no more than a small one. No machine is created in a cluster
-//! before all of them that can be read were read once. What was read remains valid until it changes or the VM
-//! is gone: a VM keeps its address while its host is off, too.
+//! VMs whose VMID belongs to no managed machine: whether they nevertheless bear this cluster's mark, and
+//! which addresses they have. They are read concurrently with the rounds: new ones immediately, all others a
+//! few at a time, so that hundreds of them cost no more than a few. No machine is created in a cluster until
+//! each readable VM has been read once. What was read remains valid until it changes or the VM is gone: a VM
+//! keeps its address even while its host is off.
 //!
-//! A VM that bears our mark and has no record has no owner: its record was deleted by hand, or an
+//! A VM that bears this cluster's mark but has no record has no owner: its record was deleted by hand, or an
 //! administrator cloned a machine with its notes. It is reported, with the commands that remove it, and left
 //! alone unless the configuration says otherwise and everything is proven (`orphans`). If an unmanaged VM or
 //! Node has an address of a pool, the slot with that address is closed.
@@ -29,18 +29,18 @@ use proxmox::{Guest, Kind, VmConfig};
 use runtime::clock::SharedClock;
 use settings::{Config, Orphans};
 
-/// How long the first round waits for the first answers. A cluster whose answers take longer gets its
-/// machines later; the others do not wait.
+/// How long the first round waits for the first answers. If a cluster takes longer to answer, its machines
+/// are created later; other clusters do not wait for it.
 const FIRST: Duration = Duration::from_secs(2);
-/// How many VMs of a cluster are read again in one look.
+/// The maximum number of VMs of a cluster that are read again in one pass.
 const AT_A_TIME: usize = 5;
-/// A VM is read again after this time; sooner if the last attempt failed.
+/// The time after which a VM is read again. It is shorter if the last attempt failed.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
-/// A VM that is being created is read again after this time.
+/// The time after which a VM that is being created is read again.
 const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
-/// A mark without a record is reported after this time: by then, all records have been read again, including
-/// those that other instances wrote.
+/// The time after which a mark without a record is reported. By then, all records have been read again,
+/// including those that other instances wrote.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
 /// The maximum number of reports that `status` shows.
 const NAMED: usize = 20;
@@ -50,52 +50,52 @@ const NAMED: usize = 20;
 struct Says {
     name: String,
     marker: Option<Marker>,
-    /// Its full configuration, if it bears the mark of a machine, whichever cluster's.
+    /// The VM's full configuration, if the VM bears the mark of a machine of any cluster.
     config: Option<VmConfig>,
-    /// Whether it was running when it was read.
+    /// Whether the VM was running when it was read.
     runs: bool,
     addresses: Vec<IpAddr>,
-    /// What it takes from its host once it runs, if it is a machine that is to run.
+    /// The resources that the VM will use on its host, if it is a machine that is going to run.
     promise: Option<Promise>,
-    /// Whether it is being created: what it takes may change in a moment.
+    /// Whether the VM is being created, so that its resources may change in a moment.
     unsettled: bool,
 }
 
-/// A VM that no record names.
+/// A VM that belongs to no record.
 #[derive(Clone, Debug)]
 struct Stranger {
     host: String,
-    /// `None` until it was read.
+    /// What was read from the VM; `None` until it was read.
     says: Option<Says>,
-    /// When it was first queried.
+    /// The time at which the VM was first queried.
     since: Timestamp,
-    /// When its host, its power state or what was read from it last changed, and how often it was read since
-    /// then.
+    /// When the VM's host, its power state or its configuration last changed, and how often the VM was read
+    /// since then.
     steady: (Instant, u32),
     due: Instant,
 }
 
-/// A VM that bears our mark and has no record.
+/// A VM that bears this cluster's mark but has no record.
 #[derive(Clone, Debug)]
 pub(super) struct Marked {
     /// Its VMID.
     pub vmid: Vmid,
-    /// Its host, with the prefix of its cluster.
+    /// The VM's host, with the prefix of its cluster.
     pub host: HostKey,
     /// Its configuration.
     pub config: VmConfig,
-    /// Its mark, which names the machine and its owner.
+    /// The VM's mark, which names the machine and its owner.
     pub marker: Marker,
-    /// How long it has been unchanged, and how often it was read in that time.
+    /// How long the VM has been unchanged, and how often it was read in that time.
     pub steady: (Duration, u32),
 }
 
-/// All unmanaged VMs that are known. Cheap to clone.
+/// All known unmanaged VMs. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Strangers {
-    /// By the prefixes of their clusters and their VMIDs.
+    /// The unmanaged VMs, by the prefix of their cluster and their VMID.
     known: Arc<Mutex<BTreeMap<(String, Vmid), Stranger>>>,
-    /// The prefixes of clusters whose readable VMs were all read once.
+    /// The prefixes of the clusters in which each readable VM was read once.
     asked: watch::Sender<BTreeSet<String>>,
 }
 
@@ -117,7 +117,7 @@ impl Strangers {
             if unasked.contains(&true) {
                 continue;
             }
-            // When a cluster or host comes back, its VMs are read at once.
+            // When a cluster or host comes back, its VMs are read immediately.
             tokio::select! {
                 biased;
                 Ok(()) = changed.changed() => {}
@@ -127,7 +127,7 @@ impl Strangers {
     }
 
     /// Waits for a short time until the VMs of all visible clusters were read once. The returned receiver
-    /// changes when those of another cluster were read.
+    /// changes when this becomes true for another cluster.
     pub async fn first(
         &self,
         regions: &Regions,
@@ -150,8 +150,8 @@ impl Strangers {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Reads those VMs of one cluster whose turn it is. Returns true if there was not enough time to read all
-    /// new VMs. VMs on a host that does not answer have to wait, and do not delay others.
+    /// Reads the VMs of one cluster that are due. Returns true if there was not enough time to read all new
+    /// VMs. VMs on a host that does not answer are read later, and do not delay others.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
         let Some(look) = region.fresh(config, now) else { return false };
         let views = registry.all();
@@ -178,9 +178,9 @@ impl Strangers {
             };
             let says = match answer {
                 Ok(config) => Some(Says::read(&config, guest.running)),
-                // Hidden from the token: nothing is known about it.
+                // The VM is hidden from the token: nothing is known about it.
                 Err(error) if error.kind == Kind::Forbidden => Some(Says::default()),
-                // If it is gone or has moved, the next look shows it.
+                // If the VM is gone or has moved, the next observation shows that.
                 Err(_) => None,
             };
             self.heard(&region.prefix, guest, says, now);
@@ -201,7 +201,8 @@ impl Strangers {
         self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
     }
 
-    /// The VMs to read now: all that were not read yet, and some of the others, moved ones first.
+    /// Returns the VMs to read now: all that were not read yet, and some of the others, beginning with those
+    /// that have moved.
     fn due<'g>(&self, prefix: &str, there: impl Iterator<Item = &'g Guest>) -> Vec<&'g Guest> {
         let known = self.known();
         let (mut unheard, mut again) = (Vec::new(), Vec::new());
@@ -242,8 +243,8 @@ impl Strangers {
         one.says = says.or_else(|| one.says.take());
     }
 
-    /// VMs whose mark has the id of our cluster (`cluster`), even if another Kubernetes cluster with the same
-    /// id has set it.
+    /// Returns the VMs whose mark has this cluster's id (`cluster`), even if another Kubernetes cluster with
+    /// the same id has set the mark.
     pub fn marked(&self, config: &Config, views: &[MachineView]) -> Vec<Marked> {
         let all = self.without(config, views).into_iter();
         let marked = all.filter_map(|(prefix, vmid, stranger)| {
@@ -260,7 +261,7 @@ impl Strangers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The known VMs that are none of these machines.
+    /// Returns the known VMs that do not belong to these machines.
     fn without(&self, config: &Config, views: &[MachineView]) -> Vec<(String, Vmid, Stranger)> {
         let ours = ours(config, views);
         let known = self.known().clone();
@@ -288,7 +289,7 @@ impl Says {
     }
 }
 
-/// The machines of all clusters, each by its cluster's prefix and its VMID.
+/// The machines of all clusters, as pairs of the cluster's prefix and the VMID.
 fn ours<'a>(config: &Config, views: &'a [MachineView]) -> BTreeSet<(&'a str, Vmid)> {
     let key = |MachineView { record, .. }: &'a MachineView| {
         (config.prefix(record.region.as_deref()), record.slot.vmid)
@@ -296,7 +297,7 @@ fn ours<'a>(config: &Config, views: &'a [MachineView]) -> BTreeSet<(&'a str, Vmi
     views.iter().map(key).collect()
 }
 
-/// The report about a VM that bears our mark.
+/// The report about a VM that bears this cluster's mark.
 fn marked(
     (host, vmid): (&str, Vmid),
     says: &Says,
@@ -329,7 +330,8 @@ fn marked(
 }
 
 /// The report about a machine of another Kubernetes cluster on the same Proxmox VE cluster. `it` names the
-/// machine. `None` unless both Kubernetes clusters have the same id, or the VMID belongs to one of our pools.
+/// machine. `None` unless both Kubernetes clusters have the same id, or the VMID belongs to a pool of this
+/// daemon.
 fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Marker) -> Option<String> {
     if marker.cluster == config.cluster {
         return Some(format!(
@@ -347,7 +349,7 @@ fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Mark
     ))
 }
 
-/// A report for each slot whose address another VM or Node has.
+/// A report for each slot whose address is in use by another VM or Node.
 fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<String> {
     let mut told = Vec::new();
     for pool in config.pools.iter().filter(|pool| !pool.is_physical() && !holders.is_empty()) {
@@ -365,8 +367,8 @@ fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<Strin
 }
 
 impl Daemon {
-    /// Returns the addresses of unmanaged VMs. Reports which of these, and of other Nodes' addresses, belong
-    /// to a pool, and which VMs bear our mark without a record.
+    /// Returns the addresses of unmanaged VMs. Reports which of these addresses and of other Nodes' addresses
+    /// belong to a pool, and which VMs bear this cluster's mark but have no record.
     pub(super) fn meet_strangers(
         &mut self,
         config: &Config,
@@ -413,8 +415,8 @@ impl Daemon {
         Owner { cluster: config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
 
-    /// What other Kubernetes clusters' machines will take from each host of a Proxmox VE cluster once the
-    /// machines run.
+    /// The resources that machines of other Kubernetes clusters will use on each host of a Proxmox VE cluster
+    /// once they run.
     pub(super) fn promised_to_others(
         &self,
         config: &Config,
@@ -474,15 +476,15 @@ mod tests {
         assert!(turn(&all).is_empty());
         tokio::time::advance(AGAIN_UNHEARD).await;
         assert_eq!(turn(&all), [Vmid(100)]);
-        // A VM that is gone is forgotten, and counts as new when it comes back.
+        // A VM that is gone is forgotten. If it comes back, it counts as new.
         assert!(turn(&all[1..7]).is_empty());
         assert_eq!(turn(&all), [Vmid(100), Vmid(107)]);
-        // A VM that has moved is read there, before the others.
+        // A VM that has moved is read on its new host, before the others.
         "pve2".clone_into(&mut all[6].host);
         assert_eq!(turn(&all), [Vmid(100), Vmid(107), Vmid(106)]);
         tokio::time::advance(AGAIN).await;
         assert_eq!(turn(&all), [Vmid(100), Vmid(107), Vmid(106), Vmid(101), Vmid(102), Vmid(103), Vmid(104)]);
-        // If a VM cannot be read, what was read before is kept.
+        // If a VM cannot be read, the result of the last successful read is kept.
         strangers.heard("", &all[6], None, now);
         assert!(strangers.known()[&(String::new(), Vmid(106))].says.is_some());
     }

@@ -1,6 +1,6 @@
-//! Nodes with a pool's label that belong to none of our machines. Usually another client has set the label.
-//! But if an administrator has just adopted a machine, this instance may not have read its record yet,
-//! although the machine counts towards its pool's maximum.
+//! Nodes with a pool's label that belong to no managed machine. Usually another client has set the label. But
+//! if an administrator has just adopted a machine, this instance may not have read its record yet, although
+//! the machine counts towards its pool's maximum.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use model::Snapshot;
 use observability::Problem;
 use settings::Config;
 
-/// Such Nodes in the last snapshot, by their uids, and those for which the records were already read.
+/// The uids of unrecorded Nodes in the last snapshot, and the uids of those for which the records were
+/// already read.
 #[derive(Debug, Default)]
 pub(super) struct Labelled {
     here: BTreeSet<String>,
@@ -25,7 +26,7 @@ impl Labelled {
         self.here = here;
     }
 
-    /// Whether no machine owns this Node according to records read since it appeared.
+    /// Whether the records were read since this Node appeared, and none of them owns it.
     pub fn has_met(&self, uid: &str) -> bool {
         self.met.contains(uid)
     }
@@ -40,8 +41,8 @@ impl Labelled {
 }
 
 impl Daemon {
-    /// The snapshot for a decision. If a Node may be an adopted machine's, the records are read first, once
-    /// for each Node; `None` if they cannot be read.
+    /// Returns the snapshot for a decision. If a Node may belong to an adopted machine, the records are read
+    /// first, once for each such Node. `None` if they cannot be read.
     pub(super) async fn gather_with_records(&mut self, config: &Arc<Config>) -> Option<Snapshot> {
         loop {
             let now = self.clock.now();
@@ -52,7 +53,7 @@ impl Daemon {
             match self.kubernetes.list_records().await {
                 Ok(records) => self.take_up(records),
                 Err(error) => {
-                    tracing::warn!(%error, "the machine records cannot be read, and a new one may exist: deciding nothing");
+                    tracing::warn!(%error, "the machine records cannot be read, and a new one may exist: skipping this decision");
                     self.board.problem(&Problem::Kubernetes, &error.to_string());
                     return None;
                 }

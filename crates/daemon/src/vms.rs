@@ -1,9 +1,10 @@
-//! Compares machines with what the cluster's list shows about their VMs: gone, off, on another host, or made
-//! a template.
+//! Compares machines with what the cluster's list shows about their VMs: whether a VM is gone, off, on
+//! another host, or a template.
 //!
-//! The list lags, so the machine's task checks the VM itself. Only a move is recorded without that check, if
-//! the task cannot run now. The check is done at the first look that shows something unexpected, so that
-//! others' changes are noticed within about twenty seconds, and then at every third look.
+//! The list lags, so the machine's task checks the VM itself. A move is recorded without that check only if
+//! the task cannot run now. The check is done at the first observation that shows something unexpected, so
+//! that changes by other clients are noticed within about twenty seconds, and then at every third
+//! observation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +20,14 @@ use model::{MachineId, Record};
 use proxmox::Guest;
 use settings::Config;
 
-/// While the list shows something unexpected about a VM, the VM is checked again after this many looks.
+/// While the list shows something unexpected about a VM, the VM is checked again after this many
+/// observations.
 const ASKED_AGAIN: u64 = 3;
-/// Times that a daemon on another host has written may be ahead of this host's clock by this much.
+/// The maximum time by which timestamps from a daemon on another host may be ahead of this host's clock.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 
 impl Daemon {
-    /// Finds machines whose VM is gone, off, or on another host. A move is followed even while everything is
+    /// Finds machines whose VM is gone, off, or on another host. A move is recorded even while everything is
     /// paused, because later steps depend on it.
     pub(super) fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp, paused: bool) {
         let looks: BTreeMap<String, Observation> = (self.regions.iter())
@@ -48,7 +50,7 @@ impl Daemon {
         self.reconcile.vm_locked = locked;
     }
 
-    /// Like [`Self::hold_against_vms`], for one machine that no task is working on.
+    /// Like [`Self::hold_against_vms`], for one machine on which no task is working.
     fn hold_quiet_against_vm(
         &mut self,
         config: &Arc<Config>,
@@ -68,16 +70,17 @@ impl Daemon {
             let since = self.reconcile.vm_locked.get(id).copied().unwrap_or(now);
             locked.insert(id.clone(), since);
         }
-        // A lock that is not too old means that a task is working on the VM; for a warm machine it may be the
-        // normal state.
+        // A recent lock means that a task is working on the VM. For a warm machine, a lock of any age may be
+        // normal.
         let is_held = || {
             let since = locked.get(id);
             since.is_some_and(|at| view.record.warm.is_some() || now.duration_since(*at) < patience)
         };
-        // The VM is gone, off (or on, although it should wait), or another VM: the machine's task finds out
-        // which.
+        // Whether the VM is gone, off (or on, although it should wait), or replaced by another VM. The
+        // machine's task finds out which.
         let missed = || {
-            // A VM without statistics, as after a restart of pvestatd, is neither `stopped` nor `running`.
+            // A VM without statistics, for example after a restart of pvestatd, is neither `stopped` nor
+            // `running`.
             let otherwise = |guest: &Guest| if runs { guest.stopped } else { guest.running };
             let wrong = |guest: &Guest| otherwise(guest) || guest.template || is_other(&view.record, guest);
             host_up && !put_off && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
@@ -87,22 +90,23 @@ impl Daemon {
             self.reconcile.vm_strange.remove(id);
             return;
         }
-        // The look may be from before this phase: a VM is on its template's host until it has been cloned.
+        // The observation may be older than this phase: until a VM has been cloned, it is on its template's
+        // host.
         let too_early = is_too_early(look.at, view.since, now);
         let asked = self.reconcile.vm_strange.get(id).copied();
         if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
             return;
         }
         self.reconcile.vm_strange.insert(id.clone(), look.number);
-        // The machine's task also finds out who has moved the VM. If the task cannot run now, the move is
-        // only followed.
+        // The machine's task also finds out which user moved the VM. If the task cannot run now, the move is
+        // only recorded.
         match elsewhere.filter(|_| paused || !host_up || put_off) {
             Some(host) => self.moved(view, host.clone()),
             None => self.missed(config, view),
         }
     }
 
-    /// Starts the machine's task: a VM that is not visible may only be hidden, and the task has to find out.
+    /// Starts the machine's task, which finds out whether a VM that is not visible is gone or only hidden.
     fn missed(&mut self, config: &Arc<Config>, view: &MachineView) {
         let Some(context) = self.context(config, &view.record) else { return };
         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
@@ -115,17 +119,17 @@ impl Daemon {
     }
 }
 
-/// Whether a look is too early to reliably show a state that began at `since`. A time in the future means
-/// that the clock was set back, which says nothing about the look.
+/// Whether an observation is too early to reliably show a state that began at `since`. If `since` is in the
+/// future, the clock was set back, which says nothing about the observation.
 fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
 }
 
-/// Whether a look shows something unexpected about the VM of a machine that a task is working on.
+/// Whether an observation shows something unexpected about the VM of a machine on which a task is working.
 fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
     let record = &view.record;
     let booting = record.entered.get(&Phase::Booting);
-    // Before `Booting`, each step checks the VM, and the list may not have it yet.
+    // Before `Booting`, each step checks the VM itself, and the list may not contain it yet.
     let known = booting.is_some_and(|at| !is_too_early(look.at, *at, now));
     let Some(guest) = look.seen.guests.get(&record.slot.vmid) else { return booting.is_some() };
     let host_up = look.seen.hosts.get(&record.host).is_some_and(|host| host.online);
@@ -133,8 +137,8 @@ fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
     known && (guest.host != record.host || guest.template || off())
 }
 
-/// Whether a waiting machine's VM has another name: an administrator renamed it, or put another VM in its
-/// place. If a machine has a Node, the Node shows this.
+/// Whether the VM of a warm machine has another name, because an administrator renamed it or replaced it with
+/// another VM. For a machine with a Node, the Node shows this.
 fn is_other(record: &Record, guest: &Guest) -> bool {
     record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
 }
@@ -149,7 +153,7 @@ mod tests {
         for (looked, since, now, expected) in [
             (100, 90, 101, true),
             (100, 80, 101, false),
-            // The look is old: rounds are far apart.
+            // The observation is old because rounds are far apart.
             (100, 900, 1000, true),
             (100, 130, 102, true),
             (100, 7300, 101, false),

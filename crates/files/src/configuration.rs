@@ -7,7 +7,7 @@ use settings::{Config, Needs, Report, parse};
 /// Reads and checks a configuration file.
 ///
 /// # Errors
-/// A report of everything that is wrong, ready to be printed.
+/// Returns a report about everything that is wrong, ready to be printed.
 pub fn load(path: &Path, needs: Needs) -> Result<Config, Report> {
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {
@@ -26,7 +26,7 @@ mod tests {
         let path = folder.path().join("c.toml");
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
         let cases = [
-            (folder.path(), "name the file in it"),
+            (folder.path(), "name a file in this directory"),
             (path.as_path(), "not UTF-8 text"),
             (Path::new("/nonexistent/c.toml"), "config.example.toml"),
         ];

@@ -1,4 +1,4 @@
-//! Files on this machine: the configuration, and the secrets that it names.
+//! Reads files on this machine: the configuration, and the secrets that it names.
 
 mod configuration;
 mod secret;

@@ -1,4 +1,4 @@
-//! Reads secrets from the places in the settings, but not from files to which other users have rights.
+//! Reads secrets from the places that the settings name. A file to which other users have rights is refused.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -34,7 +34,7 @@ pub enum SecretError {
         #[source]
         source: std::io::Error,
     },
-    /// Others can read the file.
+    /// Other users can read the file.
     #[error("others can read `{}` (mode {mode:o}): run `chmod 0600 {}`", path.display(), path.display())]
     Exposed {
         /// The file.
@@ -59,9 +59,9 @@ pub trait ReadSecret {
     /// Reads the secret, without surrounding white space.
     ///
     /// # Errors
-    /// The file cannot be read, is empty, or gives rights to its group or to others. Only a credential may be
-    /// readable for its group: it is in a folder that only the service can enter, and systemd grants access
-    /// with an access list, whose mask appears as the group's rights.
+    /// Returns an error if the file cannot be read, is empty, or grants rights to its group or to others.
+    /// Only a credential may be readable for its group: only the service can enter the credential's folder,
+    /// and systemd grants access with an access list, whose mask appears as the group's rights.
     fn read(&self) -> Result<SecretString, SecretError>;
 }
 
@@ -81,7 +81,7 @@ impl ReadSecret for SecretSource {
     }
 }
 
-/// The error for a file in the settings: adds advice if this user may not read it.
+/// The error for a file that the settings name. If this user may not read the file, the error gives advice.
 fn named(error: SecretError) -> SecretError {
     match error {
         SecretError::Unreadable { path, source } if source.kind() == ErrorKind::PermissionDenied => {
@@ -91,8 +91,8 @@ fn named(error: SecretError) -> SecretError {
     }
 }
 
-/// A credential that systemd has passed, or otherwise the file that systemd would pass. Only root can enter
-/// its folder; the file in it may be a link to a file that a group can also read.
+/// Reads a credential that systemd has passed or, outside the service, the file that systemd would pass. Only
+/// root can enter the file's folder; the file may be a link to one that a group can also read.
 fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, SecretError> {
     match read(&handed.unwrap_or(&own.folder).join(&own.name), 0o037) {
         Err(SecretError::Unreadable { source, .. })
@@ -104,7 +104,7 @@ fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, S
     }
 }
 
-/// Reads a file that has none of the `refused` rights.
+/// Reads a file, unless its mode has any of the `refused` rights.
 fn read(path: &Path, refused: u32) -> Result<SecretString, SecretError> {
     let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
     let mode = fs::metadata(path).map_err(unreadable)?.mode() & 0o777;
@@ -162,7 +162,7 @@ mod tests {
         };
         assert_eq!(ask(None, "token").unwrap(), "source");
         assert!(matches!(ask(None, "other"), Err(SecretError::NoCredentials(_))));
-        // The service reads only what systemd has passed to it.
+        // The service only reads credentials that systemd has passed to it.
         assert!(matches!(ask(Some(handed.path()), "token"), Err(SecretError::Unreadable { .. })));
         fs::write(handed.path().join("token"), "handed").unwrap();
         fs::set_permissions(handed.path().join("token"), fs::Permissions::from_mode(0o400)).unwrap();

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: one for each machine, short-lived, and only good for joining.
+//! Bootstrap tokens: one for each machine, short-lived, and valid only for joining the cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::{MANAGED_BY, MANAGED_BY_LABEL};
 
 /// The type of the Secrets that are bootstrap tokens.
 const KIND: &str = "bootstrap.kubernetes.io/token";
-/// The group to which kubeadm gives the rights to join.
+/// The group to which kubeadm grants the rights that a joining node needs.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 /// The characters of an id or secret (`BootstrapTokenPattern`: `[a-z0-9]{6}.[a-z0-9]{16}`).
 const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
@@ -25,16 +25,16 @@ const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 /// A bootstrap token.
 #[derive(Clone, Debug)]
 pub struct BootstrapToken {
-    /// Its public part, six letters or digits.
+    /// The public part of the token: six letters or digits.
     pub id: String,
-    /// Its secret part, sixteen letters or digits.
+    /// The secret part of the token: sixteen letters or digits.
     pub secret: SecretString,
     /// When it expires.
     pub expires: Timestamp,
 }
 
 impl BootstrapToken {
-    /// `id.secret`, as kubeadm expects it.
+    /// The token as `id.secret`, as kubeadm expects it.
     pub fn joined(&self) -> SecretString {
         format!("{}.{}", self.id, self.secret.expose_secret()).into()
     }
@@ -45,7 +45,7 @@ impl Cluster {
     /// [`Cluster::create_token`] creates it.
     ///
     /// # Errors
-    /// No random bytes were available.
+    /// Returns an error if no random bytes are available.
     pub fn draw_token(&self, ttl: Duration) -> Result<BootstrapToken, Error> {
         let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
         let expires = self.latest_now().saturating_add(ttl).unwrap_or(Timestamp::MAX);
@@ -62,8 +62,8 @@ impl Cluster {
     /// The token can be used once [`Cluster::wait_for_signature`] has found its signature.
     ///
     /// # Errors
-    /// The call failed. [`ErrorKind::AlreadyExists`] means that another token has the id, or that an earlier
-    /// call with an unknown outcome created this one.
+    /// Returns an error if the call fails. [`ErrorKind::AlreadyExists`] means that another token has this id,
+    /// or that an earlier call whose outcome is unknown created this token.
     #[boxed]
     pub async fn create_token(&self, token: &BootstrapToken, description: &str) -> Result<(), Error> {
         self.ask_of_secrets("create a bootstrap token", create(token, description)).await
@@ -72,10 +72,11 @@ impl Cluster {
     /// Deletes a token by its id, which a machine's record contains. Succeeds if the token is already gone.
     ///
     /// The daemon cannot read Secrets, so it cannot check the token first. Only the admission policy in
-    /// `packaging/rbac.yaml` prevents this call from deleting anything but a bootstrap token with our label.
+    /// `packaging/rbac.yaml` prevents this call from deleting anything but a bootstrap token with the
+    /// daemon's label.
     ///
     /// # Errors
-    /// The id is malformed, or the call failed.
+    /// Returns an error if the id is malformed, or the call fails.
     #[boxed]
     pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
         let action = "delete a bootstrap token";
@@ -89,8 +90,8 @@ impl Cluster {
         }
     }
 
-    /// Makes a call whose answer holds a Secret. The answer is discarded unread: kube's typed calls would log
-    /// an unreadable Secret with its contents.
+    /// Makes a call whose response contains a Secret. The response is discarded unread, because kube's typed
+    /// calls would log a Secret that cannot be parsed, with its contents.
     async fn ask_of_secrets(
         &self,
         action: &str,

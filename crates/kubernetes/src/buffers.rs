@@ -1,4 +1,5 @@
-//! CapacityBuffers and ProvisioningRequests: what they refer to, and their status.
+//! CapacityBuffers and ProvisioningRequests: how they are watched, what they refer to, and how their status
+//! is written.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,10 +27,10 @@ use model::request::ProvisioningRequest;
 pub(super) const KIND: &str = "CapacityBuffer";
 pub(super) const REQUEST: &str = "ProvisioningRequest";
 
-/// What buffers and requests refer to.
+/// The objects that buffers and requests refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Referred {
-    /// Whether one of them refers to a PodTemplate.
+    /// Whether a buffer or request refers to a PodTemplate.
     pub templates: bool,
     /// The kinds and keys (`namespace/name`) of the controllers that buffers refer to.
     controllers: BTreeSet<(String, String)>,
@@ -50,7 +51,7 @@ impl Referred {
         all
     }
 
-    /// The keys of the controllers of a kind.
+    /// The keys of the controllers of this kind that buffers refer to.
     pub(super) fn of_kind(&self, kind: &str) -> BTreeSet<String> {
         let all = self.controllers.iter();
         all.filter(|(other, _)| other == kind).map(|(_, key)| key.clone()).collect()
@@ -75,7 +76,7 @@ pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningReq
     worth: wake_signals::request,
 };
 
-/// Publishes what buffers and requests refer to, until the future is dropped.
+/// Publishes the objects that buffers and requests refer to, until the future is dropped.
 pub(super) async fn tell_referred(
     board: Board,
     store: Store<CapacityBuffer>,
@@ -101,7 +102,8 @@ impl Cluster {
     /// Writes a buffer's status, but only if the buffer still has the version that was read.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the buffer has been replaced or changed; otherwise the call failed.
+    /// Returns [`ErrorKind::Conflict`] if the buffer has been replaced or changed, or another error if the
+    /// call fails.
     #[boxed]
     pub async fn write_buffer_status(
         &self,
@@ -122,7 +124,8 @@ impl Cluster {
     /// Writes a request's conditions, but only if the request still has the version that was read.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the request has been replaced or changed; otherwise the call failed.
+    /// Returns [`ErrorKind::Conflict`] if the request has been replaced or changed, or another error if the
+    /// call fails.
     #[boxed]
     pub async fn write_request_conditions(
         &self,
@@ -142,7 +145,7 @@ impl Cluster {
     }
 }
 
-/// A status as a merge patch: a field without a value is null, which removes it.
+/// The status as a merge patch. A field without a value is null, which removes the field.
 fn body(status: &BufferStatus) -> Value {
     json!({
         "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),

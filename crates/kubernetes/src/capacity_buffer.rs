@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 /// The kind's API group and version.
 pub(super) const VERSION: &str = "autoscaling.x-k8s.io/v1beta1";
-/// The kind's name in paths.
+/// The plural name, as in API paths.
 pub(super) const PLURAL: &str = "capacitybuffers";
 
 /// A CapacityBuffer.

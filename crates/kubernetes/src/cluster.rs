@@ -234,7 +234,7 @@ impl Cluster {
     #[boxed]
     pub async fn may_write(&self) -> Result<(), Error> {
         self.fence.pass().await.map_err(|fenced| {
-            let source = Box::new(kube::Error::Service(Box::new(fenced)));
+            let source = kube::Error::Service(Box::new(fenced)).into();
             Error::Call { action: "change anything".to_owned(), source }
         })
     }
@@ -248,7 +248,7 @@ impl Cluster {
         let sent = Instant::now();
         let outcome = match tokio::time::timeout(self.limit, call).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(source)) => Err(Error::Call { action: action.into(), source: Box::new(source) }),
+            Ok(Err(source)) => Err(Error::Call { action: action.into(), source: source.into() }),
             Err(_) => Err(Error::Timeout { action: action.into(), limit: self.limit }),
         };
         if let Some(observer) = &self.observer {

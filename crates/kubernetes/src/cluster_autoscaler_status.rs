@@ -1,4 +1,4 @@
-//! The status in the form that Cluster Autoscaler's users know, in a ConfigMap in our own namespace.
+//! The status in the format of Cluster Autoscaler, in a ConfigMap in the daemon's namespace.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::cluster::Cluster;
 use super::error::Error;
 use super::{MANAGED_BY, MANAGED_BY_LABEL};
 
-/// The name and the annotation are Cluster Autoscaler's.
+/// Cluster Autoscaler uses the same ConfigMap name and annotation.
 const NAME: &str = "cluster-autoscaler-status";
 const UPDATED: &str = "cluster-autoscaler.kubernetes.io/last-updated";
 const KEY: &str = "status";
@@ -26,12 +26,13 @@ impl Cluster {
         Ok(stored.and_then(|map| map.metadata.resource_version))
     }
 
-    /// Stores the status over the given version (`None`: there must be none yet) and returns the new one.
-    /// `updated` is the time as text.
+    /// Replaces the status that has the given version (`None` if no status may be stored yet), and returns
+    /// the new version. `updated` is the time as text.
     ///
     /// # Errors
-    /// [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or [`super::ErrorKind::NotFound`]
-    /// if another version is stored; otherwise the call failed.
+    /// Returns [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or
+    /// [`super::ErrorKind::NotFound`] if the stored version is a different one, or another error if the call
+    /// fails.
     #[boxed]
     pub async fn store_status(
         &self,

@@ -1,4 +1,4 @@
-//! `cluster-info`: where a machine finds the API server, and how it verifies the server.
+//! `cluster-info`: tells a joining machine where the API server is, and how to verify it.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use super::cluster::Cluster;
 use super::error::Error;
 
 const ACTION: &str = "read the cluster-info of kube-public";
-/// The wait between two checks for a signature: the first wait, and the longest.
+/// The first and the longest wait between two checks for a signature.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// What kubeadm needs to know to trust a cluster.
+/// The facts that kubeadm needs to trust a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterInfo {
     /// The API server's URL.
     pub server: String,
-    /// The CA certificates, PEM.
+    /// The CA certificates, in PEM format.
     pub ca_pem: String,
     /// `sha256:` and the hash of the first CA's public key (SubjectPublicKeyInfo, DER), as in
     /// `caCertHashes`.
@@ -35,7 +35,7 @@ impl Cluster {
     /// Reads the cluster's address and CA.
     ///
     /// # Errors
-    /// The call failed, or the ConfigMap holds no usable kubeconfig.
+    /// Returns an error if the call fails, or the ConfigMap contains no usable kubeconfig.
     #[boxed]
     pub async fn cluster_info(&self) -> Result<ClusterInfo, Error> {
         let map = self.cluster_info_map().await?;
@@ -43,11 +43,12 @@ impl Cluster {
         read(text.ok_or_else(|| unusable("it has no key `kubeconfig`"))?)
     }
 
-    /// Waits until cluster-info contains the signature for a token, for at most `limit`. A join that starts
-    /// earlier waits silently for minutes.
+    /// Waits for at most `limit` until cluster-info contains the signature for a token. If a machine joins
+    /// earlier, kubeadm waits silently for minutes.
     ///
     /// # Errors
-    /// The limit has passed. If the last call failed, its error is returned.
+    /// Returns an error if the limit has passed: the last call's error if that call failed, otherwise a
+    /// timeout.
     #[boxed]
     pub async fn wait_for_signature(&self, token_id: &str, limit: Duration) -> Result<(), Error> {
         let key = format!("jws-kubeconfig-{token_id}");
@@ -94,8 +95,8 @@ fn read(kubeconfig: &str) -> Result<ClusterInfo, Error> {
     Ok(ClusterInfo { server, ca_pem, ca_hash })
 }
 
-/// The hash of the first CA's public key. kubeadm accepts a cluster if any of its CAs has a pinned key
-/// (`pubkeypin.Set.CheckAny`), so one pin is enough.
+/// The hash of the first CA's public key. One pin is enough, because kubeadm accepts a cluster if any of its
+/// CAs has a pinned key (`pubkeypin.Set.CheckAny`).
 fn hash_of_first(pem: &str) -> Result<String, Error> {
     let first = Pem::iter_from_buffer(pem.as_bytes()).next().ok_or_else(|| unusable("its CA is not PEM"))?;
     let first = first.map_err(malformed)?;

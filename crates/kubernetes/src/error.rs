@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::core::Status;
 use thiserror::Error;
 
-use runtime::fence::Fenced;
+use super::call_error::CallError;
 
 /// A call to Kubernetes that failed.
 #[derive(Debug, Error)]
@@ -26,7 +26,7 @@ pub enum Error {
         action: String,
         /// The answer, or why there was none.
         #[source]
-        source: Box<kube::Error>,
+        source: CallError,
     },
     /// There was no answer within the limit. A write may still have been carried out.
     #[error("cannot {action}: no answer within {} s", limit.as_secs_f64())]
@@ -85,7 +85,9 @@ pub enum ErrorKind {
     Expired,
     /// 429: a disruption budget, or too many requests.
     TooManyRequests,
-    /// No connection, or 5xx: a later call may succeed.
+    /// There is no connection, or it broke. A later call may succeed.
+    Unreachable,
+    /// 5xx: a later call may succeed.
     Unavailable,
     /// No answer in time.
     Timeout,
@@ -107,6 +109,7 @@ model::codes!(
         Invalid => "Invalid",
         Expired => "Expired",
         TooManyRequests => "TooManyRequests",
+        Unreachable => "Unreachable",
         Unavailable => "Unavailable",
         Timeout => "Timeout",
         Fenced => "Fenced",
@@ -119,7 +122,7 @@ impl Error {
     /// What kind of failure this is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Call { source, .. } => kind_of(source),
+            Self::Call { source, .. } => source.kind(),
             Self::Timeout { .. } => ErrorKind::Timeout,
             Self::Contended { .. } => ErrorKind::Conflict,
             Self::Kubeconfig(_)
@@ -146,49 +149,15 @@ impl Error {
 
     /// Whether a write with this failure may have been carried out.
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
+        matches!(self.kind(), ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::Unavailable)
     }
 
     /// The API server's answer, if there was one.
     pub(super) fn status(&self) -> Option<&Status> {
         match self {
-            Self::Call { source, .. } => status_of(source),
+            Self::Call { source, .. } => source.status(),
             _ => None,
         }
-    }
-}
-
-/// The API server's answer, if there was one.
-pub(super) fn status_of(error: &kube::Error) -> Option<&Status> {
-    match error {
-        kube::Error::Api(status) => Some(status),
-        _ => None,
-    }
-}
-
-pub(super) fn kind_of(error: &kube::Error) -> ErrorKind {
-    match error {
-        kube::Error::Api(status) => kind_of_status(status),
-        kube::Error::Service(source) if source.is::<Fenced>() => ErrorKind::Fenced,
-        kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
-            ErrorKind::Unavailable
-        }
-        _ => ErrorKind::Other,
-    }
-}
-
-pub(super) fn kind_of_status(status: &Status) -> ErrorKind {
-    match status.code {
-        404 => ErrorKind::NotFound,
-        401 => ErrorKind::Unauthorized,
-        403 => ErrorKind::Forbidden,
-        409 if status.reason == "AlreadyExists" => ErrorKind::AlreadyExists,
-        409 => ErrorKind::Conflict,
-        400 | 422 => ErrorKind::Invalid,
-        410 => ErrorKind::Expired,
-        429 => ErrorKind::TooManyRequests,
-        500..=599 => ErrorKind::Unavailable,
-        _ => ErrorKind::Other,
     }
 }
 
@@ -198,7 +167,7 @@ mod tests {
 
     fn answer(code: u16, reason: &str) -> Error {
         let status = Status { code, reason: reason.to_owned(), ..Status::default() };
-        Error::Call { action: "try".to_owned(), source: Box::new(kube::Error::Api(Box::new(status))) }
+        Error::Call { action: "try".to_owned(), source: kube::Error::Api(Box::new(status)).into() }
     }
 
     #[test]

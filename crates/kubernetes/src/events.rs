@@ -1,4 +1,4 @@
-//! Events on pods, nodes and machines' records: they show this daemon's decisions in `kubectl describe`.
+//! Events on pods, nodes and machine records, which show the daemon's decisions in `kubectl describe`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +17,12 @@ use super::error::Error;
 use super::records::{self, Versioned};
 use model::{Node, Pod, Record};
 
-/// The same event is not sent again before this time has passed.
+/// The time for which an event is not repeated.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// An event that the API server could not accept for now may be sent again after this time, so that other
-/// events are sent first.
+/// The time after which an event may be sent again if the API server could not accept it. Other events are
+/// sent first.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
-/// How many events are remembered at most; beyond that, the oldest are forgotten.
+/// The maximum number of remembered events. Beyond it, the oldest are forgotten.
 const REMEMBERED: usize = 4096;
 /// The API server's limit for a note, in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -30,7 +30,7 @@ const LONGEST_NOTE: usize = 1024;
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
-    /// Nothing to worry about.
+    /// No action is needed.
     Normal,
     /// Something that an administrator should look at.
     Warning,
@@ -41,14 +41,14 @@ pub enum EventKind {
 pub struct Saying {
     /// Its type.
     pub kind: EventKind,
-    /// A word in CamelCase.
+    /// The reason, one word in CamelCase.
     pub reason: &'static str,
-    /// What was done or decided.
+    /// The action that was taken or decided.
     pub action: &'static str,
     /// Distinguishes events with the same object and reason: an event with a new code is sent immediately.
     /// The code contains no figures, because these may change all the time.
     pub code: String,
-    /// The text, with figures.
+    /// The message, with figures.
     pub note: String,
 }
 
@@ -62,7 +62,7 @@ pub struct Recorder {
 
 #[derive(Debug, Default)]
 struct Said {
-    /// When an event may be sent again, by its key.
+    /// For each event, the time from which it may be sent again.
     fresh: BTreeMap<Key, Timestamp>,
     count: u64,
 }
@@ -77,7 +77,7 @@ impl Said {
 }
 
 impl Recorder {
-    /// A recorder that signs with the name of this instance, e.g. the host's.
+    /// A recorder that names this instance as the sender, e.g. by its host's name.
     pub fn new(cluster: Cluster, instance: &str) -> Self {
         Self { cluster, instance: instance.into(), said: Arc::default() }
     }
@@ -89,11 +89,11 @@ impl Recorder {
         said.is_fresh(&key, self.cluster.clock.now())
     }
 
-    /// Sends an event about a pod. A refused event is not retried sooner than an accepted one would be
-    /// repeated.
+    /// Sends an event about a pod. If the API server refuses the event, it is not retried until an accepted
+    /// event could be repeated.
     ///
     /// # Errors
-    /// The call failed. Nothing depends on an event: log the error and continue.
+    /// Returns an error if the call fails. Nothing depends on an event: log the error and continue.
     #[boxed]
     pub async fn event_on_pod(&self, pod: &Pod, saying: &Saying) -> Result<(), Error> {
         self.say(reference("Pod", Some(&pod.namespace), &pod.name, &pod.uid), saying).await
@@ -102,16 +102,16 @@ impl Recorder {
     /// Sends an event about a node, in namespace `default` as the kubelet does.
     ///
     /// # Errors
-    /// The call failed. Nothing depends on an event: log the error and continue.
+    /// Returns an error if the call fails. Nothing depends on an event: log the error and continue.
     #[boxed]
     pub async fn event_on_node(&self, node: &Node, saying: &Saying) -> Result<(), Error> {
         self.say(reference("Node", None, &node.name, &node.uid), saying).await
     }
 
-    /// Sends an event about a machine, on the ConfigMap with its record.
+    /// Sends an event about a machine. The event refers to the ConfigMap with the machine's record.
     ///
     /// # Errors
-    /// The call failed. Nothing depends on an event: log the error and continue.
+    /// Returns an error if the call fails. Nothing depends on an event: log the error and continue.
     #[boxed]
     pub async fn event_on_record(&self, stored: &Versioned<Record>, saying: &Saying) -> Result<(), Error> {
         let namespace = Some(self.cluster.namespace());
@@ -131,8 +131,8 @@ impl Recorder {
         };
         let event = Event {
             metadata: ObjectMeta {
-                // As client-go does: the object's name and the time in hex; the number distinguishes two
-                // events of the same instant.
+                // The object's name and the time in hex, as in client-go. The number distinguishes two events
+                // with the same time.
                 name: Some(format!("{name}.{:x}.{number:x}", now.as_nanosecond())),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()
@@ -163,7 +163,7 @@ impl Recorder {
         outcome.map(|_| ())
     }
 
-    /// Remembers an event, and returns its number. `None` if the same event was sent recently.
+    /// Remembers an event and returns its number. Returns `None` if the same event was sent recently.
     fn remember(&self, key: &Key, now: Timestamp) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.is_fresh(key, now) {

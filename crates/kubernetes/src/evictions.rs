@@ -1,4 +1,4 @@
-//! Evictions: the only way in which this daemon removes pods, and what each answer means.
+//! Evictions, the only way in which this daemon removes pods, and the meaning of each response.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,28 +23,28 @@ use model::{KubernetesVersion, Pod};
 pub enum Eviction {
     /// The pod is being deleted.
     Evicted,
-    /// A disruption budget, or an overloaded API server, refuses it for now.
+    /// A disruption budget or an overloaded API server refuses the eviction for now.
     Refused {
-        /// Why, in the API server's words.
+        /// The reason, as worded by the API server.
         message: String,
         /// How long to wait before the next try, if the API server says so. A budget's refusal usually does
         /// not.
         retry_after: Option<Duration>,
     },
-    /// The pod cannot be evicted at all at present, e.g. because two budgets select it.
+    /// The pod cannot be evicted at present, e.g. because two disruption budgets select it.
     Blocked {
-        /// Why, in the API server's words.
+        /// The reason, as worded by the API server.
         message: String,
     },
-    /// The pod is gone, or another one has its name.
+    /// The pod is gone, or another pod now has its name.
     Gone,
 }
 
 impl Cluster {
-    /// The pods that are bound to a node, as the API server has them now: a watch may be outdated.
+    /// The pods that are bound to a node. They are read from the API server, because a watch may be outdated.
     ///
     /// # Errors
-    /// The call failed, or a pod cannot be read.
+    /// Returns an error if the call fails, or a pod cannot be read.
     #[boxed]
     pub async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, Error> {
         let action = format!("list the pods of node `{node}`");
@@ -55,15 +55,15 @@ impl Cluster {
             action: action.clone(),
             source: Box::new(source),
         };
-        // The Kubernetes version only affects what pods take from their node, which does not matter for an
-        // eviction.
+        // The Kubernetes version only affects how many resources a pod uses on its node, which does not
+        // matter for an eviction.
         let mut specs = Specs::default();
         let mut read = |pod| convert::pod(pod, KubernetesVersion::NEWEST, &mut specs);
         list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
     }
 
-    /// The volumes that are attached to a node, as the API server has them now: the names of
-    /// PersistentVolumes. A volume without a PersistentVolume is listed by the name of its VolumeAttachment.
+    /// The names of the PersistentVolumes that are attached to a node, read from the API server. A volume
+    /// without a PersistentVolume is listed by the name of its VolumeAttachment.
     ///
     /// # Errors
     /// The call failed.
@@ -78,11 +78,11 @@ impl Cluster {
 
     /// Requests the eviction of the pod with this uid. `grace` replaces the pod's own grace period.
     ///
-    /// The uid guards against a namesake. It must be current: an eviction that is refused because the uid is
-    /// wrong still uses up the budget.
+    /// The uid guards against another pod with the same name. It must be current: an eviction that is refused
+    /// because of a wrong uid still counts against the disruption budget.
     ///
     /// # Errors
-    /// The call failed in a way that says nothing about the pod.
+    /// Returns an error if the call fails in a way that says nothing about the pod.
     #[boxed]
     pub async fn evict(
         &self,
@@ -120,13 +120,13 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         ErrorKind::TooManyRequests => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: retry_after(status) })
         }
-        // The budget's `disruptionsAllowed` is negative, or its controller does not keep up.
+        // The budget's `disruptionsAllowed` is negative, or the disruption controller is lagging behind.
         ErrorKind::Forbidden if is_of_budget(status) => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: None })
         }
         ErrorKind::Conflict if status.message.contains("UID in") => Ok(Eviction::Gone),
         ErrorKind::Conflict => Ok(Eviction::Refused { message: refusal_text(status), retry_after: None }),
-        // The only 500 answer to this call that is about the pod. Its `reason` is empty.
+        // This is the only 500 response to an eviction that concerns the pod. Its `reason` is empty.
         ErrorKind::Unavailable if status.message.contains("more than one PodDisruptionBudget") => {
             Ok(Eviction::Blocked { message: refusal_text(status) })
         }
@@ -143,8 +143,8 @@ fn is_of_budget(status: &Status) -> bool {
     })
 }
 
-/// The text of a refusal: a cause's message if there is one, because that names the budget and the status's
-/// own message does not.
+/// The text of a refusal. A cause's message is preferred, because it names the budget, unlike the status's
+/// own message.
 fn refusal_text(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.map(|cause| &cause.message).find(|text| !text.is_empty()).unwrap_or(&status.message).clone()

@@ -1,4 +1,4 @@
-//! When a kubeconfig's credentials expire, if they contain the date.
+//! When a kubeconfig's credentials expire, if they contain an expiry date.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use x509_parser::pem::Pem;
 /// A credential, and when it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// What it is, e.g. `client certificate of the kubeconfig`.
+    /// The name of the credential, e.g. `client certificate of the kubeconfig`.
     pub credential: String,
     /// When it expires.
     pub at: Timestamp,
 }
 
-/// A context's credentials that expire (by default, the current context's). Unreadable credentials are left
-/// out: connecting reports them.
+/// The credentials of a context (by default, the current one) that have an expiry date. Unreadable
+/// credentials are left out, because connecting reports them.
 pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry> {
     let Ok(kubeconfig) = Kubeconfig::from_yaml(kubeconfig.expose_secret()) else { return Vec::new() };
     let ends = [
@@ -33,13 +33,13 @@ pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry>
     ends.into_iter().filter_map(named).collect()
 }
 
-/// When the last of these certificates (PEM) expires. Certificates that never expire (year 9999) are left
-/// out; `None` if there are no others.
+/// The latest expiry of these certificates (PEM). Certificates that never expire (year 9999) are left out.
+/// Returns `None` if no others are given.
 pub fn certificates_end(pem: &[u8]) -> Option<Timestamp> {
     ends(pem).max()
 }
 
-/// When each of these certificates expires.
+/// The expiry of each of these certificates.
 fn ends(pem: &[u8]) -> impl Iterator<Item = Timestamp> {
     Pem::iter_from_buffer(pem).filter_map(|one| {
         let ends = one.ok()?.parse_x509().ok()?.validity().not_after.timestamp();
@@ -47,7 +47,7 @@ fn ends(pem: &[u8]) -> impl Iterator<Item = Timestamp> {
     })
 }
 
-/// When a token that contains its expiry (a JSON Web Token) expires.
+/// The expiry of a token, if it is a JSON Web Token that contains one.
 fn token_ends(token: &str) -> Option<Timestamp> {
     let claims = URL_SAFE_NO_PAD.decode(token.trim().split('.').nth(1)?).ok()?;
     let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
@@ -66,14 +66,15 @@ fn user<'k>(kubeconfig: &'k Kubeconfig, name: Option<&str>) -> Option<&'k kube::
 
 fn client_certificate(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    // The client's own certificate comes first; K3s appends the authority that signed it.
+    // The client's own certificate comes first. K3s appends the certificate of the authority that signed it.
     let chain = given(user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
     ends(&chain).next()
 }
 
 fn token(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Timestamp> {
     let user = user(kubeconfig, context)?;
-    // A token in a `tokenFile` is not considered: the client rereads the file, and another program renews it.
+    // A token in a `tokenFile` is not considered, because another program renews it and the client rereads
+    // the file.
     token_ends(user.token.as_ref()?.expose_secret())
 }
 

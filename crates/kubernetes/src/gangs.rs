@@ -1,5 +1,5 @@
-//! PodGroups: watched if the API server serves them, which needs the feature gate `GenericWorkload` and this
-//! API version in `--runtime-config`.
+//! PodGroups. They are watched if the API server serves them, which requires the feature gate
+//! `GenericWorkload` and this API version in `--runtime-config`.
 
 use k8s_openapi::api::scheduling::v1beta1 as scheduling;
 
@@ -13,7 +13,7 @@ pub(super) const KIND: &str = "PodGroup";
 
 /// The kind's API group and version.
 pub(super) const VERSION: &str = "scheduling.k8s.io/v1beta1";
-/// The kind's name in paths.
+/// The plural name, as in API paths.
 pub(super) const PLURAL: &str = "podgroups";
 
 /// How PodGroups are watched.

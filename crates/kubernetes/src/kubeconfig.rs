@@ -1,19 +1,21 @@
-//! What a kubeconfig lacks, in one sentence. kube's own errors contain the names of its types.
+//! Reports in one sentence what a kubeconfig lacks. kube's own errors are unsuitable, because they contain
+//! the names of Rust types.
 
 use kube::config::Kubeconfig;
 
-/// What the kubeconfig lacks for this context, or for the current one. Returns `None` if it lacks nothing.
+/// Returns what the kubeconfig lacks for this context, or for the current one if `context` is `None`. Returns
+/// `None` if nothing is missing.
 pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|one| one.name.as_str()).collect();
     let current = kubeconfig.current_context.as_deref().filter(|name| !name.is_empty());
     let Some(name) = context.or(current) else {
         return Some(format!(
             "it has no current context: name one with `context` in `[kubernetes]` ({}), or with `kubectl config use-context`",
-            listed("there are", &contexts)
+            listed(&contexts)
         ));
     };
     let Some(context) = kubeconfig.contexts.iter().find(|one| one.name == name) else {
-        return Some(format!("it has no context `{name}` ({})", listed("there are", &contexts)));
+        return Some(format!("it has no context `{name}` ({})", listed(&contexts)));
     };
     let Some(parts) = &context.context else {
         return Some(format!("its context `{name}` names no cluster"));
@@ -21,7 +23,7 @@ pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<St
     let cluster = kubeconfig.clusters.iter().find(|one| one.name == parts.cluster);
     let Some(cluster) = cluster.and_then(|one| one.cluster.as_ref()) else {
         let clusters: Vec<&str> = kubeconfig.clusters.iter().map(|one| one.name.as_str()).collect();
-        let (cluster, there) = (&parts.cluster, listed("there are", &clusters));
+        let (cluster, there) = (&parts.cluster, listed(&clusters));
         return Some(format!(
             "its context `{name}` names the cluster `{cluster}`, which it does not define ({there})"
         ));
@@ -29,13 +31,13 @@ pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<St
     if cluster.proxy_url.is_some() {
         let cluster = &parts.cluster;
         return Some(format!(
-            "its cluster `{cluster}` is behind a proxy (`proxy-url`): it has to be reached directly"
+            "its cluster `{cluster}` uses a proxy (`proxy-url`), but only direct connections are supported"
         ));
     }
     let user = parts.user.as_deref().unwrap_or_default();
     if !user.is_empty() && !kubeconfig.auth_infos.iter().any(|one| one.name == user) {
         let users: Vec<&str> = kubeconfig.auth_infos.iter().map(|one| one.name.as_str()).collect();
-        let there = listed("there are", &users);
+        let there = listed(&users);
         return Some(format!(
             "its context `{name}` names the user `{user}`, which it does not define ({there})"
         ));
@@ -43,7 +45,7 @@ pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<St
     None
 }
 
-/// The program from which a context's user gets a token, if any.
+/// The program that provides the token of a context's user, if any.
 pub(super) fn program(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let name = context.or(kubeconfig.current_context.as_deref())?;
     let context = kubeconfig.contexts.iter().find(|one| one.name == name)?.context.as_ref()?;
@@ -51,8 +53,8 @@ pub(super) fn program(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<
     user.auth_info.as_ref()?.exec.as_ref().map(|exec| exec.command.clone().unwrap_or_default())
 }
 
-fn listed(words: &str, names: &[&str]) -> String {
-    if names.is_empty() { "there is none".to_owned() } else { format!("{words} {}", names.join(", ")) }
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "none exists".to_owned() } else { format!("available: {}", names.join(", ")) }
 }
 
 #[cfg(test)]
@@ -85,18 +87,18 @@ users:
         let said = |kubeconfig: &Kubeconfig, context| lacks(kubeconfig, context).unwrap();
         assert!(
             said(&read(&WHOLE.replace("current-context: home\n", "")), None)
-                .contains("(there are home, away)")
+                .contains("(available: home, away)")
         );
-        assert_eq!(said(&whole, Some("abroad")), "it has no context `abroad` (there are home, away)");
+        assert_eq!(said(&whole, Some("abroad")), "it has no context `abroad` (available: home, away)");
         assert_eq!(
             said(&whole, Some("away")),
-            "its context `away` names the cluster `c2`, which it does not define (there are c1)"
+            "its context `away` names the cluster `c2`, which it does not define (available: c1)"
         );
         let behind = read(&WHOLE.replace("cluster: {server", "cluster: {proxy-url: \"http://p:1\", server"));
-        assert!(said(&behind, None).contains("behind a proxy"));
+        assert!(said(&behind, None).contains("uses a proxy"));
         let without_user = read(&WHOLE.replace("- name: admin\n  user", "- name: other\n  user"));
         assert!(said(&without_user, None).contains("names the user `admin`"));
-        assert!(said(&read("apiVersion: v1\nkind: Config\n"), None).contains("there is none"));
+        assert!(said(&read("apiVersion: v1\nkind: Config\n"), None).contains("none exists"));
     }
 
     #[test]

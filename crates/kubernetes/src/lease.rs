@@ -1,12 +1,12 @@
 //! The Lease that makes one instance the leader.
 //!
 //! A Lease is not a lock: its holder only knows that a moment ago no other instance held it. So every write
-//! is also conditional. Whether another holder's claim has expired is judged by how long we have seen it
-//! unchanged, as in client-go, never by comparing clocks.
+//! is also conditional. To judge whether another holder's lease has expired, this instance measures how long
+//! it has seen the lease unchanged, as client-go does. It never compares clocks.
 //!
-//! An instance that was killed takes over its own lease immediately when it is back, because it is identified
-//! by its name. An annotation for the run distinguishes two living instances with the same name: the first
-//! gives way to the second.
+//! After an instance was killed and restarted, it takes over its own lease immediately, because the lease
+//! names it as the holder. If two running instances have the same name, an annotation distinguishes them, and
+//! the first gives way to the second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::error::{Error, ErrorKind};
 const NAME: &str = "pve-autoscaler";
 /// The annotation that distinguishes the runs of an instance.
 const RUN: &str = "pve-autoscaler/run";
-/// How many times releasing the lease is tried if there are conflicts.
+/// The maximum number of attempts to release the lease if writes conflict.
 const ATTEMPTS: u32 = 3;
 
 /// The result of requesting the lease.
@@ -33,61 +33,64 @@ const ATTEMPTS: u32 = 3;
 pub enum Claim {
     /// This instance has the lease.
     Held {
-        /// When it was requested, by the monotonic clock: others count from a later time.
+        /// When the lease was requested, by the monotonic clock. Other instances count from a later time.
         since: Instant,
     },
-    /// Another instance has it.
+    /// Another instance holds the lease.
     Other {
         /// The holder.
         holder: String,
-        /// When it may be taken if it stays unchanged, as far as known.
+        /// When the lease may be taken over if it stays unchanged, if known.
         free_at: Option<Instant>,
     },
 }
 
-/// This instance's side of the lease.
+/// The lease, as used by this instance.
 #[derive(Debug)]
 pub struct Lease {
     cluster: Cluster,
     identity: Arc<str>,
     run: Arc<str>,
-    /// The lease as we have written it, so that one call renews it.
+    /// The lease as this instance last wrote it, so that one call renews it.
     held: Option<Object>,
-    /// The `resourceVersion` of another instance's lease, and when we first saw it.
+    /// The `resourceVersion` of another instance's lease, and when this instance first saw that version.
     seen: Option<(String, Instant)>,
-    /// Whether the lease was read in this run. A holder with our name at the first read is an earlier run
-    /// that has ended; one that appears later is another living instance.
+    /// Whether the lease was read in this run. If the first read shows a holder with this instance's name,
+    /// that holder is an earlier run, which has ended. If a later read shows one, that holder is another
+    /// running instance.
     looked: bool,
 }
 
 impl Lease {
-    /// The lease for an instance with this name, which must be unique among the instances and the same after
-    /// a restart. `run` must differ between runs.
+    /// Creates the lease client of an instance. `identity` must be unique among the instances, and must stay
+    /// the same after a restart. `run` must differ between runs.
     pub fn new(cluster: Cluster, identity: &str, run: &str) -> Self {
         Self { cluster, identity: identity.into(), run: run.into(), held: None, seen: None, looked: false }
     }
 
-    /// Takes or renews the lease if that is possible now. Others may take it once they have seen it unchanged
-    /// for `duration` (whole seconds): call this several times within that time.
+    /// Acquires or renews the lease if possible. Other instances may acquire the lease after they have seen
+    /// it unchanged for `duration` (whole seconds), so call this several times within that period.
     ///
     /// # Errors
-    /// The call failed. A lease that was held is still held until it expires.
+    /// Returns an error if the call fails. If this instance held the lease, it still holds the lease until it
+    /// expires.
     #[boxed]
     pub async fn claim(&mut self, duration: Duration) -> Result<Claim, Error> {
-        // `held` stays until an answer has arrived: if the caller stops waiting, the next call renews the
+        // `held` is kept until a response arrives. If the caller stops waiting, the next call renews the
         // lease in the same way.
         if let Some(held) = self.held.clone() {
             let asked = Instant::now();
             match self.write(Some(&held), duration).await {
                 Ok(()) => return Ok(Claim::Held { since: asked }),
-                // Another client wrote it, or the answer to our last write was lost: read the lease.
+                // Another client wrote the lease, or the response to this instance's last write was lost:
+                // read the lease.
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {
                     self.held = None;
                 }
                 Err(error) => return Err(error),
             }
         }
-        // Counted from before the call: others see the renewal later.
+        // The time before the call counts, because other instances see the renewal later.
         let asked = Instant::now();
         let found = self.cluster.call("read the lease", self.leases().get_opt(NAME)).await?;
         let first = !std::mem::replace(&mut self.looked, true);
@@ -103,7 +106,7 @@ impl Lease {
         } else if let Some(free_at) = self.seen.as_ref().map(|(_, since)| *since + duration)
             && asked <= free_at
         {
-            // The lease was deleted, but its holder continues until its next renewal.
+            // The lease was deleted, but its holder does not notice until its next renewal.
             return Ok(Claim::Other { holder: "another instance".to_owned(), free_at: Some(free_at) });
         }
         match self.write(found.as_ref(), duration).await {
@@ -116,10 +119,11 @@ impl Lease {
         }
     }
 
-    /// Releases the lease, so that another instance need not wait. Does nothing if it is not ours.
+    /// Releases the lease, so that another instance can acquire it immediately. Does nothing if this run does
+    /// not hold the lease.
     ///
     /// # Errors
-    /// The call failed; the lease expires by itself.
+    /// Returns an error if the call fails. The lease then expires by itself.
     #[boxed]
     pub async fn release(&mut self) -> Result<(), Error> {
         self.held = None;
@@ -133,7 +137,7 @@ impl Lease {
             spec.renew_time = Some(MicroTime(self.cluster.clock.now()));
             let written = self.cluster.call("give up the lease", leases.replace(NAME, &options, &found));
             match written.await.map(|_| ()) {
-                // A renewal in progress came first.
+                // A renewal that was still in progress changed the lease first.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 outcome => return outcome,
             }
@@ -141,7 +145,8 @@ impl Lease {
         Ok(())
     }
 
-    /// When we will have seen the lease unchanged for its holder's duration, or for ours if that is longer.
+    /// The time at which this instance will have seen the lease unchanged for the holder's duration, or for
+    /// `duration` if that is longer.
     fn free_at(&mut self, found: &Object, now: Instant, duration: Duration) -> Instant {
         let version = found.metadata.resource_version.clone().unwrap_or_default();
         let seconds = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
@@ -155,7 +160,7 @@ impl Lease {
         }
     }
 
-    /// Writes the lease with this instance as its holder, in place of the one that was found.
+    /// Writes the lease with this instance as its holder. `found` is the version to replace, if any.
     async fn write(&mut self, found: Option<&Object>, duration: Duration) -> Result<(), Error> {
         let (leases, options) = (self.leases(), PostParams::default());
         let ours = self.ours(found, duration);
@@ -178,7 +183,7 @@ impl Lease {
             |found| found.metadata.clone(),
         );
         metadata.annotations.get_or_insert_with(BTreeMap::new).insert(RUN.to_owned(), self.run.to_string());
-        // The server keeps these; sending them back would be useless.
+        // The API server maintains the managed fields, so there is no need to send them back.
         metadata.managed_fields = None;
         Object {
             metadata,
@@ -202,8 +207,8 @@ impl Lease {
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
     }
 
-    /// The leases, with a client that does not wait for `Retry-After`: a waiting attempt would look like no
-    /// answer at all. The caller tries again soon.
+    /// The API for leases, with a client that does not wait for `Retry-After`: an attempt that waits would
+    /// look like a missing response. The caller tries again soon.
     fn leases(&self) -> Api<Object> {
         Api::namespaced(self.cluster.bare.clone(), &self.cluster.namespace)
     }

@@ -18,6 +18,7 @@
 
 mod bootstrap_tokens;
 mod buffers;
+mod call_error;
 mod capacity_buffer;
 mod cluster;
 mod cluster_autoscaler_status;
@@ -49,6 +50,7 @@ mod watch_loop;
 mod watches;
 
 pub use bootstrap_tokens::BootstrapToken;
+pub use call_error::CallError;
 pub use cluster::{Cluster, ConnectOptions, Entropy, EntropyError, Observer};
 pub use cluster_info::ClusterInfo;
 pub use error::{Error, ErrorKind};

@@ -1,4 +1,4 @@
-//! Applies a manifest, as `kubectl apply --server-side` does: for the setup, which an administrator runs.
+//! Applies a manifest like `kubectl apply --server-side`. An administrator runs this during setup.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -23,12 +23,12 @@ pub struct AccountToken {
 }
 
 impl Cluster {
-    /// Applies every object of a manifest in order, and takes over fields that other clients have set.
-    /// Returns `kind/name` of each.
+    /// Applies all objects of a manifest in order, and takes over fields that other clients have set. Returns
+    /// the `kind/name` of each object.
     ///
     /// # Errors
-    /// The text is not a manifest, or a call failed. If a call failed, the objects before the failed one were
-    /// applied.
+    /// Returns an error if the text is not a manifest, or a call fails. Objects that precede the failed one
+    /// have been applied.
     #[boxed]
     pub async fn apply_manifest(&self, manifest: &str) -> Result<Vec<String>, Error> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|source| {
@@ -57,11 +57,11 @@ impl Cluster {
         Ok(what)
     }
 
-    /// The token in a Secret of type `kubernetes.io/service-account-token`; `None` until the cluster has
-    /// created it.
+    /// The token in a Secret of type `kubernetes.io/service-account-token`. Returns `None` if the cluster has
+    /// not created the token yet.
     ///
     /// # Errors
-    /// The call failed, or the Secret is not UTF-8.
+    /// Returns an error if the call fails, or the Secret is not UTF-8.
     #[boxed]
     pub async fn account_token(&self, secret: &str) -> Result<Option<AccountToken>, Error> {
         let action = format!("read the token in secret `{secret}`");

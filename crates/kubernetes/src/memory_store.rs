@@ -1,8 +1,8 @@
-//! What the daemon remembers between rounds, and operators' orders to the leader, in one ConfigMap in the
-//! daemon's own namespace.
+//! The daemon's memory between rounds, and operators' orders to the leader. Both are stored in one ConfigMap
+//! in the daemon's namespace.
 //!
-//! The leader writes what is remembered; the instance that receives an order writes the order. Each write
-//! keeps what it does not change, and is based on the version that was read.
+//! The leader writes the memory. The instance that receives an order writes the order. Each write preserves
+//! the other data, and is based on the version that was read.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,17 @@ use model::{Pause, Retry};
 
 const NAME: &str = "autoscaler-state";
 const KEY: &str = "state";
-/// The key of the pause switch: if it exists, the switch is on, whatever its value.
+/// The key of the pause switch. The switch is on if the key exists, whatever its value.
 const PAUSED: &str = "paused";
-/// The key of the operators' retry orders, and how many of them are kept at most: further ones are dropped.
+/// The key of the operators' retry orders, and the maximum number of stored orders. Orders beyond it are
+/// refused.
 const RETRY: (&str, usize) = ("retry", 50);
-/// How many times writing an operator's order is tried if the daemon writes its memory at the same time.
+/// The maximum number of attempts to write an operator's order if the daemon writes its memory at the same
+/// time.
 const ATTEMPTS: u32 = 5;
 
-/// The version of the stored data, on which the next write must be based, and what that write has to keep.
+/// The version of the stored data, on which the next write must be based, and the data that this write must
+/// preserve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryVersion {
     resource_version: String,
@@ -38,7 +41,7 @@ impl Cluster {
     /// yet.
     ///
     /// # Errors
-    /// The call failed, or the stored data cannot be read.
+    /// Returns an error if the call fails, or the stored data cannot be read.
     #[boxed]
     pub async fn load_memory(&self) -> Result<(Memory, Option<MemoryVersion>), Error> {
         let action = "read the stored state";
@@ -54,7 +57,7 @@ impl Cluster {
         Ok((memory, version))
     }
 
-    /// The version alone, for overwriting unreadable data.
+    /// Returns only the version, so that unreadable data can be overwritten.
     ///
     /// # Errors
     /// The call failed.
@@ -64,13 +67,13 @@ impl Cluster {
         Ok(found.as_ref().map(version))
     }
 
-    /// Stores the memory over the given version (`None`: there must be none yet) and returns the new one. If
-    /// the ConfigMap would be too large, the largest parts are left out; back-offs, and the count that
-    /// limits removals, are always stored.
+    /// Replaces the memory that has the given version (`None` if no memory may be stored yet), and returns
+    /// the new version. If the ConfigMap would be too large, the largest parts are left out. Back-offs, and
+    /// the count that limits removals, are always stored.
     ///
     /// # Errors
-    /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client stored
-    /// something in the meantime; otherwise the call failed.
+    /// Returns [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client has
+    /// written in the meantime, or another error if the call fails.
     #[boxed]
     pub async fn store_memory(
         &self,
@@ -84,8 +87,8 @@ impl Cluster {
                 tracing::warn!(
                     config_map = NAME,
                     %error,
-                    "the full state is refused: storing it without past decisions and the devices of pools' \
-                     nodes"
+                    "the API server refused the full state; stored it without past decisions and without the devices \
+                    of pools' nodes"
                 );
                 Ok(stored)
             }
@@ -104,7 +107,8 @@ impl Cluster {
         self.write(action, data, version.map(|version| version.resource_version.clone())).await
     }
 
-    /// The pause, if the pause switch is on. An unreadable value is treated as the pause's reason.
+    /// The pause, if the pause switch is on. A value that cannot be parsed is used as the reason for the
+    /// pause.
     ///
     /// # Errors
     /// The call failed.
@@ -113,7 +117,7 @@ impl Cluster {
         Ok(self.orders().await?.0)
     }
 
-    /// The pause, if the pause switch is on, and whether something is to be tried again.
+    /// The pause, if the pause switch is on, and whether a retry order is stored.
     ///
     /// # Errors
     /// The call failed.
@@ -131,7 +135,7 @@ impl Cluster {
     /// Turns the pause switch on or off. This is an operator's order, so it does not need the lease.
     ///
     /// # Errors
-    /// The call failed, or other clients' writes kept conflicting.
+    /// Returns an error if the call fails, or other clients' writes keep conflicting.
     #[boxed]
     pub async fn set_pause(&self, pause: Option<&Pause>) -> Result<(), Error> {
         let action = "set the switch `paused`";
@@ -146,21 +150,23 @@ impl Cluster {
         .await
     }
 
-    /// Stores an order to the leader to try something again. This is an operator's order, so it does not need
-    /// the lease. An order that is already stored is not stored again.
+    /// Stores an order to the leader to retry something. This is an operator's order, so it does not need the
+    /// lease. An order that is already stored is not stored again.
     ///
     /// # Errors
-    /// The call failed, other clients' writes kept conflicting, or too many orders are stored already.
+    /// Returns an error if the call fails, other clients' writes keep conflicting, or too many orders are
+    /// stored already.
     #[boxed]
     pub async fn ask_retry(&self, retry: &Retry) -> Result<(), Error> {
-        let action = "store what is to be tried again";
+        let action = "store the retry order";
         self.edit(action, |data| {
             let mut all = retries(data.get(RETRY.0));
             if all.contains(retry) {
                 return Ok(false);
             }
             if all.len() >= RETRY.1 {
-                let reason = format!("the leader has yet to fetch {} orders; try again later", all.len());
+                let reason =
+                    format!("the leader has not fetched the last {} orders yet; try again later", all.len());
                 return Err(Error::Unusable { action: action.to_owned(), reason });
             }
             all.push(retry.clone());
@@ -173,11 +179,11 @@ impl Cluster {
     /// Removes the stored retry orders, and returns them.
     ///
     /// # Errors
-    /// The call failed, or other clients' writes kept conflicting.
+    /// Returns an error if the call fails, or other clients' writes keep conflicting.
     #[boxed]
     pub async fn take_retries(&self) -> Result<Vec<Retry>, Error> {
         let mut taken = Vec::new();
-        self.edit("fetch what is to be tried again", |data| {
+        self.edit("fetch the retry orders", |data| {
             let text = data.remove(RETRY.0);
             taken = retries(text.as_ref());
             Ok(text.is_some())
@@ -186,8 +192,7 @@ impl Cluster {
         Ok(taken)
     }
 
-    /// Changes the stored data, and retries on conflicts; if `change` returns false, there is nothing to
-    /// write.
+    /// Changes the stored data, and retries on conflicts. If `change` returns false, nothing is written.
     async fn edit(
         &self,
         action: &str,
@@ -236,8 +241,8 @@ impl Cluster {
     }
 }
 
-/// The memory without its largest parts: devices are learned again, and past decisions do not affect new
-/// ones.
+/// The memory without its largest parts. The daemon learns devices again, and past decisions do not affect
+/// new ones.
 fn without_the_largest(memory: &Memory) -> Memory {
     let mut memory = memory.clone();
     memory.decisions.clear();
@@ -248,7 +253,7 @@ fn without_the_largest(memory: &Memory) -> Memory {
     memory
 }
 
-/// Everything except the daemon's memory.
+/// All stored data except the daemon's memory.
 fn others(data: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let mut others = data.cloned().unwrap_or_default();
     others.remove(KEY);
@@ -260,8 +265,8 @@ fn json(action: &str, value: &impl serde::Serialize) -> Result<String, Error> {
         .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })
 }
 
-/// The stored retry orders. A value written by hand is the name of what to retry; an empty one means
-/// everything.
+/// The stored retry orders. A value written by hand is the name of the host or pool to retry. An empty value
+/// means all of them.
 fn retries(text: Option<&String>) -> Vec<Retry> {
     let by_hand = |text: &str| {
         let name = Some(text.trim().to_owned()).filter(|name| !name.is_empty());

@@ -1,4 +1,5 @@
-//! Changes to Node objects. Each either touches only its own field or is based on the version that was read.
+//! Changes to Node objects. Each change either touches only its own field or is based on the version that was
+//! read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,14 +15,15 @@ use super::error::{Error, ErrorKind};
 use model::node::{Node, Taint, TaintEffect};
 use model::selector::Labels;
 
-/// How many times a change is tried if others change the Node at the same time.
+/// The maximum number of attempts to change a Node that other clients change at the same time.
 const ATTEMPTS: u32 = 5;
 
 impl Cluster {
-    /// A Node as it is now, bypassing the watch cache; `None` if it does not exist.
+    /// Reads a Node from the API server, bypassing the watch cache. Returns `None` if the Node does not
+    /// exist.
     ///
     /// # Errors
-    /// The call failed, or the object is malformed.
+    /// Returns an error if the call fails, or the object is malformed.
     #[boxed]
     pub async fn get_node(&self, name: &str) -> Result<Option<Node>, Error> {
         let action = format!("read node `{name}`");
@@ -32,30 +34,30 @@ impl Cluster {
             .map_err(|source| Error::Malformed { action, source: Box::new(source) })
     }
 
-    /// Sets an annotation, or removes it with `None`.
+    /// Sets an annotation, or removes it if the value is `None`.
     ///
     /// # Errors
-    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    /// Returns an error if the call fails: [`ErrorKind::NotFound`] if the Node is gone.
     #[boxed]
     pub async fn annotate_node(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), Error> {
         let change = json!({ "metadata": { "annotations": { key: value } } });
         self.patch_node(format!("annotate node `{name}`"), name, &change).await
     }
 
-    /// Adds labels or changes their values; other labels stay.
+    /// Adds labels or changes their values. Other labels are kept.
     ///
     /// # Errors
-    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    /// Returns an error if the call fails: [`ErrorKind::NotFound`] if the Node is gone.
     #[boxed]
     pub async fn set_labels(&self, name: &str, labels: &Labels) -> Result<(), Error> {
         let change = json!({ "metadata": { "labels": labels } });
         self.patch_node(format!("label node `{name}`"), name, &change).await
     }
 
-    /// Keeps new pods away. The node controller then adds the `unschedulable` taint.
+    /// Cordons a node. The node controller then adds the `unschedulable` taint.
     ///
     /// # Errors
-    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    /// Returns an error if the call fails: [`ErrorKind::NotFound`] if the Node is gone.
     #[boxed]
     pub async fn cordon(&self, name: &str) -> Result<(), Error> {
         self.patch_node(format!("cordon node `{name}`"), name, &json!({ "spec": { "unschedulable": true } }))
@@ -65,7 +67,7 @@ impl Cluster {
     /// Lets new pods onto the node again.
     ///
     /// # Errors
-    /// The call failed; [`ErrorKind::NotFound`] if the Node is gone.
+    /// Returns an error if the call fails: [`ErrorKind::NotFound`] if the Node is gone.
     #[boxed]
     pub async fn uncordon(&self, name: &str) -> Result<(), Error> {
         self.patch_node(
@@ -76,20 +78,22 @@ impl Cluster {
         .await
     }
 
-    /// Adds a taint; one with the same key and effect is replaced.
+    /// Adds a taint. A taint with the same key and effect is replaced.
     ///
     /// # Errors
-    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
+    /// Returns an error if the call fails, or [`Error::Contended`] if every attempt conflicted with another
+    /// client's change.
     #[boxed]
     pub async fn add_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
         self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
     }
 
-    /// Like [`Self::add_taint`], but only if `may` holds for the version of the Node that is changed, and if
-    /// the Node has no taint with this key. Returns whether `may` held.
+    /// Like [`Self::add_taint`], but only if `may` returns true for the version of the Node that is changed,
+    /// and the Node has no taint with this key. Returns the result of `may`.
     ///
     /// # Errors
-    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
+    /// Returns an error if the call fails, or [`Error::Contended`] if every attempt conflicted with another
+    /// client's change.
     pub async fn add_taint_if(
         &self,
         name: &str,
@@ -100,7 +104,7 @@ impl Cluster {
         let edit = |node: &Object, taints: &mut Vec<Value>| {
             let fits = convert::node(node).is_ok_and(|node| may(&node));
             has.store(fits, Ordering::Relaxed);
-            // A taint that is already set stays.
+            // An existing taint with this key is kept.
             let there = || taints.iter().any(|one| one["key"] == taint.key.as_str());
             fits && !there() && add(taint, taints)
         };
@@ -111,7 +115,8 @@ impl Cluster {
     /// Removes the taint with this key and effect, whatever its value.
     ///
     /// # Errors
-    /// The call failed; [`Error::Contended`] if others changed the Node each time we tried.
+    /// Returns an error if the call fails, or [`Error::Contended`] if every attempt conflicted with another
+    /// client's change.
     #[boxed]
     pub async fn remove_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
         self.edit_taints(format!("remove a taint of node `{name}`"), name, |_, taints| {
@@ -122,12 +127,14 @@ impl Cluster {
         .await
     }
 
-    /// Deletes a Node, but only the one with this uid. Succeeds if it is already gone.
+    /// Deletes the Node with this name and uid. Succeeds if the Node is already gone.
     ///
-    /// The precondition is in the body: if there is a body, the API server ignores the query parameters.
+    /// The precondition is in the body, because the API server ignores the query parameters of a request with
+    /// a body.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the Node with this name is a different one; otherwise the call failed.
+    /// Returns [`ErrorKind::Conflict`] if the Node with this name has another uid, or another error if the
+    /// call fails.
     #[boxed]
     pub async fn delete_node(&self, name: &str, uid: &str) -> Result<(), Error> {
         let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
@@ -147,8 +154,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes the list of taints, which can only be written as a whole, and only if the Node still has the
-    /// version that was read. `edit` returns whether there is anything to write.
+    /// Changes the list of taints. The list can only be written as a whole, so it is only written if the Node
+    /// still has the version that was read. `edit` returns whether anything must be written.
     async fn edit_taints(
         &self,
         action: String,
@@ -186,7 +193,7 @@ fn word(effect: TaintEffect) -> &'static str {
     }
 }
 
-/// Adds a taint to the list. Returns whether there is anything to write.
+/// Adds a taint to the list. Returns whether the list was changed.
 fn add(taint: &Taint, taints: &mut Vec<Value>) -> bool {
     if taints.iter().any(|one| same(one, taint) && one["value"].as_str().unwrap_or("") == taint.value) {
         return false;

@@ -1,4 +1,4 @@
-//! A cache of one kind of object: the API server's last state, as plain data.
+//! A cache of the API server's objects of one kind, as plain data.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// Objects by `namespace/name` (or name), shared with the snapshots that contain them.
+/// Objects by `namespace/name` (or by name), shared with the snapshots that contain them.
 #[derive(Debug)]
 pub(super) struct Store<T> {
     objects: Arc<Mutex<BTreeMap<String, Arc<T>>>>,
     listed: Arc<AtomicBool>,
-    /// How many lists were stored.
+    /// The number of lists stored so far.
     lists: watch::Sender<u64>,
 }
 
@@ -28,7 +28,7 @@ impl<T> Default for Store<T> {
 }
 
 impl<T> Store<T> {
-    /// All objects, in the order of their names.
+    /// All objects, ordered by key.
     pub(super) fn all(&self) -> Vec<Arc<T>> {
         self.lock().values().cloned().collect()
     }
@@ -38,7 +38,7 @@ impl<T> Store<T> {
         self.lock().get(key).cloned()
     }
 
-    /// Stores an object and returns the former one.
+    /// Stores an object and returns the previous one.
     pub(super) fn put(&self, key: String, object: Arc<T>) -> Option<Arc<T>> {
         self.lock().insert(key, object)
     }
@@ -48,7 +48,7 @@ impl<T> Store<T> {
         self.lock().remove(key)
     }
 
-    /// Replaces everything with a new list, and returns the former objects.
+    /// Replaces all objects with those of a new list, and returns the previous objects.
     pub(super) fn replace(&self, objects: BTreeMap<String, Arc<T>>) -> BTreeMap<String, Arc<T>> {
         let before = std::mem::replace(&mut *self.lock(), objects);
         self.listed.store(true, Ordering::Release);
@@ -56,7 +56,7 @@ impl<T> Store<T> {
         before
     }
 
-    /// Forgets everything, including that a list was ever stored.
+    /// Forgets all objects, and that a list was ever stored.
     pub(super) fn forget(&self) -> BTreeMap<String, Arc<T>> {
         let before = std::mem::take(&mut *self.lock());
         self.listed.store(false, Ordering::Release);

@@ -1,5 +1,5 @@
-//! Kinds that need a CustomResourceDefinition or a feature gate: they are watched if the API server serves
-//! them. If it does not, this is checked again from time to time.
+//! Kinds that need a CustomResourceDefinition or a feature gate. They are watched if the API server serves
+//! them. If it does not, the daemon checks again from time to time.
 
 use std::fmt::Debug;
 
@@ -22,7 +22,7 @@ pub(super) struct Custom<K, T> {
     pub kind: &'static str,
     /// API group and version.
     pub version: &'static str,
-    /// Its name in paths.
+    /// The plural name, as in API paths.
     pub plural: &'static str,
     pub convert: fn(&K) -> Result<T, ConvertError>,
     /// How urgent a change is.
@@ -54,14 +54,14 @@ where
                 }
                 Ok(false) => {
                     if !store.forget().is_empty() {
-                        tracing::info!(kind, "is no longer served");
+                        tracing::info!(kind, "the kind is no longer served");
                         board.bump(Worth::Round);
                     }
                     board.well_formed(kind, version);
                     board.live(kind);
                     sleep(GIVEN_UP_WAIT).await;
                 }
-                // The answer is unusable: rounds can do without the kind.
+                // The response is unusable. Rounds do not need this kind.
                 Err(error) if error.kind() == ErrorKind::Other => {
                     board.malformed(kind, version, &chain(&error));
                     board.live(kind);
@@ -90,7 +90,7 @@ impl Cluster {
     /// Whether the API server serves the kind with this name in paths.
     pub(super) async fn serves(&self, version: &str, plural: &str) -> Result<bool, Error> {
         let found = self.client.list_api_group_resources(version);
-        match self.call(format!("ask whether {plural} are served"), found).await {
+        match self.call(format!("check whether {plural} are served"), found).await {
             Ok(list) => Ok(list.resources.iter().any(|one| one.name == plural)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),

@@ -1,4 +1,5 @@
-//! The pod templates that CapacityBuffers refer to: those of controllers, and PodTemplates.
+//! The pod templates that CapacityBuffers and ProvisioningRequests refer to: PodTemplates, and the templates
+//! of controllers.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,15 +22,15 @@ use model::buffer::{CapacityBuffer, PodTemplate};
 use model::request::ProvisioningRequest;
 use model::workload::Controller;
 
-/// A kind that is only watched while a buffer or a request refers to one of its objects.
+/// The kind, which is only watched while a buffer or a request refers to a PodTemplate.
 pub(super) const KIND: &str = "PodTemplate";
-/// Changed references cause at most one list in this time. This limits the cost of references that keep
-/// changing.
+/// The minimum time between two lists that are caused by changed references. It limits the cost of references
+/// that keep changing.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {
-    /// Watches a kind of controller. For controllers that buffers refer to, the templates are kept, too. If
-    /// the references change, all controllers are listed again, but a list in progress is finished, so that a
+    /// Watches a kind of controller, and also stores the templates of the controllers that buffers refer to.
+    /// If the references change, all controllers are listed again. A list in progress is finished first, so a
     /// client that keeps changing references cannot prevent the kind from being read.
     pub(super) fn controllers_of<K>(
         &self,
@@ -78,8 +79,8 @@ impl Starter<'_> {
         });
     }
 
-    /// Watches CapacityBuffers and ProvisioningRequests, and PodTemplates while one of them refers to a
-    /// PodTemplate. Returns what they refer to.
+    /// Watches CapacityBuffers and ProvisioningRequests. PodTemplates are only watched while a buffer or
+    /// request refers to one. Returns the objects that buffers and requests refer to.
     pub(super) fn buffers(
         &self,
         stored: &Store<CapacityBuffer>,

@@ -13,7 +13,7 @@ use super::capacity_buffer::{Condition, Named};
 
 /// The kind's API group and version.
 pub(super) const VERSION: &str = "autoscaling.x-k8s.io/v1";
-/// The kind's name in paths.
+/// The plural name, as in API paths.
 pub(super) const PLURAL: &str = "provisioningrequests";
 
 /// A ProvisioningRequest.

@@ -1,4 +1,5 @@
-//! The record of each machine, one ConfigMap in our own namespace. Creating it claims the slot.
+//! The records of machines, each in a ConfigMap in the daemon's namespace. Creating a record claims the
+//! machine's slot.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +15,16 @@ use super::{MANAGED_BY, MANAGED_BY_LABEL};
 use model::machine::{Intent, Pinned};
 use model::{PoolName, Record, Vmid};
 
-/// The key in a record's ConfigMap that holds the record.
+/// The key of the record in the ConfigMap's data.
 const KEY: &str = "record";
 /// The label with the pool's name.
 const POOL: &str = "pve-autoscaler/pool";
-/// The label with the host on which a machine waits for its own CPUs.
+/// The label with the host on which a machine waits for dedicated CPUs.
 const PINS_ON: &str = "pve-autoscaler/pins-on";
-/// The label with the machine's id. The ConfigMap's name does not show it: the next machine in the slot has a
-/// record with the same name.
+/// The label with the machine's id. The name of the ConfigMap does not contain the id, because the next
+/// machine in the slot uses the same name.
 const MACHINE: &str = "pve-autoscaler/machine";
-/// How many records one page of a list holds.
+/// The number of records in one page of a list.
 const PAGE: u32 = 200;
 
 /// A record as it is stored.
@@ -33,25 +34,25 @@ pub struct Versioned<T> {
     pub record: T,
     /// The version that a change must be based on.
     pub resource_version: String,
-    /// The uid of the object that holds it.
+    /// The uid of the ConfigMap that contains the record.
     pub uid: String,
 }
 
-/// A ConfigMap that is labeled as a record but contains no readable one. Its slot must not be used.
+/// A ConfigMap that is labeled as a record but contains no readable record. Its slot must not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRecord {
     /// The ConfigMap's name.
     pub name: String,
-    /// The VMID, if the name shows it.
+    /// The VMID, if the ConfigMap's name contains one.
     pub vmid: Option<Vmid>,
-    /// What is wrong with it.
+    /// Why the record is unreadable.
     pub reason: String,
 }
 
 /// All records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Readable records, in the order of the list: by the names of their ConfigMaps.
+    /// Readable records, ordered by the names of their ConfigMaps.
     pub readable: Vec<Versioned<Record>>,
     /// Unreadable records.
     pub unreadable: Vec<UnreadableRecord>,
@@ -60,7 +61,7 @@ pub struct Records {
 /// Why a record could not be written.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// Another machine holds the slot.
+    /// Another machine occupies the slot.
     #[error("the slot of VMID {vmid} in pool `{pool}` is taken by another machine")]
     SlotTaken {
         /// The pool.
@@ -68,7 +69,7 @@ pub enum RecordError {
         /// The VMID.
         vmid: Vmid,
     },
-    /// Since it was read, the record was changed, deleted, or replaced by another machine's.
+    /// The record was changed, deleted or replaced by another machine's record since it was read.
     #[error("the record of `{name}` was changed by another client")]
     Changed {
         /// The machine's name.
@@ -89,7 +90,8 @@ impl Cluster {
     /// All records.
     ///
     /// # Errors
-    /// The list could not be read. An unreadable record is no error, but is listed separately.
+    /// Returns an error if the list cannot be read. An unreadable record is not an error; it is listed
+    /// separately.
     #[boxed]
     pub async fn list_records(&self) -> Result<Records, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{POOL}");
@@ -110,11 +112,12 @@ impl Cluster {
         }
     }
 
-    /// Records of machines on this host that wait for their own CPUs. There are few at any time, so they can
-    /// be listed often.
+    /// The records of machines on this host that wait for dedicated CPUs. The list is always short, so it can
+    /// be read often.
     ///
     /// # Errors
-    /// The list could not be read. Unreadable records are left out: no machine waits because of them.
+    /// Returns an error if the list cannot be read. Unreadable records are left out: no machine waits because
+    /// of them.
     #[boxed]
     pub async fn awaiting_cpus(&self, host: &str) -> Result<Vec<Record>, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PINS_ON}={host}");
@@ -125,11 +128,12 @@ impl Cluster {
         Ok(records.filter(|record| record.host == host && awaits_cpus(record)).collect())
     }
 
-    /// Writes a machine's record, which claims its slot. Repeating this for the same machine has no effect.
+    /// Creates a machine's record, which claims its slot. Repeating the call for the same machine has no
+    /// effect.
     ///
     /// # Errors
-    /// [`RecordError::SlotTaken`] if another machine has the slot; otherwise the call failed. If
-    /// [`Error::outcome_unknown`] holds for its error, the record may have been written.
+    /// Returns [`RecordError::SlotTaken`] if another machine occupies the slot, or another error if the call
+    /// fails. If [`Error::outcome_unknown`] returns true for that error, the record may have been created.
     #[boxed]
     pub async fn create_record(&self, record: &Record) -> Result<Versioned<Record>, RecordError> {
         let failed = |source| RecordError::Kubernetes { name: record.name.clone(), source };
@@ -146,13 +150,15 @@ impl Cluster {
         }
     }
 
-    /// Writes a changed record, but only over the version that it is based on.
+    /// Writes a changed record, but only if the stored record still has the version that the change is based
+    /// on.
     ///
-    /// If the same write has already been stored, and only its answer was lost, the conflict is no error. A
-    /// conflict without another writer is a failed call, to be retried.
+    /// A conflict is not an error if the same change is already stored, because then only the response to an
+    /// earlier write was lost. A conflict that no other writer caused is a failed call, which can be retried.
     ///
     /// # Errors
-    /// [`RecordError::Changed`] if the stored record is a different one; otherwise the call failed.
+    /// Returns [`RecordError::Changed`] if another record or version is stored, or another error if the call
+    /// fails.
     #[boxed]
     pub async fn update_record(&self, record: &mut Versioned<Record>) -> Result<(), RecordError> {
         let who = record.record.name.clone();
@@ -184,11 +190,11 @@ impl Cluster {
         }
     }
 
-    /// Drops a record, which frees its slot. Succeeds if the record is already gone.
+    /// Deletes a record, which frees its slot. Succeeds if the record is already gone.
     ///
     /// # Errors
-    /// [`RecordError::Changed`] if the stored record is newer or another machine's; otherwise the call
-    /// failed.
+    /// Returns [`RecordError::Changed`] if the stored record is newer or belongs to another machine, or
+    /// another error if the call fails.
     #[boxed]
     pub async fn delete_record(&self, record: &Versioned<Record>) -> Result<(), RecordError> {
         let options = DeleteParams::default().preconditions(Preconditions {
@@ -207,7 +213,8 @@ impl Cluster {
         }
     }
 
-    /// One record by the name of its ConfigMap; `None` if there is no readable one.
+    /// Reads a record by the name of its ConfigMap. Returns `None` if the record does not exist or is
+    /// unreadable.
     async fn record(&self, name: &str) -> Result<Option<Versioned<Record>>, Error> {
         let found = self.call(format!("read the record `{name}`"), self.config_maps().get_opt(name)).await?;
         Ok(found.and_then(|map| read(map).ok()))
@@ -223,8 +230,8 @@ pub fn name(record: &Record) -> String {
     format!("machine-{}-{}", record.pool, record.slot.vmid)
 }
 
-/// The command with which an administrator drops this machine's record, but not that of another machine that
-/// has the slot by then.
+/// The command with which an administrator deletes this machine's record. It does not match the record of
+/// another machine that occupies the slot by then.
 pub fn command_to_drop(namespace: &str, record: &Record) -> String {
     format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
 }
@@ -254,7 +261,7 @@ fn read(map: ConfigMap) -> Result<Versioned<Record>, UnreadableRecord> {
     if name(&record) == name_of_map {
         Ok(versioned(record, map.metadata))
     } else {
-        Err(wrong(format!("it holds the record of `{}`", name(&record))))
+        Err(wrong(format!("it contains the record of `{}`", name(&record))))
     }
 }
 

@@ -1,9 +1,9 @@
-//! Obeys an API server that asks clients to wait.
+//! Waits and retries if the API server asks clients to wait.
 //!
-//! The API server's priority and fairness, and a server that is shutting down, answer 429 with the seconds
-//! after which the request may be repeated (`Retry-After`). Such a request was not carried out: it is sent
-//! again after that time, a few times, within the limit of its call. A disruption budget also answers 429,
-//! but about the pod: that is an answer for the caller.
+//! The API server's priority and fairness, and an API server that is shutting down, answer 429 with the
+//! number of seconds after which the request may be repeated (`Retry-After`). The API server has not carried
+//! out such a request. It is sent again after that time, a few times, within the time limit of its call. A
+//! disruption budget also answers 429, but about the pod, so that response is returned to the caller.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use tower::BoxError;
 
 use runtime::fence::Fence;
 
-/// How many times a request is sent again.
+/// The maximum number of times a request is sent again.
 const REPEATS: u32 = 3;
 /// The longest single wait, whatever the API server says.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Sends a request, and repeats it if the API server asks clients to wait. A write passes the fence each
-/// time.
+/// Sends a request, and repeats it if the API server asks clients to wait. The fence is checked before each
+/// attempt of a write.
 pub(super) async fn send(
     open: &Client,
     fence: &Fence,
@@ -51,10 +51,10 @@ async fn pass(fence: &Fence, method: &Method) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// How long the API server asks clients to wait, if it does.
+/// Returns how long the API server asks clients to wait, if it does.
 fn asked_to_wait(path: &str, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    // Priority and fairness answers in plain text, a disruption budget with an object.
+    // Priority and fairness answers in plain text, a disruption budget with a JSON object.
     let about_the_pod =
         path.ends_with("/eviction") && text(CONTENT_TYPE).is_some_and(|kind| kind.contains("json"));
     if status != StatusCode::TOO_MANY_REQUESTS || about_the_pod {
@@ -78,7 +78,7 @@ mod tests {
 
     type Sent = Arc<Mutex<Vec<String>>>;
 
-    /// A cluster whose API server answers 429 this many times, and then with its version.
+    /// A cluster whose API server answers 429 this many times, and then returns its version.
     fn cluster(refusals: usize, kind: &'static str) -> (Cluster, Sent) {
         let sent = Sent::default();
         let seen = sent.clone();

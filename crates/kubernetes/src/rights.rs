@@ -1,4 +1,4 @@
-//! The rights that this daemon needs, checked with the API server one by one.
+//! The rights that the daemon needs, each checked with the API server.
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -14,22 +14,22 @@ use super::gangs;
 use super::provisioning_request;
 use super::serving_certificates::SERVING_SIGNER;
 
-/// A required right, and whether we have it.
+/// A required right, and whether the daemon has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     /// The verb, e.g. `list`.
     pub verb: &'static str,
-    /// API group, empty for the core one.
+    /// The API group; empty for the core group.
     pub group: &'static str,
     /// The resource, e.g. `nodes` or `pods/eviction`.
     pub resource: &'static str,
     /// The namespace, `None` for the entire cluster.
     pub namespace: Option<String>,
-    /// The only object that it is for, `None` for all objects.
+    /// The only object that the right applies to; `None` for all objects.
     pub name: Option<&'static str>,
-    /// What it is for.
+    /// Why the right is needed.
     pub purpose: &'static str,
-    /// Whether we have it.
+    /// Whether the daemon has the right.
     pub granted: bool,
 }
 
@@ -38,14 +38,14 @@ impl Right {
     pub fn words(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let place = self.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
-        // In kube-public, cluster-info need not be mentioned.
+        // The name `cluster-info` is left out, because `kube-public` says enough.
         let name = self.name.filter(|_| self.namespace.is_none());
         let name = name.map(|name| format!(" {name}")).unwrap_or_default();
         format!("{} {}{group}{name}{place}", self.verb, self.resource)
     }
 }
 
-/// Where a right is needed.
+/// The namespaces in which a right is needed.
 #[derive(Clone, Copy)]
 enum Place {
     Everywhere,
@@ -62,8 +62,8 @@ struct Needed {
     purpose: &'static str,
 }
 
-/// Kinds that need a CustomResourceDefinition or a gate: API group and version, name in paths, and the
-/// resources that are only needed for them.
+/// Kinds that need a CustomResourceDefinition or a feature gate: the API group and version, the plural name,
+/// and the resources that are only needed for this kind.
 const OPTIONAL: [(&str, &str, &[&str]); 3] = [
     (capacity_buffer::VERSION, capacity_buffer::PLURAL, &[capacity_buffer::PLURAL, "podtemplates"]),
     (
@@ -74,7 +74,7 @@ const OPTIONAL: [(&str, &str, &[&str]); 3] = [
     (gangs::VERSION, gangs::PLURAL, &[gangs::PLURAL]),
 ];
 
-/// Everything that `packaging/rbac.yaml` grants, and nothing else.
+/// Exactly the rights that `packaging/rbac.yaml` grants.
 const NEEDED: &[Needed] = &[
     Needed {
         verbs: &["list", "watch"],
@@ -121,7 +121,7 @@ const NEEDED: &[Needed] = &[
         resources: &["priorityclasses"],
         place: Place::Everywhere,
         name: None,
-        purpose: "know which pods go first",
+        purpose: "know which pods are scheduled first",
     },
     Needed {
         verbs: &["list", "watch"],
@@ -169,7 +169,7 @@ const NEEDED: &[Needed] = &[
         resources: &["capacitybuffers/status", "provisioningrequests/status"],
         place: Place::Everywhere,
         name: None,
-        purpose: "report how much of it is available",
+        purpose: "report how much of the requested capacity is available",
     },
     Needed {
         verbs: &["get", "patch", "delete"],
@@ -261,14 +261,14 @@ const SERVING: &[Needed] = &[
 const CERTIFICATES: &str = "certificates.k8s.io";
 
 impl Cluster {
-    /// Every required right, and whether we have it according to the API server. Rights to kinds that it does
-    /// not serve are left out.
+    /// All required rights, and whether the daemon has them according to the API server. Rights to kinds that
+    /// the API server does not serve are left out.
     ///
-    /// A single refusal proves nothing while the API server starts: for a moment, it has not read its roles
-    /// yet.
+    /// While the API server starts, a single refusal proves nothing, because the API server may not have read
+    /// its roles yet.
     ///
     /// # Errors
-    /// The API server did not answer.
+    /// Returns an error if the API server does not answer.
     #[boxed]
     pub async fn rights(&self) -> Result<Vec<Right>, Error> {
         let mut served = Vec::new();
@@ -283,7 +283,7 @@ impl Cluster {
     /// Like [`Self::rights`], for the additional rights that approving serving certificates needs.
     ///
     /// # Errors
-    /// The API server did not answer.
+    /// Returns an error if the API server does not answer.
     #[boxed]
     pub async fn serving_rights(&self) -> Result<Vec<Right>, Error> {
         self.asked(needed(SERVING, &self.namespace)).await
@@ -339,7 +339,8 @@ fn question(right: &Right) -> SelfSubjectAccessReviewSpec {
             group: Some(right.group.to_owned()),
             resource: Some(resource.to_owned()),
             subresource,
-            // A right to one object would be refused in a review for all objects.
+            // The review must name the object. If it asked about all objects, a right to a single object
+            // would not be enough.
             name: right.name.map(ToOwned::to_owned),
             namespace: right.namespace.clone(),
             ..ResourceAttributes::default()

@@ -1,5 +1,5 @@
-//! The API server's time, from its answers: the header `Date`, which Go's server adds to each answer, in
-//! whole seconds.
+//! The API server's time, from the `Date` header of its responses. Go's HTTP server adds the header to each
+//! response, in whole seconds.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,8 @@ use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// A difference up to this can be due to slow answers and to dates in whole seconds, so it is tolerated.
+/// The largest tolerated difference. Slow responses, and dates in whole seconds, can cause a difference up to
+/// this.
 const TOLERATED: SignedDuration = SignedDuration::from_secs(30);
 
 /// The difference between this host's clock and the API server's.
@@ -20,7 +21,7 @@ pub struct ClockDifference {
 }
 
 impl ClockDifference {
-    /// The difference between two clocks; `None` if they may agree.
+    /// The difference between two clocks; `None` if it is within the tolerance.
     pub(super) fn of(server: Timestamp, own: Timestamp) -> Option<Self> {
         let behind = server.duration_since(own);
         (behind.abs() > TOLERATED).then_some(Self { behind })
@@ -47,7 +48,7 @@ impl ServerTime {
         }
     }
 
-    /// What the server's clock shows now; `None` if no answer has contained it.
+    /// The current time of the API server's clock; `None` if no response has contained a time yet.
     pub fn now(&self) -> Option<Timestamp> {
         let heard = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (date, at) = heard?;

@@ -1,9 +1,9 @@
-//! Kubelets' requests for serving certificates (CertificateSigningRequests of the signer
-//! `kubernetes.io/kubelet-serving`, `serverTLSBootstrap` in the kubelet's configuration): watched separately,
-//! and approved.
+//! Kubelets' requests for serving certificates, which are watched separately and approved. They are
+//! CertificateSigningRequests of the signer `kubernetes.io/kubelet-serving`, which kubelets with
+//! `serverTLSBootstrap` create.
 //!
-//! The API server says who the requester is; the PKCS#10 request was written by the requester. Both are plain
-//! data here and not checked. A decided request is no longer open.
+//! The API server states who the requester is; the requester wrote the PKCS#10 request. Both are treated as
+//! plain data in this file and are not checked. A decided request is no longer open.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const KIND: &str = "CertificateSigningRequest";
 /// Maximum size of a request that is kept, in bytes. A kubelet's is smaller than a kilobyte.
 const LONGEST: usize = 16 << 10;
 
-/// One request, as it is in the cluster.
+/// One request, as it is stored in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServingRequest {
     /// The object's name.
@@ -41,21 +41,22 @@ pub struct ServingRequest {
     pub uid: String,
     /// Its version.
     pub resource_version: String,
-    /// When it was created.
+    /// When the request was created.
     pub created: Option<Timestamp>,
     /// The requester, as authenticated by the API server.
     pub user: String,
     /// The requester's groups, as authenticated.
     pub groups: Vec<String>,
-    /// What the key is to be used for.
+    /// The requested usages of the key.
     pub usages: Vec<String>,
-    /// The PKCS#10 request as PEM; empty if it is decided, or longer than any kubelet's.
+    /// The PKCS#10 request as PEM. It is empty if the request is decided, or larger than any kubelet's
+    /// request.
     pub pem: Vec<u8>,
-    /// Whether it was approved, denied, signed, or marked as failed.
+    /// Whether the request was approved, denied, signed, or marked as failed.
     pub decided: bool,
 }
 
-/// A watch of all requests for serving certificates. It ends when this is dropped.
+/// A watch of all requests for serving certificates, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct ServingRequests {
     store: Store<ServingRequest>,
@@ -107,12 +108,12 @@ impl ServingRequests {
 }
 
 impl Cluster {
-    /// Approves a request exactly as it was read: if it was changed or decided in the meantime, it stays as
-    /// it is.
+    /// Approves a request exactly as it was read. A request that was changed or decided in the meantime is
+    /// not approved.
     ///
     /// # Errors
-    /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::NotFound`] if it is no longer the same;
-    /// [`super::ErrorKind::Forbidden`] if a right is missing; otherwise the call failed.
+    /// Returns [`super::ErrorKind::Conflict`] or [`super::ErrorKind::NotFound`] if the request has changed,
+    /// [`super::ErrorKind::Forbidden`] if a right is missing, or another error if the call fails.
     #[boxed]
     pub async fn approve(&self, request: &ServingRequest, why: &str) -> Result<(), Error> {
         let requests: Api<Object> = Api::all(self.client.clone());

@@ -65,7 +65,8 @@ fn unreadable(why: &str, board: &Board, known: &watch::Sender<Option<KubernetesV
     board.live(KIND);
 }
 
-/// Publishes a version. Without one, the known version stays; if there is none, the newest is assumed.
+/// Publishes a version. If `version` is `None`, the known version is kept; if none is known, the newest is
+/// assumed.
 fn settle(
     version: Option<KubernetesVersion>,
     board: &Board,

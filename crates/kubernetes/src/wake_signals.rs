@@ -1,7 +1,7 @@
-//! Which changes are worth a round.
+//! Decides which changes trigger a round.
 //!
-//! A kubelet writes its Node every few minutes even if nothing has happened, and our own annotations on a
-//! Node must not start a round that writes annotations again.
+//! A kubelet updates its Node every few minutes even if nothing has happened. The daemon's own annotations on
+//! a Node must not trigger a round that writes annotations again.
 
 use model::buffer::{BufferStatus, CapacityBuffer};
 use model::pod::Scheduling;
@@ -17,11 +17,11 @@ pub(super) enum Worth {
     Nothing,
     /// A round, once related changes have arrived.
     Round,
-    /// A pod has become pending: the round only waits for more such pods.
+    /// A pod has become pending. The round only waits for more pending pods.
     Haste,
 }
 
-/// A change of a pod is worth a round, unless only its readiness or the scheduler's message has changed. A
+/// A change to a pod triggers a round, unless only its readiness or the scheduler's message has changed. A
 /// pod that becomes pending is urgent.
 pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
     let waits = |pod: &Pod| pod.node.is_none() && matches!(pod.scheduling, Scheduling::Unschedulable(_));
@@ -29,13 +29,14 @@ pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
         return Worth::Haste;
     }
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
-    // The scheduler's message contains numbers of nodes: it changes for every pending pod whenever a node
+    // The scheduler's message contains numbers of nodes, so it changes for every pending pod whenever a node
     // is added or removed.
     let quiet = |pod: &Pod| Pod { ready: false, refusal: String::new(), ..pod.clone() };
     round_if(old != new && quiet(old) != quiet(new))
 }
 
-/// A change of a Node is worth a round, unless it is only a heartbeat, or only our own annotation changed.
+/// A change to a Node triggers a round, unless it is only a heartbeat, or only the daemon's own annotation
+/// changed.
 pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let quiet = |node: &Node| {
@@ -46,7 +47,7 @@ pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
     round_if(quiet(old) != quiet(new))
 }
 
-/// A change of a buffer is worth a round, unless only its status has changed.
+/// A change to a buffer triggers a round, unless only its status has changed.
 pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let asked = |buffer: &CapacityBuffer| CapacityBuffer {
@@ -57,7 +58,7 @@ pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>)
     round_if(asked(old) != asked(new))
 }
 
-/// A change of a request is worth a round, unless only its conditions have changed.
+/// A change to a request triggers a round, unless only its conditions have changed.
 pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&ProvisioningRequest>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let asked = |request: &ProvisioningRequest| ProvisioningRequest {
@@ -68,19 +69,19 @@ pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&Provisioni
     round_if(asked(old) != asked(new))
 }
 
-/// A change of a controller is only worth a round if a buffer refers to the controller: only then is its
-/// template kept.
+/// A change to a controller triggers a round only if a buffer refers to the controller. Only such controllers
+/// are stored with their templates.
 pub(super) fn controller(old: Option<&Controller>, new: Option<&Controller>) -> Worth {
     let referred = |one: Option<&Controller>| one.is_some_and(|one| one.template.is_some());
     round_if((referred(old) || referred(new)) && old != new)
 }
 
-/// Any difference is worth a round.
+/// Any change triggers a round.
 pub(super) fn any<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Worth {
     round_if(old != new)
 }
 
-/// No change is worth a round: the next regular round is soon enough.
+/// No change triggers a round. The next regular round is soon enough.
 pub(super) fn none<T>(_: Option<&T>, _: Option<&T>) -> Worth {
     Worth::Nothing
 }

@@ -1,6 +1,7 @@
 //! How each watch is doing: what has arrived, what is refused, what is broken.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -59,6 +60,9 @@ pub(super) struct Board {
     changed: Changes,
     demand: Changes,
     settled: watch::Sender<bool>,
+    /// Whether the log says that there is no connection to the API server. All watches share the connection,
+    /// so this is logged once and not once for each kind.
+    disconnected: Arc<AtomicBool>,
 }
 
 impl Board {
@@ -77,6 +81,7 @@ impl Board {
             changed: Changes::default(),
             demand: Changes::default(),
             settled: watch::Sender::new(false),
+            disconnected: Arc::default(),
         }
     }
 
@@ -104,6 +109,9 @@ impl Board {
 
     /// To be called when a complete list has arrived.
     pub(super) fn live(&self, kind: &'static str) {
+        if self.disconnected.swap(false, Ordering::Relaxed) {
+            tracing::info!("the Kubernetes API server can be reached again");
+        }
         let mut states = self.lock();
         if let Some(state) = states.get_mut(kind) {
             if state.warned {
@@ -131,7 +139,11 @@ impl Board {
             return true;
         }
         let given_up = hopeless && !state.essential;
-        if !state.warned && (hopeless || !refused) {
+        if error == Some(ErrorKind::Unreachable) {
+            if !self.disconnected.swap(true, Ordering::Relaxed) {
+                tracing::warn!(reason = what, "the Kubernetes API server cannot be reached; retrying");
+            }
+        } else if !state.warned && (hopeless || !refused) {
             if given_up {
                 tracing::warn!(
                     kind,

@@ -14,8 +14,9 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
+use super::call_error::{CallError, kind_of_status};
 use super::convert::ConvertError;
-use super::error::{ErrorKind, kind_of, kind_of_status};
+use super::error::ErrorKind;
 use super::object_cache::Store;
 use super::wake_signals::Worth;
 use super::watch_health::Board;
@@ -83,7 +84,7 @@ where
                 match event {
                     Ok(event) => self.take(event, &mut incoming),
                     Err(error) => {
-                        let (kind, what) = summary(&error);
+                        let (kind, what) = summary(error);
                         if kind != Some(ErrorKind::Expired) {
                             given_up = self.board.failed(self.kind, kind, what);
                         }
@@ -181,15 +182,15 @@ pub(super) fn key(meta: &ObjectMeta) -> String {
     }
 }
 
-fn summary(error: &watcher::Error) -> (Option<ErrorKind>, String) {
+fn summary(error: watcher::Error) -> (Option<ErrorKind>, String) {
     match error {
         watcher::Error::InitialListFailed(inner)
         | watcher::Error::WatchStartFailed(inner)
-        | watcher::Error::WatchFailed(inner) => match inner {
-            kube::Error::Api(status) => (Some(kind_of(inner)), status.message.clone()),
-            _ => (Some(kind_of(inner)), chain(inner)),
-        },
-        watcher::Error::WatchError(status) => (Some(kind_of_status(status)), status.message.clone()),
+        | watcher::Error::WatchFailed(inner) => {
+            let inner = CallError::from(inner);
+            (Some(inner.kind()), chain(&inner))
+        }
+        watcher::Error::WatchError(status) => (Some(kind_of_status(&status)), status.message.clone()),
         watcher::Error::NoResourceVersion => (None, "a list arrived without a version".to_owned()),
     }
 }

@@ -103,7 +103,7 @@ struct Stores {
 }
 
 impl Stores {
-    /// Whether the buffer's references have been looked up: until then the buffer is left out.
+    /// Whether the buffer's references have been resolved. Until then, the buffer is left out of snapshots.
     fn can_be_resolved(&self, buffer: &CapacityBuffer, controllers: &[Arc<Controller>]) -> bool {
         match &buffer.template {
             Some(TemplateRef::PodTemplate(_)) => self.pod_templates.is_listed(),
@@ -123,7 +123,7 @@ impl Stores {
     }
 }
 
-/// Watches of every kind that decisions read. Cheap to clone; they end with the last clone.
+/// Watches of all kinds that decisions read. Cheap to clone. The watches end when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Watches {
     stores: Arc<Stores>,
@@ -165,7 +165,8 @@ impl Watches {
         Self { stores, version, board, _stop: Arc::new(cancel.drop_guard()) }
     }
 
-    /// The cluster as known now. The caller fills in the time, the Proxmox VE side and the daemon's memory.
+    /// The currently known state of the cluster. The caller adds the time, the Proxmox VE side and the
+    /// daemon's memory.
     pub fn snapshot(&self) -> Snapshot {
         let s = &self.stores;
         let controllers =
@@ -218,15 +219,15 @@ impl Watches {
         self.stores.nodes.all().into_iter().find(|node| node.system_uuid == uuid)
     }
 
-    /// The volumes that are attached to the node: the names of PersistentVolumes. A volume without a
-    /// PersistentVolume is listed by the name of its VolumeAttachment.
+    /// The names of the PersistentVolumes that are attached to the node. A volume without a PersistentVolume
+    /// is listed by the name of its VolumeAttachment.
     pub fn attached(&self, node: &str) -> BTreeSet<String> {
         let all = self.stores.attachments.all();
         let here = all.iter().filter(|one| one.node == node);
         here.map(|one| one.volume.clone().unwrap_or_else(|| one.name.clone())).collect()
     }
 
-    /// The uid that identifies this Kubernetes cluster, once its namespaces are known.
+    /// The uid that identifies this Kubernetes cluster. It is known once namespaces have been read.
     pub fn kubernetes_uid(&self) -> Option<String> {
         self.stores.uid.get().cloned()
     }
@@ -236,7 +237,7 @@ impl Watches {
         self.stores.pods.get(&format!("{namespace}/{name}"))
     }
 
-    /// A number that grows with every change that is worth a round.
+    /// A number that increases with every change that triggers a round.
     pub fn changed(&self) -> Changed {
         self.board.changed()
     }
@@ -246,9 +247,9 @@ impl Watches {
         self.board.demand()
     }
 
-    /// Waits until every kind was listed once or given up. A kind that is not essential is given up if it is
-    /// not served, or after several refusals. Otherwise this waits for as long as a kind cannot be read:
-    /// [`Watches::problems`] shows why.
+    /// Waits until each kind was listed once or given up. A kind that is not essential is given up if the API
+    /// server does not serve it, or after several refusals. This waits for as long as any other kind cannot
+    /// be read; [`Watches::problems`] shows why.
     #[boxed]
     pub async fn synced(&self) {
         // The sender lives in `self`, so this cannot fail.
@@ -265,8 +266,7 @@ impl Watches {
         self.board.problems()
     }
 
-    /// Kinds that the API server refuses to show at the moment: what is known about them is outdated or
-    /// empty.
+    /// The kinds that the API server currently refuses to show. The data about them is outdated or empty.
     pub fn unseen(&self) -> Vec<Problem> {
         self.board.unseen()
     }
@@ -291,8 +291,8 @@ impl Starter<'_> {
         version
     }
 
-    /// Watches pods. What they take from nodes is counted as the control plane's version counts it: if the
-    /// version changes, all pods are listed again.
+    /// Watches pods. The resources that a pod uses on its node depend on the control plane's version, so all
+    /// pods are listed again if the version changes.
     fn pods(&self, store: &Store<Pod>, mut version: watch::Receiver<Option<KubernetesVersion>>) {
         let api: Api<DeserializeGuard<core::Pod>> = Api::all(self.cluster.client.clone());
         let (store, board) = (store.clone(), self.board.clone());
@@ -392,7 +392,7 @@ impl Starter<'_> {
             wake_signals::none,
             &s.csi_nodes,
         );
-        // A machine that is being removed waits until its attachments are gone.
+        // A machine that is being removed waits until its volumes are detached.
         self.spawn::<storage::VolumeAttachment, _>(
             "VolumeAttachment",
             |one| Ok(convert::attachment(one)),

@@ -1,33 +1,95 @@
-//! What backs off after a failed creation. If a storage was full, this depends on whether it is shared.
+//! What backs off after a failed creation. If a storage was full, the back-off depends on whether the storage
+//! is shared.
+
+use std::collections::BTreeSet;
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
 use super::step_error::{BackoffTarget, StepError};
+use model::Record;
 use model::machine::STORED_ON;
 use proxmox::Meaning;
+use settings::{CloudInit, Pool};
 
-/// What backs off after this failure. If a storage is full, and all storages of the machine are shared, the
-/// same would happen on the other hosts: the entire pool backs off, so that not every host has to fail first.
+/// What backs off after this failure. If a storage is full and all storages of the machine are shared,
+/// creation would fail on the other hosts, too. The entire pool then backs off, so that not every host has to
+/// fail first.
 pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> BackoffTarget {
     let blame = trouble.blame();
     match trouble {
         StepError::Proxmox(error) if error.meaning() == Some(Meaning::Full) => {
-            if on_shared(ctx, machine).await { BackoffTarget::Pool } else { blame }
+            of_full_storage(ctx, machine.record()).await.unwrap_or(blame)
         }
         _ => blame,
     }
 }
 
-/// Whether all storages of the machine's disks are shared. `false` if the storages cannot be listed.
-async fn on_shared(ctx: &Context, machine: &MachineHandle) -> bool {
-    let record = machine.record();
-    let chosen = record.made_of.get(STORED_ON);
-    let names: Vec<&String> =
-        if chosen.is_some() { chosen.into_iter().collect() } else { record.storages.iter().collect() };
-    let Ok(seen) = ctx.proxmox.resources().await else { return false };
-    let is_shared = |name: &&String| {
-        let mut rows = seen.storages.iter().filter(|storage| storage.name == **name).peekable();
+/// What backs off if one of the machine's storages is full; the failure does not tell which. `None` if the
+/// storages cannot be listed.
+async fn of_full_storage(ctx: &Context, record: &Record) -> Option<BackoffTarget> {
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
+    let seen = ctx.proxmox.resources().await.ok()?;
+    let is_shared = |name: &str| {
+        let mut rows = seen.storages.iter().filter(|storage| storage.name == name).peekable();
         rows.peek().is_some() && rows.all(|storage| storage.size.shared)
     };
-    !names.is_empty() && names.iter().all(is_shared)
+    Some(target(storages(record, pool).into_iter().map(is_shared)))
+}
+
+/// The storages of the machine's disks and of its seed.
+fn storages<'a>(record: &'a Record, pool: Option<&'a Pool>) -> BTreeSet<&'a str> {
+    let mut all: BTreeSet<&str> = match record.made_of.get(STORED_ON) {
+        Some(chosen) => BTreeSet::from([chosen.as_str()]),
+        None => record.storages.iter().map(String::as_str).collect(),
+    };
+    all.extend(pool.into_iter().flat_map(|pool| &pool.extra_disks).map(|disk| disk.storage.as_str()));
+    if let Some(CloudInit::Seed(seed)) = pool.map(|pool| &pool.cloud_init) {
+        all.insert(&seed.storage);
+    }
+    all
+}
+
+/// What backs off, given which of the storages are shared. If only some are, a second host that fails in the
+/// same way shows that one of the shared ones is full.
+fn target(shared: impl Iterator<Item = bool>) -> BackoffTarget {
+    let all: BTreeSet<bool> = shared.collect();
+    match (all.contains(&true), all.contains(&false)) {
+        (true, false) => BackoffTarget::Pool,
+        (true, true) => BackoffTarget::HostOrPool,
+        (false, _) => BackoffTarget::Host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use settings::Needs;
+
+    #[test]
+    fn a_full_storage_is_the_pools_fault_only_if_no_storage_of_a_machine_is_a_hosts_own() {
+        let extra = "extra_disks = [{ device = \"scsi1\", size = \"8GiB\", storage = \"STORAGE\" }]\n";
+        let seed =
+            "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"STORAGE\"\nuser_data = \"#cloud-config\"\n";
+        for (clone, more, expected) in [
+            ("nfs", String::new(), BackoffTarget::Pool),
+            ("local", String::new(), BackoffTarget::Host),
+            ("nfs", extra.replace("STORAGE", "nfs"), BackoffTarget::Pool),
+            ("nfs", extra.replace("STORAGE", "local"), BackoffTarget::HostOrPool),
+            ("local", extra.replace("STORAGE", "nfs"), BackoffTarget::HostOrPool),
+            ("local", extra.replace("STORAGE", "local"), BackoffTarget::Host),
+            ("nfs", seed.replace("STORAGE", "local"), BackoffTarget::HostOrPool),
+        ] {
+            let text = format!("[[pool]]\nname = \"workers\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\n{more}");
+            let config = settings::parse("c.toml", &text, Needs::Plan).unwrap();
+            let stored = (STORED_ON.to_owned(), clone.to_owned());
+            for record in [
+                Record { made_of: [stored].into(), ..Record::example() },
+                Record { storages: [clone.to_owned()].into(), ..Record::example() },
+            ] {
+                let all = storages(&record, config.pools.first());
+                let found = target(all.into_iter().map(|storage| storage == "nfs"));
+                assert_eq!(found, expected, "{clone}, {more}");
+            }
+        }
+    }
 }

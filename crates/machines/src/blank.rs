@@ -1,4 +1,5 @@
-//! Machines without a template: what their VM is created with before it is configured.
+//! Machines without a template: the options with which their VM is created. The rest of the configuration
+//! follows later.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use model::machine::STORED_ON;
 use proxmox::{Error, Upid, VmConfig};
 use settings::{Bootstrap, Pool};
 
-/// Requests the VM. Its description bears the mark from the moment it becomes visible.
+/// Requests the VM. The VM's description contains the mark from the moment the VM becomes visible.
 ///
 /// # Errors
-/// [`proxmox::Kind::Exists`] if the VMID is taken, as when a template is cloned.
+/// Returns [`proxmox::Kind::Exists`] if the VMID is taken, as for a clone.
 pub(super) async fn send(
     ctx: &Context,
     record: &Record,

@@ -1,4 +1,4 @@
-//! Waiting for a guest to come up, without keeping its host busy.
+//! Waits for a guest to boot, without keeping its host busy.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use model::Record;
 
 /// The time between two probes.
 const PROBE: Duration = Duration::from_millis(200);
-/// How long after its start a guest's agent is first asked, while the pool's boot times are unknown. Most
-/// guests take a little longer.
+/// The time from a guest's start to the first query to its agent, while the pool's boot times are unknown.
+/// Most guests take a little longer to boot.
 const BOOT: Duration = Duration::from_secs(6);
-/// A boot is expected to take at most the agent's limit divided by this.
+/// The expected boot time is at most the agent's time limit divided by this number.
 const PART: u32 = 3;
-/// The assumed time from a guest's first open port to its agent's first answer, until it was measured.
+/// The assumed time from a guest's first open port to its agent's first answer, until that time has been
+/// measured.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
 /// While the pool's boot times are unknown, the wait for an open port is the expected boot time multiplied by
@@ -31,20 +32,20 @@ pub(super) struct Boot {
     opened: Option<Instant>,
     tries: u32,
     what: String,
-    /// Whether the guest is already up. If it is, there is no wait, and nothing to learn.
+    /// Whether the guest is already up. If so, there is nothing to wait for and no boot time to measure.
     up: bool,
     /// Whether the guest's clock still shows the time at which its memory was written to disk.
     pub old_clock: bool,
 }
 
 impl Boot {
-    /// For a guest that was started at `started`.
+    /// Creates the state for a guest that was started at `started`.
     pub fn new(record: &Record, started: Instant) -> Self {
         let what = format!("boot of {}", record.pool);
         Self { started, asked: None, opened: None, tries: 0, what, up: false, old_clock: false }
     }
 
-    /// For a guest that is up.
+    /// Creates the state for a guest that is already up.
     pub fn up(record: &Record) -> Self {
         Self { up: true, ..Self::new(record, Instant::now()) }
     }
@@ -83,7 +84,7 @@ impl Boot {
                     self.opened = Some(Instant::now());
                     return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
                 }
-                // The port may stay closed (a firewall, no route): then the agent is asked anyway.
+                // A firewall or a missing route may keep the port closed. The agent is then asked anyway.
                 Some(false) if self.started.elapsed() >= patience => return,
                 Some(false) => tokio::time::sleep(PROBE).await,
             }
@@ -102,8 +103,8 @@ impl Boot {
         format!("{} after its first port", self.what)
     }
 
-    /// Learns how long the guest took to boot, once its agent has answered. If the agent answered the first
-    /// query, the guest may have been up earlier: a little less than the measured time is learned.
+    /// Records how long the guest took to boot, once its agent has answered. If the agent answered the first
+    /// query, the guest may have been up earlier, so slightly less than the measured time is recorded.
     pub fn answered(&self, ctx: &Context) {
         if self.up {
             return;

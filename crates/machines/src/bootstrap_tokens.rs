@@ -1,4 +1,5 @@
-//! A machine's bootstrap token: created and deleted in the place that the configuration names.
+//! A machine's bootstrap token, which is created and deleted either through the Kubernetes API or over SSH,
+//! as configured.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use bootstrap::TokenHost;
 use kubernetes::ErrorKind;
 use settings::{Bootstrap, Kubeadm, TokenSource};
 
-/// The longest that one operation over SSH may take; it is retried until the caller's limit.
+/// The time limit of one operation over SSH. The operation is retried until the caller's limit.
 const SSH: Duration = Duration::from_secs(30);
-/// How long the deletion of a token over SSH is tried at most. The token expires by itself, and nothing waits
-/// for its deletion.
+/// How long to retry the deletion of a token over SSH. The token expires by itself, and nothing waits for its
+/// deletion.
 const FAREWELL: Duration = Duration::from_mins(1);
 
 /// How many ids are tried; two taken ids in a row do not happen by chance.
@@ -60,7 +61,7 @@ async fn through_api(
         let mut unknown = false;
         let made = retry_until!(limit, machine.seed(), {
             match ctx.kubernetes.create_token(&token, description).await {
-                // The answer to the previous call was lost.
+                // The token exists because the previous call succeeded, although its answer was lost.
                 Err(error) if unknown && error.kind() == ErrorKind::AlreadyExists => Ok(()),
                 made => {
                     unknown |= made.as_ref().is_err_and(kubernetes::Error::outcome_unknown);
@@ -92,7 +93,7 @@ pub(super) async fn delete_all(
     Ok(())
 }
 
-/// Deletes a token by the id in the machine's record. A token that is already gone is no error.
+/// Deletes the token with this id. A token that no longer exists is not an error.
 ///
 /// If tokens are created over SSH, the API server may refuse the deletion: the daemon need not have rights on
 /// Secrets, and the shipped admission policy lets it delete only tokens that it created through the API. Then
@@ -108,8 +109,8 @@ pub(super) async fn delete(
     let Some(ssh) = bootstrap.and_then(Bootstrap::ssh) else {
         let deleted = retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await;
         return match deleted {
-            // The admission policy does not regard the token as the daemon's: it was created over SSH, before
-            // the configuration was changed.
+            // The admission policy refuses because the daemon did not create the token through the API: it
+            // was created over SSH, before the configuration was changed.
             Err(StepError::Kubernetes(error)) if error.kind() == ErrorKind::Invalid => {
                 left(machine, id, &StepError::Kubernetes(error));
                 Ok(())

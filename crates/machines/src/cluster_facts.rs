@@ -1,4 +1,4 @@
-//! What a join needs to know about the cluster, cached for later joins.
+//! The facts about the cluster that a join needs, cached for later joins.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use kubernetes::{Cluster, ClusterInfo, Error};
 /// configuration format.
 const MINOR: u32 = 31;
 
-/// What a join needs to know about the cluster.
+/// The facts about the cluster that a join needs.
 #[derive(Clone, Debug)]
 pub struct ClusterFacts {
     /// The API server's address and the CA.
@@ -20,18 +20,19 @@ pub struct ClusterFacts {
     pub minor: u32,
 }
 
-/// The facts as they were last read. Cheap to clone.
+/// The facts about the cluster, as last read. Cheap to clone.
 ///
-/// A failed join discards them: the cluster may have a new CA, address or release, and a pin of the old CA
-/// would make every further join fail.
+/// A failed join discards the facts: the cluster may have a new CA, address or release, and with the pin of
+/// the old CA every later join would fail.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFacts(Arc<Mutex<Option<ClusterFacts>>>);
 
 impl KnownFacts {
-    /// The facts, read from the cluster if they are unknown. Concurrent callers wait for the same answer.
+    /// Returns the facts. They are read from the cluster if they are unknown. Concurrent callers wait for the
+    /// same answer.
     ///
     /// # Errors
-    /// The facts cannot be read.
+    /// Returns an error if the facts cannot be read.
     #[boxed]
     pub async fn get(&self, cluster: &Cluster) -> Result<ClusterFacts, Error> {
         let mut known = self.0.lock().await;

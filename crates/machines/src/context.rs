@@ -1,4 +1,4 @@
-//! What every machine's task works with.
+//! The context that all machine tasks share.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use runtime::clock::SharedClock;
 use runtime::fence::Fence;
 use settings::{Config, Mode, Redfish};
 
-/// Makes a client of a management controller, or says why there is none.
+/// Creates a client for a management controller, or returns the reason why that is not possible.
 pub type Controllers = Arc<dyn Fn(&Redfish) -> Result<redfish::Client, String> + Send + Sync>;
 
-/// What every machine's task works with. Cheap to clone.
+/// The context that all machine tasks share. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     /// The settings at the time when the task began.
     pub config: Arc<Config>,
-    /// The settings as they are now.
+    /// The current settings.
     pub live: watch::Receiver<Arc<Config>>,
     /// Proxmox VE.
     pub proxmox: Client,
@@ -48,13 +48,13 @@ pub struct Context {
     pub recorder: Recorder,
     /// How many machines may be created at a time.
     pub creating: Arc<Semaphore>,
-    /// What a join needs to know about the cluster.
+    /// The facts about the cluster that a join needs.
     pub cluster_facts: KnownFacts,
     /// Makes clients of the machines' management controllers.
     pub controllers: Controllers,
     /// The fence that each request to change a bare-metal machine's power has to pass.
     pub fence: Fence,
-    /// Why nothing new may be started now. `None`: everything may be started.
+    /// Why nothing new may be started now; `None` if everything may be started.
     pub pause: watch::Receiver<Option<Arc<Pause>>>,
 }
 
@@ -64,13 +64,13 @@ impl Context {
         Owner { cluster: self.config.cluster.clone(), kubernetes: self.watches.kubernetes_uid() }
     }
 
-    /// Whether the current settings have the pool.
+    /// Whether the pool exists in the current settings.
     pub(super) fn has_pool(&self, name: &str) -> bool {
         self.live.borrow().pools.iter().any(|pool| pool.name == name)
     }
 
-    /// Why nothing new may be started now, in words: everything is paused, or the mode was changed to
-    /// `observe` since the task began. `None`: neither is the case.
+    /// Why nothing new may be started now: everything is paused, or the mode was changed to `observe` since
+    /// the task began. `None` if neither is the case.
     pub(super) fn paused(&self) -> Option<String> {
         if let Some(pause) = self.pause.borrow().as_ref() {
             return Some(format!("everything is paused: {}", pause.words()));
@@ -92,7 +92,7 @@ impl Context {
             tokio::select! {
                 Ok(()) = pause.changed() => {}
                 Ok(()) = live.changed() => {}
-                // Both senders end with the daemon.
+                // Both channels are only closed when the daemon ends.
                 else => std::future::pending().await,
             }
         }

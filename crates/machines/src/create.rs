@@ -24,19 +24,20 @@ use proxmox::marker::Marker;
 use proxmox::{CloneRequest, Exit, Kind, Power, Upid, VmConfig};
 use settings::{CloneKind, Pool};
 
-/// The time between two looks at a clone whose task is not known.
+/// The time between two checks of a clone whose task is not known.
 const CLONE_LOOK: Duration = Duration::from_secs(2);
 
-/// What a machine has become.
+/// The result of creating a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Created {
     /// A ready node.
     Ready,
-    /// A warm machine, which waits until it is needed.
+    /// A warm machine, which waits until pods need it.
     Warm,
 }
 
-/// Takes the machine through all steps. `fresh`: the record was only just written, so nothing can exist yet.
+/// Takes the machine through all steps. `fresh` means that the record was just written, so nothing can exist
+/// yet.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -54,7 +55,7 @@ pub(super) async fn run(
     made
 }
 
-/// Goes through all steps within their limit. Time before the first step (a pause, or the wait for the
+/// Runs all steps within their time limit. The time before the first step (a pause, or the wait for the
 /// machine's turn) does not count.
 async fn in_time(
     ctx: &Context,
@@ -89,8 +90,8 @@ async fn in_time(
     }
 }
 
-/// Waits for the machine's turn, then goes through the steps that have to be done within its limit. Returns
-/// `None` if a pause began before the first step.
+/// Waits for the machine's turn, then runs the steps that have a time limit. Returns `None` if a pause began
+/// before the first step.
 async fn in_turn(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -158,9 +159,9 @@ async fn steps(
     Ok(Created::Ready)
 }
 
-/// Creates the machine's VM, configures it, and starts it if it is to run; returns whether it was started.
-/// The machine's place among those being created is given back on return: a booting machine holds up no
-/// other.
+/// Creates and configures the machine's VM, and starts it if it should run. Returns whether the VM was
+/// started. On return, the machine no longer counts as being created, so a booting machine does not delay
+/// others.
 async fn vm(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -221,7 +222,7 @@ async fn clone(
                     had_before(ctx, machine, text).await?;
                 }
                 Exit::Failed(_) => {
-                    // The task may have left its VM behind, locked.
+                    // The failed task may have left a locked VM behind.
                     machine.stored.record.clone_in_doubt = true;
                     return Err(proxmox_tasks::failed(proxmox_tasks::making(machine.record()), &upid, &exit));
                 }
@@ -245,16 +246,16 @@ async fn clone(
                 Sight::Foreign(what) => {
                     return Err(StepError::Foreign { vmid: machine.record().slot.vmid, what });
                 }
-                // The call may still be on its way, so it is repeated only after a while. If both calls take
-                // effect, the second finds the VMID taken, and the mark shows by which VM.
+                // The request may still take effect, so it is only repeated after a while. If both requests
+                // take effect, the second one finds the VMID taken, and the mark shows whose VM it is.
                 Sight::Absent
                     if maybe_sent.is_some_and(|sent| sent.elapsed() < proxmox_tasks::ON_ITS_WAY) =>
                 {
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
                 }
-                // The guest of the removed VM may have registered a Node that was not seen yet. That Node has
-                // to be deleted before another machine gets its name.
+                // The guest of the removed VM may have registered a Node that has not been seen yet. The Node
+                // has to be deleted before another machine gets the same name.
                 Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
                     let what = "its VM was removed by another client".to_owned();
                     return Err(StepError::Failed { what, blame: BackoffTarget::Other });
@@ -277,7 +278,7 @@ async fn clone(
             sent
         })
         .await;
-        // Even a task that has begun may find the VMID taken, by a clone that was requested earlier.
+        // Even a started task may fail because an earlier clone request has taken the VMID.
         machine.stored.record.clone_in_doubt |= doubt;
         match sent? {
             Sent::Started(upid) => machine.change(ctx, |record| record.task = Some(upid.to_string())).await?,
@@ -296,8 +297,7 @@ const TEMPLATE_READ: Duration = Duration::from_secs(1);
 /// The key in a record's `made_of` for the identity of the template.
 const TEMPLATE: &str = "template";
 
-/// The identity of the template just before it is cloned. `None`: the identity in the record, if any, is
-/// kept.
+/// The identity of the template just before it is cloned; `None` if the identity in the record stays.
 async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> {
     let record = machine.record();
     let MachineKind::Clone(template) = record.kind() else { return None };
@@ -319,7 +319,7 @@ async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> 
 enum Sent {
     Started(Upid),
     Unknown,
-    /// The VMID is taken. The text is Proxmox VE's error message.
+    /// The VMID is taken. Contains Proxmox VE's error message.
     Taken(String),
 }
 
@@ -379,17 +379,17 @@ fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, StepError> {
     }
 }
 
-/// Handles a VMID that is already taken. Returns `Ok` if the machine's own VM has it or may have it: then the
-/// caller looks again. If another VM has it, returns an error.
+/// Handles a VMID that is already taken. Returns `Ok` if the VM is the machine's own or may be; the caller
+/// then checks again. Returns an error if it is another VM.
 async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> Result<(), StepError> {
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await? {
         Sight::Ours(_) | Sight::BeingCloned => Ok(()),
-        // An earlier run may have requested it, and the task is still running.
+        // An earlier run may have requested the clone, and its task is still running.
         Sight::Absent
             if machine.record().clone_in_doubt
                 && proxmox_tasks::is_cloning(ctx, machine.record()).await? =>
         {
-            machine.say(ctx, "waiting for a clone that may be its own");
+            machine.say(ctx, "waiting for a running clone that may be the machine's own");
             tokio::time::sleep(CLONE_LOOK).await;
             Ok(())
         }
@@ -397,8 +397,8 @@ async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> R
     }
 }
 
-/// Returns an error because another VM has the VMID; the error names that VM if it is visible. Returns `Ok`
-/// if the machine's own VM has appeared since the last look.
+/// Returns the error for a VMID that another VM has; the error names that VM if it is visible. Returns `Ok`
+/// if the machine's own VM has appeared since the last check.
 async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(), StepError> {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await {
@@ -406,9 +406,9 @@ async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(),
         Ok(Sight::Foreign(what)) => Err(StepError::Foreign { vmid, what }),
         _ if machine.record().clone_in_doubt => Err(vm_search::in_doubt(ctx, machine)),
         _ if ctx.proxmox.vmid_taken(vmid).await? => {
-            Err(StepError::Foreign { vmid, what: "it existed before ours".to_owned() })
+            Err(StepError::Foreign { vmid, what: "it existed before this machine".to_owned() })
         }
-        // No VM has the VMID, but a disk or a file was left behind.
+        // No VM has the VMID, but a disk or a file with this VMID was left behind.
         _ => Err(StepError::Foreign {
             vmid,
             what: format!("it is gone, but has left something behind: {said}"),
@@ -416,7 +416,7 @@ async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(),
     }
 }
 
-/// Sets the options, then the disk's size. Values that are already right are not written again.
+/// Sets the VM's options, then the disk's size. Values that are already right are not written again.
 async fn configure(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -464,7 +464,7 @@ async fn configure(
         .await
 }
 
-/// Sets the VM's options until they are as the pool wants them. An option that blocks others is changed
+/// Sets the VM's options until they match the pool's settings. An option that blocks other changes is changed
 /// first.
 async fn set_options(
     ctx: &Context,

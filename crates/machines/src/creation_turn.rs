@@ -1,6 +1,6 @@
-//! A machine's turn to be created. It comes when nothing is paused, the storages of the machine's template
-//! can take one more clone, and there is a place among the machines being created. Before that, nothing is
-//! started for the machine, and its time limit does not run.
+//! A machine's turn to be created. The turn comes when nothing is paused, the storages of the machine's
+//! template can take another clone, and the limit of machines being created is not reached. Before its turn,
+//! nothing is started for the machine, and its time limit does not run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_hours(1);
 /// How often the time limit of a waiting machine is restarted.
 const TICK: Duration = Duration::from_secs(30);
 
-/// A machine's place among those being created, and among the clones of its template's storages.
+/// A machine's place among the machines being created and among the clones from the storages of its template.
 pub(super) struct Place<'c> {
     turn: Option<CloneTurn>,
     permit: Option<SemaphorePermit<'c>>,
@@ -35,7 +35,8 @@ impl<'c> Place<'c> {
     }
 }
 
-/// Waits for the end of a pause if nothing of the machine exists yet; its time limit starts then.
+/// If nothing of the machine exists yet, waits for the end of a pause and then starts the machine's time
+/// limit.
 pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     if is_begun(machine.record()) {
         return Ok(());
@@ -47,11 +48,11 @@ pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Re
     machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
 }
 
-/// Waits until the machine has its place; its time limit starts then. `None`: a pause began first. A machine
-/// that already exists in part is only counted, and does not wait.
+/// Waits until the machine has its place, then starts its time limit. Returns `None` if a pause began first.
+/// A machine that already exists in part does not wait and is only counted.
 ///
 /// # Errors
-/// The machine's turn did not come within [`LIMIT`].
+/// Returns an error if the machine's turn did not come within [`LIMIT`].
 pub(super) async fn place<'c>(
     ctx: &'c Context,
     machine: &mut MachineHandle,
@@ -101,7 +102,7 @@ pub(super) async fn place<'c>(
 /// Waits until the host may write the memory of one more machine to disk.
 ///
 /// # Errors
-/// The machine's turn did not come within [`LIMIT`].
+/// Returns an error if the machine's turn did not come within [`LIMIT`].
 pub(super) async fn to_suspend(ctx: &Context, host: &str) -> Result<CloneTurn, StepError> {
     let turn = timeout(LIMIT, ctx.proxmox.suspend_turn(host)).await;
     turn.map_err(|_| late("its turn to be suspended"))

@@ -1,4 +1,5 @@
-//! How a machine's VM should be configured, compared with the clone's configuration. Pure functions.
+//! Computes how a machine's VM should be configured, and what differs in the clone's configuration. Pure
+//! functions.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,10 +25,11 @@ impl Change {
     }
 }
 
-/// This option prevents drives from being removed, so it has to be removed first.
+/// The option that protects a VM's drives from being removed. It has to be deleted before other changes.
 const PROTECTION: &str = "protection";
 
-/// What the next call has to change for the VM to be as the pool wants it, and whether that call is the last.
+/// The changes that the next call has to make to match the pool's settings, and whether that call is the
+/// last.
 pub(super) fn next(
     pool: &Pool,
     record: &Record,
@@ -40,8 +42,8 @@ pub(super) fn next(
     (wanted(pool, record, current, tags), true)
 }
 
-/// What has to change for the VM to be as the pool wants it. `rules`: which tags the token may change, if
-/// that is known.
+/// The changes that the VM needs to match the pool's settings. `rules` says which tags the token may change,
+/// if known.
 fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRules>) -> Change {
     let mut change = Change { delete: unwanted(pool, current), ..Change::default() };
     let mut values = size(pool, record, current);
@@ -73,7 +75,7 @@ fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRu
     values.extend(addresses);
     values.extend(current.drives_without_backup());
     if let CloudInit::Seed(wanted) = &pool.cloud_init {
-        // Proxmox VE appends the size to the given value.
+        // Proxmox VE appends the size to the value, so the values cannot be compared.
         if !seed_image::is_attached(&wanted.storage, record, current) {
             let drive = format!("{},media=cdrom", seed_image::volume(&wanted.storage, record));
             values.push((seed_image::DRIVE.to_owned(), drive));
@@ -101,7 +103,8 @@ fn size(pool: &Pool, record: &Record, current: &VmConfig) -> Vec<(String, String
         shape.insert("sockets", "1".to_owned());
     }
     shape.insert("memory", (record.memory >> 20).to_string());
-    // A kubelet reports its memory once: a balloon that takes some back later would make the report wrong.
+    // A kubelet reports its memory only once. A balloon that reclaims some of it later would make that report
+    // wrong.
     shape.insert("balloon", "0".to_owned());
     shape.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
@@ -119,11 +122,12 @@ fn guest(pool: &Pool, current: &VmConfig) -> Vec<(String, String)> {
     values
 }
 
-/// The template's options that a machine does not keep.
+/// The template's options that have to be removed from a machine.
 fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     let is_ours = |key: &str| match stem(key) {
         vm_size::VCPUS => pool.grow.as_ref().is_some_and(|grow| grow.grows_cores),
-        // The pinning helper divides a machine's memory among NUMA nodes only once: the result has to stay.
+        // The pinning helper divides a machine's memory among NUMA nodes only once, so its result has to be
+        // kept.
         "numa" => pool.pinning.is_some(),
         _ => false,
     };
@@ -153,8 +157,8 @@ fn keys(current: &VmConfig) -> Vec<String> {
 
 const CICUSTOM: &str = "cicustom";
 
-/// The template's cloud-init files (`cicustom`) without its network file, if the pool gives addresses: with
-/// that file, all machines would get the same address. `None`: all files stay.
+/// The template's cloud-init files (`cicustom`) without the network file, if the pool assigns addresses: with
+/// the network file, all machines would have the same address. `None` if all files are kept.
 fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     let parts = current.parts(CICUSTOM);
     if parts.get("network").is_none() || !pool.gives_addresses() {
@@ -164,8 +168,8 @@ fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     Some(kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
-/// The `ipconfig` keys with a static address from the template that the pool does not replace, each with the
-/// parts that stay.
+/// The `ipconfig` keys that have a static address from the template and are not set by the pool. Each comes
+/// with the parts of its value that are kept.
 fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(String, String)> {
     let is_static = |key: &str, value: &str| match key {
         "ip" => value != "dhcp",
@@ -195,8 +199,8 @@ fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(Stri
     found
 }
 
-/// The key and the wanted value of a network device; `None` if it needs no change. A device that the pool
-/// adds gets its MAC from Proxmox VE.
+/// The key and the wanted value of a network device; `None` if the device needs no change. Proxmox VE assigns
+/// the MAC of a device that the pool adds.
 pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String, String)> {
     let key = format!("net{number}");
     let parts = [
@@ -207,7 +211,7 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
     ];
     let mut set: Vec<(&str, String)> =
         parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    // Without a link, the guest has no network.
+    // The link has to be up: otherwise, the guest has no network.
     if current.parts(&key).flag("link_down") == Some(true) {
         set.push(("link_down", "0".to_owned()));
     }
@@ -215,7 +219,7 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
         return None;
     }
     let written = current.net_with(&key, device.model.map(DeviceModel::name), &set);
-    // The order of the parts has no meaning: the same parts need no write.
+    // The order of the parts has no meaning, so the same parts in another order need no write.
     let differs = current.get(&key).is_none_or(|present| sorted(&key, present) != sorted(&key, &written));
     differs.then_some((key, written))
 }
@@ -255,7 +259,8 @@ pub(super) fn addresses(pool: &Pool, record: &Record) -> Vec<(String, String)> {
         && record.slot.address.is_some()
     {
         if !dns.is_empty() {
-            // Spaces, not commas: with commas Proxmox VE would write them all as one entry.
+            // The addresses are separated by spaces: with commas, Proxmox VE would write them as a single
+            // entry.
             let list: Vec<String> = dns.iter().map(ToString::to_string).collect();
             values.push(("nameserver".to_owned(), list.join(" ")));
         }

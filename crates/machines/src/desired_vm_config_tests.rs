@@ -32,18 +32,18 @@ fn configured(pool: &Pool, options: &[(&str, &str)]) -> VmConfig {
     for _ in 0..3 {
         let (change, is_last) = next(pool, &record(), &all.clone().into_iter().collect(), Some(&rules));
         for key in &change.delete {
-            assert!(all.remove(key).is_some(), "{key} is not there");
+            assert!(all.remove(key).is_some(), "{key} is missing");
             assert!(!change.set.contains_key(key), "{key} is set and removed");
         }
         all.extend(change.set);
         if is_last {
             let config: VmConfig = all.into_iter().collect();
             let again = next(pool, &record(), &config, Some(&rules));
-            assert!(again.0.is_empty(), "it is not done: {again:?}");
+            assert!(again.0.is_empty(), "changes are left after the last call: {again:?}");
             return config;
         }
     }
-    panic!("it does not end");
+    panic!("the changes do not end");
 }
 
 #[test]

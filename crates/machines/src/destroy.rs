@@ -1,5 +1,5 @@
-//! The end of a VM and what belongs to it: the VM is stopped, its Node deleted, the VM destroyed, leftovers
-//! removed, the record dropped.
+//! Removes a VM and everything that belongs to it: the VM is stopped, its Node is deleted, the VM is
+//! destroyed, leftovers are removed, and the record is dropped.
 
 use tokio::time::Instant;
 
@@ -50,7 +50,7 @@ fn clearing(record: &Record) -> &'static str {
 /// Stops the VM, deletes its Node, destroys the VM and drops the record. Each part that is already done is
 /// skipped.
 ///
-/// A guest whose Node is back and needed is left running.
+/// If the guest's Node has returned and is needed, the guest keeps running.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -102,7 +102,8 @@ pub(super) async fn run(
         }
         forget_node(ctx, machine, off).await?;
     }
-    // From now on, a resumed run knows that the machine has neither VM nor Node, however long the rest takes.
+    // From now on, a resumed run knows that the machine has neither a VM nor a Node, however long the
+    // remaining cleanup takes.
     machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
     // Leftover disks come last: an administrator who has to remove them can then drop the record by hand.
@@ -113,8 +114,8 @@ pub(super) async fn run(
     Ok(Ended::Gone)
 }
 
-/// Records that the machine's removal begins, unless its Node is back and is needed or kept. Such a Node is
-/// returned, with the reason.
+/// Records that the machine's removal begins, unless its Node has returned and is needed or kept. In that
+/// case, returns the Node with the reason.
 async fn begin(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -131,8 +132,8 @@ async fn begin(
     if emptied.is_none_or(|at| at.elapsed() > FRESH) {
         *emptied = Some(Instant::now());
     }
-    // A VM that is off is not shut down. If it is started before its Node is gone, this run ends with an
-    // error, and the next one drains the Node first.
+    // A VM that is off is not shut down. If the VM is started before its Node is deleted, this run ends with
+    // an error, and the next run drains the Node first.
     let (phase, note) = if cut_short {
         (Phase::Deleting, "the VM is off; the Node and the VM are being deleted")
     } else {
@@ -145,8 +146,8 @@ async fn begin(
     if again { Ok(None) } else { returned_nodes::pinned(ctx, machine).await }
 }
 
-/// For a node that was not emptied, because its VM was off: returns an error if the VM was started again,
-/// since pods may run on it by now, or if the daemon is paused.
+/// Checks a VM that was off, so that its node was not emptied. Returns an error if the VM was started again,
+/// because pods may run on it by now, or if the daemon is paused.
 async fn stays_off(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     if let Some(what) = ctx.paused() {
         return Err(StepError::Failed { what, blame: BackoffTarget::Other });
@@ -163,8 +164,8 @@ fn started_again() -> StepError {
     StepError::Failed { what, blame: BackoffTarget::Other }
 }
 
-/// Records what can no longer be read once the VM is gone: the storages of its disks, and its uuid. The uuid
-/// identifies a Node that its guest may have registered although the creation was given up.
+/// Records facts that cannot be read once the VM is gone: the storages of its disks, and its uuid. The uuid
+/// identifies the Node that the guest may have registered although its creation was given up.
 async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) -> Result<(), StepError> {
     let uuid = present.smbios_uuid();
     let storages = present.storages().into_iter().map(ToOwned::to_owned);
@@ -179,21 +180,22 @@ async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) ->
     returned_nodes::follow(ctx, machine, present).await.map(|_| ())
 }
 
-/// What exists of a machine that is to be removed.
+/// What exists of a machine that is being removed.
 enum Present {
     There(Box<VmConfig>),
-    /// No VM has its VMID.
+    /// No VM has the machine's VMID.
     Gone,
-    /// The VM with its VMID is not ours.
+    /// A VM has the machine's VMID, but is not ours.
     NotOurs,
-    /// The VM with its VMID is hidden, and may be ours.
+    /// A VM has the machine's VMID but is hidden from the token. It may be ours.
     Hidden,
     /// The VM is ours, and stays locked.
     Locked(StepError),
 }
 
 /// Returns an error if the machine's Node still reports. A host that was removed from the cluster without
-/// being switched off keeps running its VMs: as long as a VM's kubelet reports, its Node and its slot stay.
+/// being switched off keeps running its VMs. As long as a VM's kubelet reports, its Node and its slot are
+/// kept.
 async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(());
@@ -216,8 +218,8 @@ async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<()
     })
 }
 
-/// Looks for the machine's VM, and waits for some time if it is locked. A VM that was moved to another host
-/// is followed there.
+/// Looks for the machine's VM and, if the VM is locked, waits for some time. If the VM was moved to another
+/// host, the search continues on that host.
 async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, StepError> {
     let limits = &ctx.config.limits;
     leave_lost_host(ctx, machine).await?;
@@ -260,16 +262,17 @@ async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, 
     }
 }
 
-/// Removes the recorded `Deleting` phase of a machine whose VM was off: its node is to be drained first.
+/// Removes the `Deleting` phase from the record of a machine whose VM was off, because its node has to be
+/// drained first.
 pub(super) fn begun_no_more(record: &mut Record) {
     record.entered.remove(&Phase::Deleting);
 }
 
 /// How a stop ended.
 enum Stopped {
-    /// The guest's Node is back, and the VM is kept for this reason.
+    /// The VM is kept, because its Node has returned.
     Kept(Kept),
-    /// The VM no longer has to be stopped: it is off or gone, or is not visible as ours.
+    /// The VM does not have to be stopped: it is off or gone, or is not visible as ours.
     Off(Off),
 }
 
@@ -314,8 +317,7 @@ async fn stop(
             machine.change(ctx, begun_no_more).await?;
             return Err(started_again());
         }
-        // The host, and the VM with it, may have come back since the VM was given up or its node was seen
-        // empty.
+        // The host and its VM may have returned since the VM was given up or its node was seen empty.
         let kept = match manner {
             Manner::Abrupt => returned_nodes::keeps(ctx, machine).await?,
             Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
@@ -324,7 +326,7 @@ async fn stop(
         if let Some(kept) = kept {
             return Ok(Stopped::Kept(kept));
         }
-        // An administrator has protected the VM: once stopped, it could not be destroyed.
+        // An administrator has protected the VM, so it could not be destroyed once it is stopped.
         if config.is_set("protection") {
             return Err(protection::protected(machine));
         }
@@ -362,12 +364,12 @@ fn still_runs() -> StepError {
     )
 }
 
-/// A temporary failure, so that the job is tried again.
+/// Returns a temporary error, after which the job is tried again.
 fn passing(job: Job, text: String) -> StepError {
     StepError::Proxmox(proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: None, text })
 }
 
-/// Deletes the machine's Node, never a namesake.
+/// Deletes the machine's Node, but never another Node with the same name.
 async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Result<(), StepError> {
     if matches!(off, Off::Unknown | Off::Hidden) {
         silent_kubelet::no_kubelet(ctx, machine, off == Off::Hidden).await?;
@@ -380,16 +382,17 @@ async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Re
     {
         return Ok(());
     }
-    // The watches may not show the Node yet: it may have registered again just before its VM was stopped.
+    // The watches may not show the Node yet, because it may have registered again just before the VM was
+    // stopped.
     match returned_nodes::node(ctx, machine).await? {
         Some(node) => delete_node(ctx, machine, (&node.name, &node.uid), off).await.map(|_| ()),
         None => Ok(()),
     }
 }
 
-/// Proves that the cluster is quorate with the VM's host in it, and that the VM is ours and stopped, all just
-/// now: a slow answer describes an earlier time. The VM must be destroyed with the returned client, which
-/// holds a place for that call.
+/// Proves that the cluster, including the VM's host, is quorate now, and that the VM is ours and stopped.
+/// Slow answers do not count, because they describe an earlier state. The VM must be destroyed with the
+/// returned client, which has a place reserved for that call.
 async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let mut tries = 0;
     loop {
@@ -397,7 +400,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         let placed = ctx.proxmox.in_line(&record.host).await;
         let asked_for_quorum = Instant::now();
         let status = ctx.proxmox.cluster_status().await?;
-        // A host that has lost the others can destroy disks, but not remove the configuration.
+        // A host that is cut off from the other hosts can destroy disks, but cannot remove the VM's
+        // configuration.
         if !status.quorate || status.hosts.get(&record.host) == Some(&false) {
             return Err(StepError::Proxmox(proxmox::Error {
                 kind: Kind::NoQuorum,
@@ -408,8 +412,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         }
         if !is_fresh(asked) {
             ours(ctx, record).await?;
-            // Uses the place that this call already has: callers that hold one and wait for another could
-            // block each other.
+            // The query uses the place that is already reserved: callers that hold one place and wait for
+            // another could block each other.
             if placed.power(&record.host, record.slot.vmid).await? != Power::Stopped {
                 return Err(passing(DESTROY, "another client has started the VM in the meantime".to_owned()));
             }
@@ -420,8 +424,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
     }
 }
 
-/// Records that the VM is about to be destroyed: otherwise, what an interrupted destruction leaves could not
-/// be distinguished from an unmanaged VM. If the VM must not be destroyed now, nothing is recorded.
+/// Records that the VM is about to be destroyed: otherwise, the remains of an interrupted destruction could
+/// not be distinguished from an unmanaged VM. If the VM must not be destroyed now, nothing is recorded.
 async fn announce(ctx: &Context, machine: &mut MachineHandle, asked: Instant) -> Result<(), StepError> {
     if machine.record().destroy_asked {
         return Ok(());
@@ -433,8 +437,8 @@ async fn announce(ctx: &Context, machine: &mut MachineHandle, asked: Instant) ->
     stored
 }
 
-/// Checks again that the VM is ours and stopped, and that the cluster is quorate, then destroys the VM. If
-/// the VM was started in the meantime and its Node is back, it may be kept.
+/// Checks again that the VM is ours and stopped and that the cluster is quorate, then destroys the VM. If the
+/// VM was started in the meantime and its Node has returned, the VM may be kept.
 async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
@@ -458,7 +462,7 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
         let is_protected = config.is_set("protection");
         // The VM may have been moved in the meantime.
         let host = machine.record().host.clone();
-        // A start whose answer was lost may have taken effect after the stop.
+        // A start request whose answer was lost may have taken effect after the VM was stopped.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
             match stop(ctx, machine, Manner::Abrupt, (*config, asked)).await? {
                 Stopped::Kept(kept) => return Ok(Some(kept)),
@@ -476,7 +480,7 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
             Exit::Ok | Exit::Warnings(_) => Ok(None),
             exit => {
                 // Before qemu-server 9.1.19, a storage that no longer exists causes the same error as a
-                // missing VM, and the VM stays.
+                // missing VM, and the VM is not destroyed.
                 let absent = exit.problem() == Some(Kind::NotFound);
                 if absent
                     && matches!(

@@ -1,5 +1,5 @@
-//! Which PCI devices hosts have for the pools, and which VMs hold them. Proxmox VE's list of resources does
-//! not show this, so it is queried separately, and only if a pool has a `[[pool.pci]]`.
+//! Which PCI devices of the hosts the pools can use, and which VMs use them. Proxmox VE's list of resources
+//! does not contain devices, so they are queried separately, and only if a pool has a `[[pool.pci]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use settings::Config;
 
 /// How often mappings are read again and checked against the hardware.
 const MAPPINGS: Duration = Duration::from_mins(1);
-/// How often a VM's devices are read again. If the VM is restarted with other devices between two looks, this
-/// is not noticed earlier.
+/// How often a VM's devices are read. If the VM is restarted with other devices in between, the change is
+/// only noticed at the next reading.
 const GUESTS: Duration = Duration::from_mins(5);
 
 /// The devices of each host.
@@ -33,35 +33,36 @@ impl Devices {
     }
 }
 
-/// What earlier looks have shown about devices. Each look queries what may have changed, and a hanging host
-/// does not delay the others.
+/// What is known about devices from earlier queries. Each refresh only queries what may have changed, and a
+/// hanging host does not delay the others.
 #[derive(Debug, Default)]
 pub struct DeviceSurvey {
     mappings: Vec<PciMapping>,
-    /// Host and mapping → what is wrong.
+    /// The fault of each mapping, by host and mapping.
     broken: BTreeMap<(String, String), String>,
     guests: BTreeMap<Vmid, Holder>,
-    /// VMs whose devices are not known yet → their host, and why they are not known.
+    /// VMs whose devices are not known yet, each with its host and the reason.
     unread: BTreeMap<Vmid, (String, String)>,
     mappings_due: Option<Instant>,
 }
 
-/// A VM's devices as they were read.
+/// A VM's devices, as last read.
 #[derive(Debug)]
 struct Holder {
     host: String,
     held: Vec<Held>,
-    /// Whether the VM was running: a VM's devices are fixed when it starts.
+    /// Whether the VM was running when its devices were read. A VM's devices are fixed when it starts.
     running: bool,
     /// When the VM's devices have to be read again. Until that succeeds, this entry stays valid.
     due: Instant,
 }
 
 impl DeviceSurvey {
-    /// Looks again, for at most a few seconds. If that fails, [`Self::found`] returns what is known.
+    /// Queries the devices again, for at most a few seconds. If that fails, [`Self::found`] returns what is
+    /// known.
     ///
     /// # Errors
-    /// The mappings could not be read.
+    /// Returns an error if the mappings could not be read.
     #[boxed]
     pub async fn look(
         &mut self,
@@ -110,8 +111,8 @@ impl DeviceSurvey {
                     let on_host = one.devices.iter().any(|(of, _)| *of == host);
                     Some(((host.clone(), one.id), one.problem.filter(|_| on_host)?))
                 })),
-                // Until the host can be asked, its last known faults count; new ones show when a machine
-                // starts there.
+                // Until the host can be queried, its last known faults are kept. New faults only appear when
+                // a machine starts on the host.
                 Err(error) => {
                     tracing::debug!(%host, %error, "its PCI mappings cannot be checked");
                     broken.extend(self.broken.extract_if(.., |(of, _), _| *of == host));
@@ -128,7 +129,8 @@ impl DeviceSurvey {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
             let vm = !guest.template && !guest.container && online(guest);
-            // In its first seconds, a VM is neither `running` nor `stopped`: it counts.
+            // A VM that was just created is neither `running` nor `stopped` for a few seconds. It may use
+            // devices, so it counts.
             vm && (!guest.stopped || counts_stopped)
         };
         let there: BTreeMap<Vmid, &Guest> =

@@ -1,9 +1,9 @@
 //! Empties a node by evictions: each refused eviction is retried with back-off, and a pod that must stay ends
 //! the drain.
 //!
-//! If a pod tolerates all taints, its replacement may be placed on the node as soon as the pod is evicted,
-//! endlessly. So replacements are not evicted: they stay until the node is gone, as pods of DaemonSets do.
-//! Karpenter never evicts pods that tolerate its taint.
+//! If a pod tolerates all taints, its replacement may be placed on the same node as soon as the pod is
+//! evicted, endlessly. Such replacements are not evicted: like pods of DaemonSets, they stay until the node
+//! is gone. Karpenter never evicts pods that tolerate its taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use scheduling::World;
 const AT_A_TIME: usize = 10;
 /// The first pause after a refused eviction, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// The shortest and the longest time between two looks at what is left.
+/// The shortest and the longest time between two checks of the pods that are left.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// The time between two checks whether the pods fit elsewhere, as a multiple of the time that a check takes.
@@ -38,9 +38,9 @@ const PART: u32 = 20;
 /// How a drain ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
-    /// No pod is left that has to move.
+    /// No pod that has to move is left.
     Empty,
-    /// The drain was given up for this reason; for example, a pod must stay, or the limit is over.
+    /// The drain was given up for this reason: for example, a pod must stay, or the time limit has passed.
     GivenUp(String),
 }
 
@@ -50,9 +50,8 @@ struct Refused {
     why: String,
 }
 
-/// Evicts the pods that the rules select from the node until none is left, or `limit` is over. `met` is what
-/// an earlier drain of the same removal encountered: an interrupted drain continues with the rest of its
-/// limit.
+/// Evicts the pods that the rules select, until none is left on the node or `limit` has passed. `met` is the
+/// state of an earlier drain of the same removal: an interrupted drain continues with the rest of its limit.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -104,9 +103,9 @@ pub(super) async fn run(
     }
 }
 
-/// What a look at the node has shown.
+/// The result of one check of the node.
 enum Look {
-    /// Pods that have to move. `unsure`: why it could not be checked whether there are others.
+    /// Pods that have to move are left. `unsure` says why it could not be checked whether there are others.
     Left {
         snapshot: Box<Snapshot>,
         left: Evictions,
@@ -126,14 +125,14 @@ struct Drain<'a> {
     met: &'a mut Met,
 }
 
-/// What the drains of one removal have encountered.
+/// The state that the drains of one removal share.
 #[derive(Default)]
 pub(super) struct Met {
     first: Option<First>,
     endings: TerminationClock,
     /// When the current drain is given up.
     end: Option<Instant>,
-    /// The evictions that were refused, by the pods' uids. `asked` has those that were accepted.
+    /// The refused evictions, by the pods' uids. The accepted ones are in `asked`.
     refused: BTreeMap<String, Refused>,
     asked: BTreeMap<String, Instant>,
 }
@@ -146,7 +145,7 @@ impl Met {
     }
 }
 
-/// What was on the node at the first look.
+/// The pods that were on the node at the first check.
 struct First {
     pods: BTreeSet<String>,
     /// The pods' owners.
@@ -159,13 +158,13 @@ impl First {
         Self { pods: pods.iter().map(|pod| pod.uid.clone()).collect(), owners: owners.collect() }
     }
 
-    /// Whether the pod arrived after the first look, and tolerates the closed node's taints.
+    /// Whether the pod arrived after the first check and tolerates the closed node's taints.
     fn came(&self, pod: &Pod, closed: &Node) -> bool {
         !self.pods.contains(&pod.uid) && World::accepts(pod, closed)
     }
 
-    /// Whether the pod replaces one that was evicted. A pod with a volume claim does not count: its volume
-    /// would prevent the machine's removal, and so might the next pod's.
+    /// Whether the pod replaces an evicted pod. A pod with a volume claim does not count: its volume would
+    /// prevent the machine's removal, and so might the volume of the next replacement.
     fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
         let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
         let was_evicted = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
@@ -174,8 +173,8 @@ impl First {
 }
 
 impl Drain<'_> {
-    /// A pod that arrived although the node is closed, and that has to move because it does not replace an
-    /// evicted one. If it were evicted, another might arrive, endlessly.
+    /// A pod that was placed on the closed node, does not replace an evicted pod, and therefore has to move.
+    /// If it were evicted, another might arrive, endlessly.
     fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
         let Some(first) = self.met.first.as_ref() else {
             let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
@@ -186,19 +185,19 @@ impl Drain<'_> {
         left.evict.iter().find(|pod| first.came(pod, node)).map(|pod| pod.id())
     }
 
-    /// The node, if it shows that it no longer takes pods.
+    /// The node, if the snapshot shows that it is closed to pods.
     fn closed<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Node> {
         snapshot.nodes.iter().find(|node| node.name == self.node && is_closed(node)).map(|node| &**node)
     }
 
-    /// Why the drain stops, if the node takes pods again: kube-scheduler would replace each evicted pod with
-    /// the next. A node that is not ready takes none.
+    /// Why the drain has to stop because the node accepts pods again: kube-scheduler would replace each
+    /// evicted pod with another on the same node. A node that is not ready gets no pods.
     async fn opened(&self, snapshot: &Snapshot) -> Option<&'static str> {
         let shown = snapshot.nodes.iter().find(|node| node.name == self.node)?;
         if shown.uid == self.uid && is_closed(shown) {
             return None;
         }
-        // Bypasses the watch, which shows the cordon late.
+        // Read directly, because the watch shows the cordon late.
         let node = self.ctx.kubernetes.get_node(self.node).await.ok()??;
         if is_closed(&node) || !is_ready(&node) {
             return None;
@@ -254,7 +253,7 @@ impl Drain<'_> {
         match judged {
             Err(why) => Look::Over(Drained::GivenUp(why)),
             Ok(left) => match left.evict.first() {
-                // The removal was decided without this pod: the node may well be needed.
+                // The removal was decided without this pod, so the node may be needed after all.
                 Some(pod) => Look::Over(Drained::GivenUp(format!(
                     "{} was placed on the node in the meantime",
                     pod.id()
@@ -274,10 +273,11 @@ impl Drain<'_> {
             .map_err(|why| format!("{why} was placed on the node in the meantime and must stay"))
     }
 
-    /// Requests the evictions that are due; returns why the drain must end if one will never be granted.
+    /// Requests the evictions that are due. Returns the reason to end the drain if an eviction will never be
+    /// granted.
     async fn evict(&mut self, left: &Evictions) -> Option<String> {
         let now = Instant::now();
-        // An accepted eviction shows in the watch a moment later, so it is not requested again at once.
+        // The watch shows an accepted eviction with a delay, so the eviction is not requested again at once.
         let mut due = left.evict.clone();
         due.retain(|pod| {
             self.met.refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
@@ -313,7 +313,7 @@ impl Drain<'_> {
             .insert(pod.uid.clone(), Refused { until, pause, why: format!("{}: {why}", pod.id()) });
     }
 
-    /// When a refused eviction may be requested again, or the next look is due.
+    /// The time of the next check, or of the next request for a refused eviction.
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let latest = (now + LOOKS.1).min(self.end);
@@ -326,7 +326,7 @@ impl Drain<'_> {
             1 => "1 pod is left".to_owned(),
             many => format!("{many} pods are left"),
         };
-        // A refused pod may have ended since.
+        // A pod whose eviction was refused may have ended since.
         let refused = left.evict.iter().find_map(|pod| self.met.refused.get(&pod.uid));
         match refused {
             Some(one) => format!("{pods}; {}", one.why),
@@ -340,25 +340,26 @@ pub(super) fn is_closed(node: &Node) -> bool {
     node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT)
 }
 
-/// Why the node stays, if an administrator has decided in the meantime to keep it.
+/// Why the node is not removed, if an administrator has decided in the meantime to keep it.
 fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
     kept(snapshot.nodes.iter().find(|one| one.name == node)?)
 }
 
-/// The annotation that keeps this Node, in words. `None`: it has none.
+/// The annotation that keeps this Node, as text; `None` if there is none.
 pub(super) fn kept(node: &Node) -> Option<String> {
     planning::disabled(node).map(|key| format!("annotation {key}"))
 }
 
-/// Checks whether a node's pods still fit elsewhere. In a large cluster that takes a while, so it is limited
-/// to a share of a drain's time ([`PART`]).
+/// Checks whether a node's pods still fit elsewhere. The check takes a while in a large cluster, so it may
+/// only use a small part of a drain's time ([`PART`]).
 #[derive(Default)]
 struct Places {
     next: Option<Instant>,
 }
 
 impl Places {
-    /// A pod that no longer fits elsewhere. `None`: there is none, or it is too early for the next check.
+    /// A pod that no longer fits elsewhere; `None` if there is none, or if it is too early for the next
+    /// check.
     fn lost(&mut self, ctx: &Context, snapshot: &Snapshot, node: &str) -> Option<String> {
         let began = Instant::now();
         if self.next.is_some_and(|next| next > began) {

@@ -1,5 +1,5 @@
-//! Empties a node: it is closed to new pods and drained, and its volumes are detached. Until all of that is
-//! done, the node can be put back into service.
+//! Empties a node: closes it to new pods, drains it, and waits until its volumes are detached. Until that is
+//! finished, the node can be put back into service.
 
 use std::time::Duration;
 
@@ -15,11 +15,10 @@ use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::BEING_DELETED_TAINT;
 
-/// For this time after a node was seen empty, it is not checked again.
+/// How long a node that was seen empty is not checked again.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
-/// How many times at most pods are evicted and volumes awaited: if all answers are slow, the last one has to
-/// suffice.
+/// How many times pods are evicted and volumes awaited. If all answers are slow, the last one has to suffice.
 const TURNS: u32 = 3;
 
 pub(super) fn leaving() -> Taint {
@@ -32,7 +31,8 @@ pub(super) async fn close(ctx: &Context, machine: &mut MachineHandle, node: &Nod
     let limit = ctx.config.limits.drain;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
     if !node.unschedulable {
-        // Recorded first: a resumed run has to undo what an interrupted drain leaves behind.
+        // The record is written first, so that a resumed run can undo what an interrupted drain leaves
+        // behind.
         machine.change(ctx, |record| record.cordoned = true).await?;
         retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
     }
@@ -83,7 +83,7 @@ pub(super) async fn go_on(
             }
             break;
         }
-        // Pods that tolerate everything may have arrived during the wait for volumes.
+        // Pods that tolerate all taints may have arrived while volumes were being detached.
         if empty.elapsed() <= FRESH || turn >= TURNS {
             break;
         }
@@ -92,18 +92,18 @@ pub(super) async fn go_on(
     Ok(ctx.paused().map_or(Drained::Empty, Drained::GivenUp))
 }
 
-/// Waits for the volumes of a node that still reports although its machine was already asked to shut down. It
-/// is not put back into service: if volumes stay attached, the machine is shut down anyway.
+/// Waits for the volumes of a node that still reports although its machine was already asked to shut down.
+/// The node is not put back into service: if volumes stay attached, the machine is shut down anyway.
 pub(super) async fn give_back(ctx: &Context, machine: &mut MachineHandle, node: &Node) {
     machine.say(ctx, "volumes are being detached");
     if tokio::time::timeout(ctx.config.limits.detach, detached(ctx, &node.name)).await.is_err() {
-        tracing::warn!(machine = %machine.record().name, "volumes are still attached: it is shut down anyway");
+        tracing::warn!(machine = %machine.record().name, "volumes are still attached; shutting down the machine anyway");
     }
 }
 
-/// Waits until the only volumes still attached are those of pods that stay on the node, such as a
-/// DaemonSet's: these are released with the machine. There is no wait for a silent node: no kubelet unmounts
-/// its volumes, and they are released once its machine is off.
+/// Waits until only the volumes of pods that stay on the node, such as those of a DaemonSet, are attached.
+/// These volumes are released with the machine. A silent node is not awaited: its kubelet does not unmount
+/// volumes, and they are released once the machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
     loop {

@@ -1,6 +1,6 @@
-//! Cleans up after a failed growth. Changes that wait for the VM's next start are reverted. What was plugged
-//! but is not reported by the Node is unplugged, so that record, VM and Node agree. If the guest refuses to
-//! release it, the VM keeps it, and the record says so.
+//! Cleans up after a failed growth. Changes that wait for the VM's next start are reverted. Plugged vCPUs and
+//! memory that the Node does not report are unplugged, so that record, VM and Node agree. If the guest
+//! refuses to release them, the VM keeps them, and the record is updated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -20,15 +20,15 @@ use model::resources::Resources;
 use proxmox::VmConfig;
 use settings::Size;
 
-/// Brings the VM back to what its Node reports, makes the Node report no more than that, and updates the
-/// record to what the VM then has, on whichever host it is. `plugged` is the size that the VM was given;
-/// `None` if another client is working on the VM, which is then left as it is. Returns the result in words.
-/// If the VM is gone or not visible as ours, the record gets the former size again, so that no pods wait for
-/// the new size; the rest is handled as for any other machine.
+/// Shrinks the VM to the size that its Node reports, makes the Node report no more than the VM's size, and
+/// updates the record, whichever host the VM is on. `plugged` is the size to which the VM was grown; if it is
+/// `None`, another client is working on the VM, and the VM is left unchanged. Returns a description of the
+/// result. If the VM is gone or not visible as ours, the former size is written to the record, so that no
+/// pods wait for the new size; the machine is then handled like any other.
 ///
 /// # Errors
-/// The VM's size cannot be determined now, or its Node reports more: the record still says that the machine
-/// grows, and this is tried again.
+/// Returns an error if the VM's size cannot be determined now, or if its Node reports more. The record then
+/// still says that the machine grows, and the cleanup is tried again.
 pub(super) async fn take(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -37,23 +37,23 @@ pub(super) async fn take(
     let Some(before) = machine.record().growing.clone() else { return Ok(None) };
     let host = machine.record().host.clone();
     let (mut now, is_there) = counted(ctx, machine, &before).await?;
-    // Bypasses the watches: pods are scheduled by what the kubelet reported last.
+    // Read directly, because pods are scheduled by what the kubelet reported last.
     let said = node_now(ctx, machine).await?.map(|node| node.capacity);
     let mut left = None;
     if let Some(said) = said.filter(|_| is_there) {
         let had = now;
-        // If the VM was moved in the meantime, it is unknown what its guest takes up: nothing is unplugged,
-        // and the guest gets another chance to use it.
+        // If the VM was moved in the meantime, it is unknown how much its guest can use. Nothing is
+        // unplugged, and the guest can try again.
         let plugged = plugged.filter(|_| machine.record().host == host);
         let keeps_more = plugged.is_none() && before.missing((now.cores, now.memory), &said) != (0, 0);
         let back = plugged.map(|plugged| back(&before, plugged, now, &said)).unwrap_or_default();
         if !back.is_empty() {
-            machine.say(ctx, "removing from its VM what its Node does not report");
+            machine.say(ctx, "unplugging vCPUs and memory that its Node does not report");
             let refused = plug_out(ctx, machine, &back).await.err();
             now = counted(ctx, machine, &before).await?.0;
             left = Some(failure_text(machine, now, refused.as_ref()));
         }
-        // A kubelet that was just starting may have counted what was removed since.
+        // A kubelet that was just starting may have counted what was unplugged since then.
         if now != had || keeps_more || before.says_more((now.cores, now.memory), &said) {
             take_up::settle(ctx, machine, &before, now).await?;
         }
@@ -62,8 +62,8 @@ pub(super) async fn take(
     Ok(left)
 }
 
-/// Reverts what the growth has set for the VM's next start. Returns the size that the VM has without that,
-/// and whether the VM exists.
+/// Reverts the changes that the growth has made for the VM's next start. Returns the resulting size of the
+/// VM, and whether the VM exists.
 async fn counted(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -74,7 +74,7 @@ async fn counted(
     let stock = retry_until!(ctx.config.limits.configure, machine.seed(), {
         let config = match vm_search::find(ctx, machine).await? {
             VmSearch::There(config) => config,
-            // If the VM becomes visible again, it is never set to less than it has.
+            // If the VM becomes visible again, its size is never reduced.
             VmSearch::Gone | VmSearch::NotOurs | VmSearch::Hidden => return Ok((before, false)),
             VmSearch::BeingCloned | VmSearch::BeingDestroyed => {
                 let what =
@@ -95,8 +95,8 @@ async fn counted(
     stock.await
 }
 
-/// The growth's own keys among the changes that wait for the VM's next start (`next`). Other clients have set
-/// the rest.
+/// The growth's own keys among the changes that wait for the VM's next start (`next`). The other changes were
+/// made by other clients.
 fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>) -> Vec<&'static str> {
     let (cores, memory) = given(next);
     let all = [
@@ -110,8 +110,8 @@ fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>
     asked.map(|(key, ..)| key).collect()
 }
 
-/// The settings that bring the VM back to what its Node reports. Only what was plugged is removed, not what
-/// other clients gave the VM.
+/// The settings that shrink the VM to the size that its Node reports. Only plugged resources are removed, not
+/// those that other clients added to the VM.
 fn back(before: &Growing, plugged: Size, now: Size, said: &Resources) -> BTreeMap<String, String> {
     let (cpu, memory) = before.missing((now.cores, now.memory), said);
     let mut set = BTreeMap::new();
@@ -176,7 +176,7 @@ pub(super) fn has(config: &VmConfig, least: Size) -> Size {
     Size { cores: cores.max(least.cores), memory: memory.max(least.memory) }
 }
 
-/// The vCPUs, and the memory in MiB, that a configuration gives.
+/// The number of vCPUs, and the memory in MiB, in a configuration.
 pub(super) fn given(config: &VmConfig) -> (Option<i64>, Option<i64>) {
     // Memory may be written as a property (`current=2048`).
     let plain = |value: &str| value.trim_start_matches("current=").parse().ok();

@@ -1,5 +1,5 @@
-//! Sets a machine's firewall as its pool wants it, before its first start. Other firewall settings of the
-//! template stay.
+//! Configures a machine's firewall as its pool requires, before the machine's first start. Other firewall
+//! settings from the template are kept.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ use model::Record;
 use proxmox::Kind;
 use settings::{Pool, Security};
 
-/// The IP set with the addresses that the first device may use: Proxmox VE recognizes it by this name.
+/// The IP set that lists the addresses that the first device may use. Proxmox VE recognizes it by this name.
 const OWN_ADDRESSES: &str = "ipfilter-net0";
 
-/// Sets the firewall until it is as the pool wants it. Each part is read first, and only what is missing is
-/// written; at the end everything is read back.
+/// Configures the firewall as the pool requires. Each part is read first, and only what is missing is
+/// written. At the end, everything is read again for verification.
 pub(super) async fn apply(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(wanted) = &pool.security else { return Ok(()) };
     let record = machine.record();
@@ -43,7 +43,7 @@ fn as_set(wanted: &Security) -> [(&'static str, String); 4] {
     ]
 }
 
-/// The wanted options that the VM does not have yet.
+/// The required options that the VM does not have yet.
 async fn differing(
     ctx: &Context,
     record: &Record,
@@ -80,7 +80,7 @@ async fn groups(ctx: &Context, record: &Record, wanted: &Security, asked: Instan
     Ok(())
 }
 
-/// Makes the IP set contain the first device's own addresses and no others: those of the template belong to
+/// Makes the IP set contain exactly the first device's own addresses. The template's addresses belong to
 /// another machine.
 async fn addresses(ctx: &Context, record: &Record, asked: Instant) -> Result<(), StepError> {
     let (host, vmid) = (&record.host, record.slot.vmid);
@@ -99,7 +99,7 @@ async fn addresses(ctx: &Context, record: &Record, asked: Instant) -> Result<(),
     Ok(())
 }
 
-/// An address without the prefix length of a single-address network.
+/// Removes the prefix length of a single-address network (`/32`, `/128`).
 fn alone(cidr: &str) -> &str {
     cidr.strip_suffix("/32").or_else(|| cidr.strip_suffix("/128")).unwrap_or(cidr)
 }

@@ -4,13 +4,14 @@
 //!  record (wanted and former size) ─> guest checked ─> plugged, read back ─> used by the guest ─> reported by its Node ─> record
 //! ```
 //!
-//! * The record holds the wanted size before any request to Proxmox VE, so that this size counts towards the
-//!   host's room and all limits. Each step looks at the current state and continues from there.
-//! * Proxmox VE defers what it cannot plug to the next start without reporting it: this is read back and
-//!   reverted.
-//! * Whatever goes wrong, the node stays in service. What was plugged but is not reported by its Node is
-//!   removed from the VM again (`failed_growth`), and the record gets the size that the VM then has. Nothing
-//!   else ever shrinks a VM. A run resumed after a failed growth only reverts, and plugs nothing more.
+//! * The new size is written to the record before any request to Proxmox VE, so that the host's room and all
+//!   limits account for it. Each step checks the current state and continues from there.
+//! * Proxmox VE silently defers changes that it cannot plug to the VM's next start. So the result is read
+//!   back, and deferred changes are reverted.
+//! * Whatever goes wrong, the node stays in service. Plugged resources that the Node does not report are
+//!   removed from the VM again (`failed_growth`), and the record is set to the resulting size of the VM.
+//!   Nothing else ever shrinks a VM. A run that is resumed after a failed growth only reverts changes, and
+//!   plugs nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,7 @@ use proxmox::VmConfig;
 use runtime::boxed;
 use settings::{Grow, Size};
 
-/// Makes a ready machine larger: `before` is what it has and what its Node reports, `to` what it is to have.
+/// Grows a ready machine. `before` is the machine's size and what its Node reports; `to` is the new size.
 #[boxed]
 pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: Size, reports: Reports) {
     let Some(mut machine) = reports::claimed(&ctx, stored) else { return };
@@ -47,7 +48,7 @@ pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: 
     }
 }
 
-/// Resumes a machine whose record says that it grows.
+/// Resumes a machine that is growing according to its record.
 pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &Reports) {
     machine.phase = Phase::Ready;
     machine.node = node::find(ctx, machine.record()).map(|node| node.name.clone()).or(machine.node);
@@ -57,8 +58,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
         let trouble = StepError::RecordLost(machine.record().name.clone());
         return reports::lost(ctx, &machine, &trouble, reports);
     }
-    // The node is opened for pods before the record says that its machine no longer grows, so that a run
-    // resumed after a crash opens it, too.
+    // The node is opened for pods before the record says that the growth has ended, so that a run that is
+    // resumed after a crash opens the node, too.
     let left = match &grown {
         Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
         Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
@@ -93,8 +94,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
     ctx.registry.release(&machine.record().id);
 }
 
-/// Lets the machine grow, unless that was given up before. Also returns whether another client has changed
-/// its VM in the meantime.
+/// Grows the machine, unless the growth was given up before. Also returns whether another client has changed
+/// the VM in the meantime.
 async fn grown(ctx: &Context, machine: &mut MachineHandle, size: Size) -> (Result<(), StepError>, bool) {
     let given_up = machine.record().growing.as_ref().and_then(|growing| growing.failed.clone());
     if let Some(why) = given_up {
@@ -112,7 +113,7 @@ async fn grown(ctx: &Context, machine: &mut MachineHandle, size: Size) -> (Resul
 }
 
 /// Reverts a failed growth, and opens the machine's node for pods once the node reports the actual size.
-/// Returns the result in words.
+/// Returns a description of the result.
 async fn taken_back(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -132,8 +133,8 @@ async fn taken_back(
     }
 }
 
-/// Records that the guest has taken up what was plugged. If that was only CPUs or only memory, it proves
-/// nothing about the other.
+/// Records that the guest uses the plugged resources. If only CPUs or only memory was plugged, nothing is
+/// known about the other.
 fn note_growth(record: &mut Record) {
     let Some(before) = &record.growing else { return };
     record.takes_no_cpus &= record.cores <= before.cores;
@@ -153,12 +154,13 @@ async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError
     take_up::can_grow(ctx, machine, &service).await?;
     promised_room::confirm(ctx, machine, pool).await?;
     plug(ctx, machine, grow).await?;
-    // While only the guest is working, the machine holds up no other.
+    // While only the guest is working, the machine does not delay others.
     drop(permit);
     take_up::taken_up(ctx, machine, &service).await
 }
 
-/// Plugs until the VM has what the record says. If the VM has more, the record gets the VM's size.
+/// Plugs vCPUs and memory until the VM has the size in its record. If the VM is larger, the record is set to
+/// the VM's size.
 async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result<(), StepError> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
@@ -181,8 +183,8 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
     let waiting = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
-        // Other deferred changes, such as `cores` that an administrator raised, do not count: the guest does
-        // not have them.
+        // Other deferred changes, such as `cores` that an administrator has raised, do not count: they have
+        // not reached the guest.
         let now =
             retry_until!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
         let Size { cores, memory } = has(&now, Size { cores: record.cores, memory: record.memory });
@@ -195,19 +197,20 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
     )))
 }
 
-/// What a growth requests from Proxmox VE.
+/// The changes that a growth requests from Proxmox VE.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     set: BTreeMap<String, String>,
-    /// The keys of that request, and those that were set before and wait for the VM's next start.
+    /// The keys of this request, and the keys that an earlier request has set and that wait for the VM's next
+    /// start.
     asked: Vec<&'static str>,
 }
 
-/// What has to be set because the VM has less `now` than its record says. If the VM has more, it keeps what
-/// another client gave it.
+/// The settings to change because the VM is smaller (`now`) than its record says. If the VM is larger, it
+/// keeps what another client added.
 ///
 /// # Errors
-/// Another client has set something else for the VM's next start.
+/// Returns an error if another client has set a different value for the VM's next start.
 fn wanted(
     record: &Record,
     grow: &Grow,

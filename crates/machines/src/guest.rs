@@ -1,5 +1,5 @@
-//! Commands in a machine's guest. They run as root there, and a VMID alone proves nothing: before each
-//! command, the VM's owner is verified.
+//! Runs commands in a machine's guest. They run as root in the guest, and a VMID alone proves nothing, so the
+//! VM's owner is verified before each command.
 
 use secrecy::SecretString;
 
@@ -9,15 +9,15 @@ use super::step_error::StepError;
 use model::Record;
 use proxmox::{Error, Kind};
 
-/// Proves that the VM is the record's, then starts a command in its guest. Returns the command's process id
-/// there.
+/// Proves that the VM belongs to the record, then starts a command in its guest. Returns the command's
+/// process id in the guest.
 pub(super) async fn exec(
     ctx: &Context,
     record: &Record,
     command: &[&str],
     input: Option<&SecretString>,
 ) -> Result<i64, StepError> {
-    // The wait comes before the proof, because it lasts minutes if a silent agent blocks the queue.
+    // The call waits in the queue before the proof, because a silent agent can block the queue for minutes.
     let placed = ctx.proxmox.in_line_for_agent(&record.host).await;
     ours(ctx, record).await?;
     Ok(placed.agent_exec(&record.host, record.slot.vmid, command, input).await?)
@@ -35,7 +35,7 @@ pub(super) fn is_for_good(trouble: &StepError) -> bool {
 fn refuses_for_good(error: &Error) -> bool {
     match error.kind {
         Kind::Forbidden | Kind::BadRequest | Kind::NotFound => true,
-        // The VM was stopped, or its agent removed.
+        // The VM was stopped, or its agent was disabled.
         Kind::Other => error.text.contains("is not running") || error.text.contains("agent configured"),
         _ => false,
     }

@@ -15,8 +15,8 @@ use model::machine::Phase;
 use model::node::Node;
 use proxmox::Power;
 
-/// Why a node that still reports is not drained now. What cannot be determined now is checked again before
-/// its VM is shut down.
+/// Why a node that still reports is not drained now. Anything that cannot be determined now is checked again
+/// before the VM is shut down.
 pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {
@@ -38,8 +38,9 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
     Some(trouble.to_string())
 }
 
-/// Why no VM of the machine's Proxmox VE cluster could be destroyed now. `None`: the cluster is quorate, or
-/// the token may not see that; a lack of quorum then shows when a VM is destroyed.
+/// Why no VM of the machine's Proxmox VE cluster could be destroyed now; `None` if the cluster is quorate or
+/// the token may not read its status. In the latter case, a lack of quorum is only noticed when a VM is
+/// destroyed.
 async fn no_quorum(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let status = match ctx.proxmox.cluster_status().await {
         Ok(status) => status,
@@ -57,8 +58,8 @@ async fn no_quorum(ctx: &Context, machine: &MachineHandle) -> Result<Option<Stri
     }))
 }
 
-/// The Node that stays in service because its VM could not be destroyed: the cluster lost its quorum during
-/// the drain.
+/// The Node that stays in service because the cluster lost its quorum during the drain, so that its VM could
+/// not be destroyed.
 pub(super) async fn of_emptied(
     ctx: &Context,
     machine: &mut MachineHandle,

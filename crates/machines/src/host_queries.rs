@@ -1,4 +1,4 @@
-//! Queries to several hosts in one look: a hanging host is waited for once, and does not delay queries to the
+//! Queries several hosts at once. A hanging host is only waited for once, and does not delay queries to the
 //! others.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +8,14 @@ use tokio::time::Instant;
 
 use proxmox::{Client, Error, Kind};
 
-/// How long to wait for an answer that takes milliseconds from a healthy host.
+/// How long to wait for an answer. A healthy host answers within milliseconds.
 const ANSWER: Duration = Duration::from_secs(3);
-/// The time for all queries to one host. Queries without an answer by then are left for the next look.
+/// The time for all queries to one host. Queries that are unanswered by then are left for the next round of
+/// queries.
 const ALL: Duration = Duration::from_secs(8);
 
-/// Sends each host its queries, one after the other, and all hosts in parallel. A host that does not answer
-/// gets no more queries; its remaining queries fail in the same way.
+/// Sends all hosts their queries in parallel, and each host its queries one after the other. If a host does
+/// not answer, it receives no more queries, and its remaining queries fail with the same error.
 pub(crate) async fn hosts<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,
@@ -32,7 +33,8 @@ where
     answers.map(told).collect()
 }
 
-/// Like `hosts`, but if a host answers, its queries for which the time was too short have `None`.
+/// Like `hosts`, but returns `None` for the queries for which too little time was left although the host
+/// answers.
 pub async fn in_time<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,
@@ -45,7 +47,7 @@ where
     futures::future::join_all(all).await.into_iter().flatten().collect()
 }
 
-/// The hosts among these whose own API answers.
+/// Those of the given hosts whose own API answers.
 pub async fn answering<'a>(proxmox: &Client, names: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let wanted = names.map(|name| (name.to_owned(), vec![()])).collect();
     let ask = |host: String, ()| async move { proxmox.host_answers(&host).await };
@@ -80,8 +82,8 @@ where
     answers
 }
 
-/// Waits for an answer that has to arrive soon. `None`: it did not arrive by `until`, because too little time
-/// was left.
+/// Waits for an answer that should arrive soon. Returns `None` if too little time was left and the answer did
+/// not arrive by `until`.
 async fn within<T>(
     host: &str,
     until: Instant,
@@ -94,7 +96,7 @@ async fn within<T>(
     tokio::time::timeout(left, answer).await.ok()
 }
 
-/// Waits for an answer that has to arrive soon. If it does not, the host counts as unreachable.
+/// Waits for an answer that should arrive soon. If it does not arrive, the host counts as unreachable.
 pub(super) async fn soon<T>(whose: &str, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(silence(whose, ANSWER)))
 }

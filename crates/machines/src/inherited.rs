@@ -2,25 +2,24 @@
 //! machine. This is pure data. The configuration of machines, the judgement of templates, the output of
 //! `check` and the detection of changed templates are derived from it.
 //!
-//! A clone gets all but a few options (`clone_vm` of qemu-server). An option without a rule here would end up
-//! in all machines, although no decision was made about it.
+//! A clone inherits nearly all options (`clone_vm` of qemu-server). An option without a rule in this table
+//! would be copied to all machines without a decision.
 
 use proxmox::VmConfig;
 use proxmox::property::{stem, truth};
 
-/// What happens to an option of the template in a machine.
+/// What happens in a machine to an option of its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// Each machine gets its own value, if there is one to set.
     Set,
-    /// The machine does not keep it.
+    /// The option is removed from the machine.
     Removed,
-    /// No machine can be created from a template with certain values of it.
+    /// Certain values of the option make the template unusable.
     Refused,
-    /// It stays as it is in the template, and `check` examines the consequences: rights, storages, networks,
-    /// sizes.
+    /// The option is kept, and `check` examines the consequences: rights, storages, networks, sizes.
     Checked,
-    /// It stays as it is in the template.
+    /// The option is kept.
     Left,
 }
 
@@ -40,30 +39,30 @@ impl Rule {
 /// The rule for one option.
 #[derive(Clone, Copy, Debug)]
 pub struct Inherited {
-    /// Its name; `net[n]` stands for `net0`, `net1` and so on.
+    /// The name of the option; `net[n]` stands for `net0`, `net1` and so on.
     pub option: &'static str,
-    /// What happens to it.
+    /// What happens to the option.
     pub rule: Rule,
-    /// Whether another value makes a different template, so that machines of the previous template have
-    /// drifted.
+    /// Whether a template with another value of this option is a different template, so that machines of the
+    /// previous template have drifted.
     pub tells: bool,
-    /// A value that has the same effect as its absence.
+    /// A value that has the same effect as an unset option.
     neutral: Option<&'static str>,
     /// The reason for the rule.
     pub why: &'static str,
 }
 
-/// A rule for an option whose change makes a different template.
+/// A rule for an option that distinguishes templates: another value makes a different template.
 const fn told(option: &'static str, rule: Rule, why: &'static str) -> Inherited {
     Inherited { option, rule, tells: true, neutral: None, why }
 }
 
-/// A rule for an option whose change does not make a different template.
+/// A rule for an option that does not distinguish templates.
 const fn own(option: &'static str, rule: Rule, why: &'static str) -> Inherited {
     Inherited { option, rule, tells: false, neutral: None, why }
 }
 
-/// A rule for an option that machines do not keep, unless it has this value.
+/// A rule for an option that is removed from machines, unless it has the `neutral` value.
 const fn removed(option: &'static str, neutral: Option<&'static str>, why: &'static str) -> Inherited {
     Inherited { option, rule: Rule::Removed, tells: false, neutral, why }
 }
@@ -260,12 +259,12 @@ pub fn rule(key: &str) -> Option<&'static Inherited> {
 }
 
 /// Whether a template with another value of this option is a different template. An unknown option, which has
-/// no rule, makes it a different one.
+/// no rule, distinguishes templates, too.
 pub(super) fn tells(key: &str) -> bool {
     rule(key).is_none_or(|one| one.tells)
 }
 
-/// The options that a machine must not keep, if their value has an effect.
+/// The options that have to be removed from a machine, because their value has an effect.
 pub(super) fn removable(config: &VmConfig) -> impl Iterator<Item = &str> {
     let there = config.all().filter(|(key, value)| {
         rule(key).is_some_and(|one| {
@@ -275,7 +274,7 @@ pub(super) fn removable(config: &VmConfig) -> impl Iterator<Item = &str> {
     there.map(|(key, _)| key)
 }
 
-/// Whether two values are the same: flags have several spellings.
+/// Whether two values have the same meaning: flags can be written in several ways.
 fn same(value: &str, other: &str) -> bool {
     value == other || (truth(value).is_some() && truth(value) == truth(other))
 }
@@ -289,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// Parameters of the calls that are not options of a VM.
+    /// Parameters of API calls that are not options of a VM.
     const ORDERS: [&str; 10] = [
         "background_delay",
         "cdrom",
@@ -303,7 +302,7 @@ mod tests {
         "vmid",
     ];
 
-    /// The options in a release's schema: those that can be set, and those that are shown.
+    /// The options in the API schema of a release: those that can be set, and those that are returned.
     fn options(schema: &Value) -> BTreeSet<String> {
         fn find<'v>(nodes: &'v [Value], path: &str) -> Option<&'v Value> {
             nodes.iter().find_map(|node| {

@@ -1,4 +1,4 @@
-//! The join: what the guest is given, the script that runs in it, and the resulting Node.
+//! The join: the input for the guest, the script that runs in the guest, and the resulting Node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,22 +19,22 @@ use model::machine::Phase;
 use proxmox::Kind;
 use settings::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, MachineFacts, Pool, SecretSource};
 
-/// The assumed time for the rest of the boot and the join, until it was measured. The first check comes after
-/// this time.
+/// The assumed time for the rest of the boot and the join, until that time has been measured. The first check
+/// comes after this time.
 const JOIN: Duration = Duration::from_secs(15);
-/// How many tokens of earlier runs are kept for a join that may be under way: the oldest ones, because in the
-/// guest each join waits for the earlier ones.
+/// How many tokens of earlier runs are kept for a join that may still be running. The oldest ones are kept,
+/// because in the guest each join waits for the earlier ones.
 const OLD_TOKENS: usize = 3;
 /// How much an agent call and its answer may add to the limits that apply inside the guest.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// The command for a guest.
+/// The command to run in a guest.
 struct Order {
     act: GuestCommand,
     input: Option<SecretString>,
 }
 
-/// Makes a booting guest join as a node, in the way that the configuration says.
+/// Makes a booting guest join the cluster as a node, with the configured method.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -44,7 +44,7 @@ pub(super) async fn run(
     let settings = settings(ctx, pool)?;
     let order = match &settings.method {
         BootstrapMethod::Kubeadm(kubeadm) => {
-            // The guest boots in the meantime.
+            // The token is created while the guest boots.
             let ticket = ticket(ctx, machine, kubeadm).await?;
             let facts = join_facts(ctx, machine, pool, kubeadm, &ticket).await?;
             let act = pool.kubelet.patch().map_or(GuestCommand::Kubeadm, GuestCommand::KubeadmWith);
@@ -58,7 +58,7 @@ pub(super) async fn run(
     in_guest(ctx, machine, &order, settings.accept_degraded, boot).await
 }
 
-/// Waits until a guest that must not join yet is up.
+/// Waits until a guest that must not join yet has booted.
 pub(super) async fn await_boot(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -158,7 +158,7 @@ async fn in_guest(
                 ctx.cluster_facts.forget().await;
                 return Err(StepError::pool(why));
             }
-            // It is safe to run the script again: it joins only once.
+            // The script can safely run again, because it joins only once.
             Some(JoinEnd::Busy) | None => {
                 tracing::debug!(machine = %record.name, "asking for the join again");
             }
@@ -198,8 +198,7 @@ async fn asked(
     tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Waits for the script's end, or for the Node if it registers first. `None`: the agent has forgotten the
-/// script.
+/// Waits until the script ends or the Node registers. Returns `None` if the agent no longer knows the script.
 async fn watch(
     ctx: &Context,
     machine: &MachineHandle,
@@ -277,8 +276,8 @@ async fn join_facts(
     })
 }
 
-/// The kubelet arguments for kubeadm. If the machine has several addresses, `node-ip` names the node's,
-/// unless the pool sets it.
+/// The kubelet arguments for kubeadm. If the machine has several addresses, `node-ip` is set to the node's
+/// address, unless the pool sets `node-ip`.
 fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = kubelet_args(record, pool);
     if let Some(own) = record.slot.node_ips() {
@@ -287,7 +286,7 @@ fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, S
     arguments
 }
 
-/// The pool's own arguments, and the provider ID, which only the kubelet's first registration can set.
+/// The pool's own arguments, and the provider ID, which the kubelet can only set when it first registers.
 fn kubelet_args(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = pool.kubelet_args.clone();
     let id = pool.provider_id_for(&record.host, &record.name, record.slot.vmid);

@@ -1,26 +1,26 @@
-//! Learned durations. The first look at an operation comes when it has probably ended, which saves calls
-//! without losing time.
+//! Learned durations. An operation is first polled when it has probably ended, which saves calls without
+//! losing time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The shortest pause between two looks.
+/// The shortest pause between two polls.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Learned durations, by what was waited for. Cheap to clone.
+/// Learned durations, by the name of the operation. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     usual: Arc<Mutex<BTreeMap<String, Duration>>>,
 }
 
 impl Pace {
-    /// How long something usually takes; `guess` until it was measured.
+    /// How long an operation usually takes, or `guess` if it has not been measured yet.
     pub fn usual(&self, what: &str, guess: Duration) -> Duration {
         self.known(what).unwrap_or(guess)
     }
 
-    /// How long something usually takes, if it was measured.
+    /// How long an operation usually takes, if it has been measured.
     pub fn known(&self, what: &str) -> Option<Duration> {
         self.usual.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied()
     }
@@ -38,19 +38,19 @@ impl Pace {
     }
 }
 
-/// The looks at one operation until it ends.
+/// The polls of one operation until it ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     usual: Duration,
     count: u32,
-    /// The time from the beginning to the last look; `before` is the time to the look before that.
+    /// The time from the beginning to the last poll. `before` is the time to the poll before that.
     last: Duration,
     before: Duration,
 }
 
 impl Looks {
-    /// How long to wait for the next look after the time that has passed: first a little more than the usual
-    /// time, then in growing steps, up to `longest`.
+    /// How long to wait for the next poll, given the time that has passed: first a little more than the usual
+    /// time, then increasing steps up to `longest`.
     pub fn pause(&mut self, passed: Duration, longest: Duration) -> Duration {
         let first = self.usual + self.usual / 12;
         let pause = match self.count {
@@ -64,9 +64,9 @@ impl Looks {
         pause
     }
 
-    /// The estimated duration, if the last look saw the end. The operation ended between that look and the
-    /// one before. If the first look already saw the end, the usual time is assumed to be too long: otherwise
-    /// it could only grow.
+    /// The estimated duration, if the last poll saw the end: the operation ended between the last two polls.
+    /// If the first poll already saw the end, the usual time is assumed to be too long, because otherwise it
+    /// could only grow.
     pub fn took(&self) -> Duration {
         if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }
@@ -80,7 +80,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Looks until the end and learns the duration; returns when the end was seen, and after how many looks.
+    /// Polls until the end and learns the duration. Returns when the end was seen, and the number of polls.
     fn see(pace: &Pace, real: Duration) -> (Duration, u32) {
         let mut looks = pace.watch("start", ms(1000));
         let mut passed = Duration::ZERO;

@@ -1,10 +1,10 @@
 //! Disks that a destroyed VM has left behind.
 //!
 //! If Proxmox VE cannot free a disk while destroying a VM (its storage is busy or unavailable), the task
-//! continues, succeeds, and only its log shows the failure. A disk that an interrupted clone was writing is
-//! in no configuration at all. Such a disk would belong to the next VM with that VMID. So the record stays,
-//! and keeps the slot occupied, until the disk is gone. If the log is gone too, and the token may not list
-//! the disks, an administrator has to look for them.
+//! still succeeds, and only its log shows the failure. A disk that an interrupted clone was writing is not in
+//! any configuration. Either disk would be taken for a disk of the next VM with the same VMID. So the record
+//! is kept, and the slot stays occupied, until the disk is gone. If the log is gone, too, and the token may
+//! not list the disks, an administrator has to look for them.
 
 use std::collections::BTreeSet;
 
@@ -27,11 +27,12 @@ fn storages(ctx: &Context, record: &Record) -> BTreeSet<String> {
     storages
 }
 
-/// Makes sure that a VM that is gone has left nothing on its storages, and that what its destruction could
-/// not free is gone.
+/// Makes sure that nothing of a VM that is gone is left on its storages, including disks that could not be
+/// freed when the VM was destroyed.
 ///
 /// # Errors
-/// Something is left, which an administrator has to remove, or a storage could not be read.
+/// Returns an error if something is left that an administrator has to remove, or if a storage could not be
+/// read.
 pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let limit = ctx.config.limits.destroy;
     let record = machine.record();
@@ -45,7 +46,7 @@ pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), S
         let seen = retry_until!(limit, machine.seed(), {
             match ctx.proxmox.disks_of(host, storage, vmid).await {
                 Ok(disks) => Ok(disks),
-                // The storage was removed, or the token has no access: the log has to suffice.
+                // The storage was removed, or the token has no access to it. The log has to suffice.
                 Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
             }
@@ -66,7 +67,7 @@ pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     if left.is_empty() && unseen.is_empty() {
         return Ok(());
     }
-    // By now the VMID may belong to another VM, and then so do the disks.
+    // The VMID may belong to another VM by now. If so, the disks belong to that VM.
     if retry_until!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(vmid).await?)).await? {
         return Ok(());
     }
@@ -77,25 +78,25 @@ pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     })
 }
 
-/// What the logs of destructions show.
+/// What the logs of the VM's destroy tasks show.
 #[derive(Default)]
 struct Told {
-    /// The disks that they could not free.
+    /// The disks that the tasks could not free.
     disks: BTreeSet<String>,
-    /// Whether a log is gone: what that destruction could not free is unknown.
+    /// Whether a log is gone, so that the disks that its task could not free are unknown.
     lost: bool,
-    /// Whether any destroy task was found. If so, the VM was not lost with a host.
+    /// Whether any destroy task was found. If so, the VM was not lost together with its host.
     found: bool,
 }
 
-/// What the logs of the VM's destructions report as left behind.
+/// The disks that the VM's destroy tasks have left behind, according to their logs.
 async fn told(ctx: &Context, machine: &MachineHandle) -> Result<Told, StepError> {
     let record = machine.record();
     let destructions = if let Some(upid) = proxmox_tasks::recorded_destruction(record) {
         vec![upid]
     } else {
-        // The daemon was killed between requesting the destruction and recording it, or another client
-        // requested it.
+        // The daemon was killed after it requested the destroy task and before it recorded the task, or
+        // another client requested the task.
         proxmox_tasks::destructions(ctx, record).await?.into_iter().map(|row| row.upid).collect()
     };
     let mut told = Told { found: !destructions.is_empty(), ..Told::default() };
@@ -109,7 +110,8 @@ async fn told(ctx: &Context, machine: &MachineHandle) -> Result<Told, StepError>
 }
 
 /// The shared storages among these, if a host that the machine was on, or may have been cloned on, has left
-/// the cluster: its VM was not destroyed, so its disks still exist. The host's own storages left with it.
+/// the cluster. The VM was then not destroyed, so its disks still exist. The host's own storages left with
+/// the host.
 async fn went_down_with_its_host(
     ctx: &Context,
     machine: &MachineHandle,
@@ -130,8 +132,8 @@ async fn went_down_with_its_host(
     Ok(storages.iter().filter(shared).cloned().collect())
 }
 
-/// The storages among these on which the token could not see a disk of the VM. Rights on a pool do not
-/// suffice, because a destroyed VM has left its pool.
+/// The storages among these on which the token cannot see a VM's disks. Rights on a resource pool do not
+/// suffice, because a destroyed VM is no longer in its pool.
 async fn not_seen(
     ctx: &Context,
     machine: &MachineHandle,
@@ -176,7 +178,7 @@ fn found(ctx: &Context, machine: &MachineHandle, left: &BTreeSet<String>, blind:
     StepError::Administrator { what, command: steps.join("; ") }
 }
 
-/// The error if the daemon cannot tell whether something is left on these storages.
+/// The error if the daemon cannot see whether disks are left on these storages.
 fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -> StepError {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let names: Vec<&str> = storages.iter().map(String::as_str).collect();

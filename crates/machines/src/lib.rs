@@ -1,5 +1,4 @@
-//! Machines: everything that is done to VMs and Nodes, with one task for each machine, resumable at every
-//! step.
+//! Machines: all changes to VMs and Nodes. Each machine has a task, which can be resumed at every step.
 //!
 //! ```text
 //!  create: record ─> clone ─> configure ─> (pin to CPUs) ─> start ─> guest boots, joins ─> Node read back ─> ready
@@ -11,12 +10,12 @@
 //! ```
 //!
 //! Rules:
-//! * The record is written before the first Proxmox call and dropped after the last. Each step looks at the
+//! * The record is written before the first Proxmox VE call and dropped after the last. Each step checks the
 //!   current state and continues from there, so the daemon can be restarted at any time.
-//! * A VM is only touched after its own configuration has proved that it is the record's (`ownership`).
+//! * A VM is only changed after its own configuration has proved that it belongs to the record (`ownership`).
 //!   Nothing is destroyed without quorum. The VM is stopped before its Node is deleted.
-//! * A wait for a call, a task or a guest has a limit, usually one from `[limits]`. Until then, temporary
-//!   failures are retried with back-off.
+//! * Each wait for a call, a task or a guest has a time limit, usually one from `[limits]`. Temporary
+//!   failures are retried with back-off until that limit.
 
 pub mod adoption;
 mod backoff_target;
@@ -98,4 +97,5 @@ pub use reports::{Ending, MachineReport, Reports};
 pub use serving_certificates::{NODE_USER, NotApproved, judge as judge_serving};
 pub use step_error::BackoffTarget;
 pub use task::{adopt, create, discard, missed, restore, retire, wake};
-pub use templates::{PoolTemplates, Templates, Usable};
+pub use templates::{PoolTemplates, Templates, Usable, full_clone_bytes};
+pub use warm_vm::SUSPENDED;

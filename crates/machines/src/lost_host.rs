@@ -24,9 +24,10 @@ pub(super) async fn hosts_that_left(
     Ok(left)
 }
 
-/// Gives the record a new host, if the recorded one is off or has left the cluster and the VM is no longer
-/// there. The new host is the one that has the VM now (it was moved by hand or recovered). If no host has the
-/// VM and the recorded host has left, the new one is any host that is on: it sees the shared storages.
+/// Changes the host in the record if the recorded host is off or has left the cluster, and the VM is no
+/// longer on it. The new host is the one that has the VM now, because the VM was moved by hand or recovered.
+/// If no host has the VM and the recorded host has left, any host that is on is used: it can see the shared
+/// storages.
 pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let limit = ctx.config.limits.destroy;
     let seen = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
@@ -50,8 +51,8 @@ pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) 
     machine.change(ctx, |record| record.follow(host)).await
 }
 
-/// `pvecm delnode` leaves the configurations of a host's VMs in place. The daemon cannot tell whether the
-/// host may come back.
+/// The error for a VM whose host has left the cluster: `pvecm delnode` leaves the configurations of the
+/// host's VMs in place, and the daemon cannot tell whether the host may return.
 fn left_with_files(record: &Record) -> String {
     let (host, vmid) = (&record.host, record.slot.vmid);
     format!(
@@ -65,9 +66,9 @@ fn is_on(seen: &ClusterResources, host: &str) -> bool {
     seen.hosts.get(host).is_some_and(|host| host.online)
 }
 
-/// Drops the recorded task if its host is off or has left the cluster: it has ended with an unknown result,
-/// and a clone may have left its VM behind unseen. The task may have run on another host than the VM's: the
-/// template's.
+/// Drops the recorded task if its host is off or has left the cluster. The result of the task is unknown, and
+/// a clone may have left a VM behind that is not visible. The task may have run on the template's host
+/// instead of the VM's host.
 async fn forget_lost_task(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -1,5 +1,5 @@
-//! The handle by which a task works on its machine: it changes the machine's record, and shows the machine in
-//! the registry.
+//! The handle through which a task works on its machine: it changes the machine's record and updates the
+//! machine in the registry.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl MachineHandle {
         &self.stored.record
     }
 
-    /// Enters a phase. It is shown immediately and stored with the record's next change.
+    /// Enters a phase. The phase is visible at once, and is stored with the next change of the record.
     pub fn enter(&mut self, ctx: &Context, phase: Phase, note: &str) {
         let now = ctx.clock.now();
         if self.phase != phase {
@@ -54,14 +54,14 @@ impl MachineHandle {
         self.show(ctx);
     }
 
-    /// Shows what the machine is waiting for.
+    /// Sets the note that says what the machine is waiting for.
     pub fn say(&mut self, ctx: &Context, note: &str) {
         note.clone_into(&mut self.note);
         self.show(ctx);
     }
 
     /// Restarts the time limit of a machine that still waits for its turn, so that the wait does not count.
-    /// This is stored with the record's next change.
+    /// The restart is stored with the next change of the record.
     pub fn wait_on(&mut self, ctx: &Context) {
         self.stored.record.entered.insert(Phase::Requested, ctx.clock.now());
         self.show(ctx);
@@ -82,7 +82,7 @@ impl MachineHandle {
     /// Changes the record and waits until it is stored.
     ///
     /// # Errors
-    /// Another client changed the record, or Kubernetes was unavailable for too long.
+    /// Returns an error if another client changed the record, or if Kubernetes was unavailable for too long.
     pub async fn change(&mut self, ctx: &Context, change: impl FnOnce(&mut Record)) -> Result<(), StepError> {
         let before = self.stored.record.clone();
         change(&mut self.stored.record);
@@ -92,20 +92,20 @@ impl MachineHandle {
         self.save(ctx).await
     }
 
-    /// Stores the record as it is.
+    /// Stores the record in its current state.
     ///
     /// # Errors
-    /// As for [`MachineHandle::change`].
+    /// Returns the same errors as [`MachineHandle::change`].
     #[boxed]
     pub async fn save(&mut self, ctx: &Context) -> Result<(), StepError> {
         self.save_within(ctx, RECORD_LIMIT).await
     }
 
-    /// Like [`Self::save`], but gives up after `limit`. The record may have been stored nevertheless; that
-    /// shows when it is read again.
+    /// Like [`Self::save`], but gives up after `limit`. The record may have been stored nevertheless; the
+    /// next time it is read will tell.
     ///
     /// # Errors
-    /// As for [`MachineHandle::change`].
+    /// Returns the same errors as [`MachineHandle::change`].
     #[boxed]
     pub async fn save_within(&mut self, ctx: &Context, limit: Duration) -> Result<(), StepError> {
         let seed = self.seed();
@@ -132,7 +132,7 @@ impl MachineHandle {
         if self.record().is_physical() { BackoffTarget::Host } else { BackoffTarget::Pool }
     }
 
-    /// The seed of this machine's jitter. It is always the same for the same machine.
+    /// The seed of this machine's jitter. It never changes for a machine.
     pub fn seed(&self) -> u64 {
         seed(&self.stored.record.id)
     }

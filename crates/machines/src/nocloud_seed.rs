@@ -1,9 +1,9 @@
-//! The image with a machine's NoCloud seed: written for the machine, uploaded before it is attached, removed
-//! with the machine.
+//! The image with a machine's NoCloud seed. The image is written for one machine, uploaded before it is
+//! attached, and removed with the machine.
 //!
-//! Its name contains the machine's unique id, so no other machine uses it. Its storage is in the machine's
-//! record, so the image is found whatever the configuration says later. The image contains the operator's
-//! files, in which the daemon fills in the machine's facts, but no secrets.
+//! The image's name contains the machine's unique id, so no other machine uses it. The storage is in the
+//! machine's record, so the image can be found even if the configuration changes. The image contains the
+//! operator's files, with the machine's facts filled in, and no secrets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -30,8 +30,8 @@ const MADE_OF: &str = "cloud_init";
 /// Makes sure that the machine's seed is on its storage, if the pool has seeds.
 ///
 /// # Errors
-/// The pool's seed differs from the one in the machine's record (only a recorded seed is removed with the
-/// machine), or the upload failed.
+/// Returns an error if the upload failed, or if the pool's seed differs from the recorded one: only a
+/// recorded seed is removed with the machine.
 pub(super) async fn provide(
     ctx: &Context,
     machine: &MachineHandle,
@@ -50,8 +50,7 @@ pub(super) async fn provide(
     upload(ctx, machine, pool, seed, config).await
 }
 
-/// Writes the seed and uploads it. A seed that the machine already has is overwritten: its content is the
-/// same.
+/// Writes and uploads the seed. If the machine already has a seed, it is overwritten with the same content.
 async fn upload(
     ctx: &Context,
     machine: &MachineHandle,
@@ -69,7 +68,8 @@ async fn upload(
     .await
 }
 
-/// The image with the machine's seed. If a file cannot be filled in, the error blames the pool.
+/// Builds the image with the machine's seed. If a file cannot be filled in, the pool is to blame for the
+/// error.
 fn image(
     cluster: &str,
     record: &Record,
@@ -154,13 +154,13 @@ fn network(options: &[(String, String)], config: &VmConfig) -> String {
     text
 }
 
-/// The storage of a machine's seed, if its pool had seeds when it was created.
+/// The storage of a machine's seed, if its pool used seeds when the machine was created.
 fn storage(record: &Record) -> Option<&str> {
     record.made_of.get(MADE_OF)?.strip_prefix("seed ")?.split(' ').next()
 }
 
-/// The commands with which an administrator removes a machine's seed before dropping its record by hand.
-/// Without the record, the daemon no longer knows of the seed.
+/// The commands that remove a machine's seed. An administrator runs them before dropping the machine's record
+/// by hand: without the record, the daemon no longer knows about the seed.
 pub(super) fn commands_to_free(record: &Record) -> Vec<String> {
     let Some(volume) = storage(record).map(|storage| volume(storage, record)) else { return Vec::new() };
     let hosts = [&record.host].into_iter().chain(&record.left_hosts);
@@ -172,11 +172,11 @@ fn command_to_free(host: &str, volume: &str) -> String {
 }
 
 /// Removes the seed of a machine whose VM is gone, even if the machine's creation was never finished. A seed
-/// that another VM may have in a drive is left, because that VM could not start without it.
+/// that may be in another VM's drive is kept, because that VM could not start without it.
 ///
 /// # Errors
-/// The token has no right to remove the seed, so an administrator has to; the storage does not answer; or a
-/// former host that may still hold the seed is down.
+/// Returns an error if the token may not remove the seed, so that an administrator has to; if the storage
+/// does not answer; or if a former host is down that may still have the seed.
 pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let Some(storage) = storage(machine.record()).map(ToOwned::to_owned) else { return Ok(()) };
     let left = proxmox_tasks::still_on_its_way(ctx, machine.record());
@@ -209,15 +209,15 @@ pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }
 
-/// Why a drive may still hold the machine's seed: the VMID may belong to a VM that is no longer ours, such as
-/// a template that an administrator has made from the machine.
+/// Why the seed may still be in a drive: the VMID may belong to a VM that is no longer ours, for example
+/// because an administrator has made it a template.
 async fn still_in_a_drive(
     ctx: &Context,
     machine: &MachineHandle,
     volume: &str,
 ) -> Result<Option<&'static str>, StepError> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    // The VM with this VMID was never this machine's.
+    // The machine never had a VM, so the VM with this VMID is another one.
     if machine.record().smbios_uuid.is_none() {
         return Ok(None);
     }
@@ -227,8 +227,8 @@ async fn still_in_a_drive(
                 Ok(Some("the VM with the machine's VMID is no longer managed and has the seed in a drive"))
             }
             Ok(_) => Ok(None),
-            // A token with rights only on a pool gets the same answer for a VM that is gone as for one
-            // outside the pool.
+            // A token that only has rights on a resource pool gets the same answer for a missing VM as for a
+            // VM outside the pool.
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
                 let hidden = "the VM with the machine's VMID is hidden from the token and may have the seed in a \
                               drive";
@@ -240,9 +240,9 @@ async fn still_in_a_drive(
     .await
 }
 
-/// The former hosts of a VM on whose storage its seed may still be: those that are on, and those that are
-/// off. (A VM may be moved after its seed was uploaded, but before the seed is attached.) Shared storages are
-/// seen from the VM's current host; a host that has left the cluster took its own storages along.
+/// The former hosts whose own storage may still have the VM's seed: those that are on, and those that are
+/// off. A VM may be moved after its seed is uploaded and before the seed is attached. Shared storages are
+/// handled through the VM's current host, and a host that has left the cluster took its own storages with it.
 fn left_on<'a>(
     left: &'a BTreeSet<String>,
     storage: &str,

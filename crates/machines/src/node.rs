@@ -1,5 +1,5 @@
-//! A machine's Node: it is found by its SMBIOS uuid, gets the labels and taints that it lacks, and is opened
-//! for pods once it is ready.
+//! A machine's Node, which is found by its SMBIOS uuid. Missing labels and taints are added, and the Node is
+//! opened for pods once it is ready.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     named.or_else(|| watches.node_by_system_uuid(uuid))
 }
 
-/// Waits until the condition returns a value. It is checked immediately, and whenever something in the
-/// cluster changes.
+/// Waits until the condition returns a value. The condition is checked immediately, and whenever something in
+/// the cluster changes.
 pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Option<T>) -> T {
     let mut changed = ctx.watches.changed();
     loop {
@@ -44,8 +44,8 @@ pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Optio
     }
 }
 
-/// Waits for the Node, adds the labels and taints that it lacks, and waits until it is ready. Labels and
-/// taints may be missing because kubeadm only warns about settings that it does not know.
+/// Waits for the Node, adds missing labels and taints, and waits until the Node is ready. Labels and taints
+/// may be missing because kubeadm only warns about unknown settings.
 pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let limits = &ctx.config.limits;
     let blame = machine.blame();
@@ -65,7 +65,7 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
 }
 
 /// Completes the creation of a machine whose Node is ready: opens the Node for pods and deletes the bootstrap
-/// tokens. The changes to the record are stored when it is next saved.
+/// tokens. The changes to the record are stored the next time the record is saved.
 pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool) {
         open(ctx, machine, pool, node).await?;
@@ -77,9 +77,9 @@ pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Nod
     Ok(())
 }
 
-/// Whether the Node of a machine in service is incomplete: it was deleted and registered again, still has the
-/// start-up taint, or lacks the pool's label. If the Node is not ready, only the label counts: like any
-/// other, the Node gets time to become ready again.
+/// Whether the Node of a machine in service is incomplete: it was deleted and has registered again, still has
+/// the start-up taint, or lacks the pool's label. If the Node is not ready, only the label counts, because
+/// every Node has time to become ready again.
 pub fn is_bare(record: &Record, node: &Node) -> bool {
     let registered_again = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
     let starting = || node.taints.iter().any(|taint| taint.key == STARTING_TAINT);
@@ -144,8 +144,8 @@ async fn read_back(
     Ok(())
 }
 
-/// Lets pods onto the node: adds the labels, taints and annotations that it lacks (a restarted kubelet may
-/// have removed labels), then removes the start-up taint.
+/// Opens the node for pods: adds missing labels, taints and annotations (a restarted kubelet may have removed
+/// labels), then removes the start-up taint.
 async fn open(ctx: &Context, machine: &MachineHandle, pool: &Pool, node: &Node) -> Result<(), StepError> {
     read_back(ctx, machine, pool, node).await?;
     let record = machine.record();

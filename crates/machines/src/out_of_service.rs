@@ -1,10 +1,10 @@
 //! Nodes that are off and could not release their volumes: their kubelet was dead, or their power was cut.
 //!
 //! Kubernetes waits six minutes before it detaches a volume that was not unmounted
-//! (`maxWaitForUnmountDuration` of the attach/detach controller), and forever for a pod that is being deleted
-//! on a Node that is not ready. It does not wait if a taint says that the Node is off (non-graceful node
-//! shutdown). Pods that then start elsewhere write to the same volumes, so the taint is only set if Proxmox
-//! VE or a management controller reports that nothing runs there.
+//! (`maxWaitForUnmountDuration` of the attach/detach controller). For a pod that is being deleted on a Node
+//! that is not ready, it waits forever. It does not wait if a taint says that the Node is off (non-graceful
+//! node shutdown). Pods that then start elsewhere write to the same volumes, so the taint is only set if
+//! Proxmox VE or a management controller reports that the machine is off.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 
-/// The Node of a machine that is gone or off falls silent within this time.
+/// How long it takes at most until the Node of a machine that is gone or off becomes silent.
 pub(super) const NOTICED: Duration = Duration::from_mins(2);
 
 /// How often the pods that stay on a node are determined while its volumes are being detached.
@@ -26,7 +26,7 @@ pub(super) const LOOK: Duration = Duration::from_secs(2);
 /// What is known about the power of a machine whose Node is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Off {
-    /// It was seen to be off.
+    /// The machine was seen to be off.
     Seen,
     /// The machine is gone. A Node that still reports belongs to something else, such as a VM restored under
     /// another VMID, or a machine that an administrator has switched on again.
@@ -55,8 +55,8 @@ pub fn is_out(node: &Node) -> bool {
     node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
 }
 
-/// Whether all these volumes of a node belong to pods that stay, such as a DaemonSet's, and are released with
-/// the machine.
+/// Whether all these volumes of a node belong to pods that stay, such as those of a DaemonSet, and are
+/// therefore released with the machine.
 pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet<String>) -> bool {
     attached.is_empty() || attached.is_subset(&planning::volumes_that_stay(&ctx.watches.snapshot(), node))
 }
@@ -65,7 +65,8 @@ pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet
 /// returns true.
 pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     loop {
-        // Finding the pods that stay requires a look at the entire cluster, so it is not done at each change.
+        // Finding the pods that stay requires a search of the entire cluster, so it is not done at each
+        // change.
         let stay = planning::volumes_that_stay(&ctx.watches.snapshot(), node);
         let is_done = || ctx.watches.attached(node).is_subset(&stay) || or();
         if tokio::time::timeout(LOOK, until(ctx, || is_done().then_some(()))).await.is_ok() {
@@ -74,11 +75,11 @@ pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     }
 }
 
-/// Makes Kubernetes detach a Node's volumes, if its machine is off, before the Node is deleted. Volumes that
-/// are not detached in time are left to Kubernetes, as are all volumes if the taint is refused.
+/// Makes Kubernetes detach the volumes of a machine that is off, before its Node is deleted. Volumes that are
+/// not detached in time are left to Kubernetes. If the taint is refused, all volumes are.
 ///
 /// # Errors
-/// The taint cannot be set now, or this instance no longer leads.
+/// Returns an error if the taint cannot be set now, or if this instance no longer leads.
 pub(super) async fn release(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -1,9 +1,9 @@
-//! What other clients do with a machine's VM while a task works on the machine: they destroy it, switch it
-//! off, move it, make it a template, or hide it from the token.
+//! Changes that other clients make to a machine's VM while a task works on the machine: they destroy the VM,
+//! switch it off, move it, make it a template, or hide it from the token.
 //!
-//! The cluster's list, which is read anyway, shows this: the daemon compares it with the registry and
-//! notifies the task ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task checks the VM
-//! itself before it believes the list.
+//! The cluster's list, which is read anyway, shows such changes: the daemon compares it with the registry and
+//! notifies the task ([`Registry::doubt`](super::Registry::doubt)). The list lags behind, so the task checks
+//! the VM itself before it acts.
 
 use std::time::Duration;
 
@@ -26,22 +26,22 @@ const LATELY: SignedDuration = SignedDuration::from_mins(10);
 /// How often a VM is started again if other clients switch it off while its machine is being created.
 const STARTS: u32 = 2;
 
-/// Proxmox VE's names for the tasks that destroy a VM. The next constants name those that switch a VM off,
-/// move it, or make it a template.
+/// Proxmox VE's name for the task that destroys a VM. The following constants name the tasks that switch a VM
+/// off, move it, or make it a template.
 const DESTROYED: &[&str] = &["qmdestroy"];
 const SWITCHED_OFF: &[&str] =
     &["qmstop", "qmshutdown", "qmrollback", "qmsuspend", "hastop", "hashutdown", "qmtemplate"];
 const MOVED: &[&str] = &["qmigrate", "hamigrate", "migrateall"];
 const TEMPLATE: &[&str] = &["qmtemplate"];
 
-/// Proxmox VE's name for the task that stops all guests of a host: the host is being shut down, or an
-/// administrator wants the guests off.
+/// Proxmox VE's name for the task that stops all guests of a host. It runs if the host is being shut down, or
+/// if an administrator requests it.
 const STOPS_ALL: &str = "stopall";
-/// How long the task that stops all guests may take: guests get time to shut down, one after the other.
+/// How long the task that stops all guests may take. Guests are given time to shut down, one after the other.
 const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
-/// A host that is being shut down is off at most this many seconds after all its guests were stopped.
+/// How many seconds at most a host that is being shut down stays on after all its guests were stopped.
 const GONE_AFTER: i64 = 120;
-/// The time between two checks whether a host still stops its guests.
+/// The time between two checks whether a host is still stopping its guests.
 const STOPALL_LOOK: Duration = Duration::from_secs(10);
 
 /// What happened to a machine's VM.
@@ -49,16 +49,16 @@ const STOPALL_LOOK: Duration = Duration::from_secs(10);
 pub(super) enum Touched {
     /// It is gone.
     Gone,
-    /// The VM with its VMID is not ours, or is hidden from the token.
+    /// The VM with the machine's VMID is not ours, or is hidden from the token.
     NotOurs,
-    /// It is off, but should run.
+    /// The VM is off, but should run.
     Off,
-    /// It is on another host, and the record has been updated.
+    /// The VM is on another host, and the record has been updated.
     Moved,
 }
 
-/// What this kind of task has done to a VM, in words that follow a name; `None` if it does not matter to a
-/// machine.
+/// What this kind of task has done to a VM, as a phrase that follows a name; `None` if it does not matter to
+/// a machine.
 pub fn deed(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "qmdestroy" => "destroyed its VM",
@@ -103,8 +103,8 @@ async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
     }
 }
 
-/// Whether a machine's VM should run in this phase. A machine that is created ahead of demand may be about to
-/// be switched off.
+/// Whether a machine's VM should run in this phase. A machine that is created ahead of demand does not count,
+/// because it may be about to be switched off.
 pub fn should_run(record: &Record, phase: Phase) -> bool {
     record.warm.is_none() && (Phase::Booting..=Phase::Draining).contains(&phase)
 }
@@ -113,7 +113,7 @@ pub fn should_run(record: &Record, phase: Phase) -> bool {
 /// updated.
 ///
 /// # Errors
-/// The VM's state cannot be determined now, or an administrator has to determine it.
+/// Returns an error if the VM's state cannot be determined now, or if an administrator has to determine it.
 pub(super) async fn look_into(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -136,7 +136,7 @@ pub(super) async fn look_into(
     })
 }
 
-/// Whether an error in creating a machine may be caused by what another client did with its VM.
+/// Whether another client's change to the VM may have caused this error in the machine's creation.
 pub(super) fn may_explain(trouble: &StepError) -> bool {
     match trouble {
         StepError::Failed { blame: BackoffTarget::Other, .. } | StepError::Foreign { .. } => true,
@@ -149,7 +149,7 @@ pub(super) fn may_explain(trouble: &StepError) -> bool {
     }
 }
 
-/// Whether all guests of a host are being stopped, or were stopped a moment ago: a VM started there would go
+/// Whether all guests of a host are being stopped or were just stopped. A VM that is started now would go
 /// down with the host, or run against an administrator's will.
 pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
     let now = ctx.clock.now();
@@ -174,15 +174,15 @@ async fn until_not_emptied(ctx: &Context, machine: &mut MachineHandle) {
         }
     };
     let limit = Duration::try_from(STOPS_FOR).unwrap_or_default();
-    // After the limit, the start is tried anyway.
+    // After the limit, the daemon tries to start the VM anyway.
     let _ = tokio::time::timeout(limit, until).await;
 }
 
 /// Continues the creation of a machine after another client changed its VM or a step failed. If the VM was
-/// moved, the creation continues on the new host; if it was switched off, it is started again.
+/// moved, the creation continues on the new host. If the VM was switched off, it is started again.
 ///
 /// # Errors
-/// The reason why the creation ends.
+/// Returns the reason if the creation has to end.
 pub(super) async fn go_on(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -213,7 +213,7 @@ pub(super) async fn go_on(
             Err(not_ours(ctx, machine.record(), what).await)
         }
         Touched::Moved => {
-            say(ctx, reports, machine.record(), &format!("{what}: the machine continues there"));
+            say(ctx, reports, machine.record(), &format!("{what}: its creation continues on that host"));
             Ok(())
         }
         Touched::Off if is_emptied(ctx, &machine.record().host).await => {
@@ -310,7 +310,7 @@ pub async fn by_others(
         .max_by_key(|row| row.started)
 }
 
-/// Reports what another client has done to a machine's VM, and what follows.
+/// Reports another client's change to a machine's VM, and the consequence.
 pub(super) fn say(ctx: &Context, reports: &Reports, record: &Record, what: &str) {
     tracing::warn!(machine = %record.name, what, "a machine's VM was changed from outside");
     tell(ctx, reports, record, Ending::Touched(what.to_owned()));

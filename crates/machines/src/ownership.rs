@@ -1,5 +1,5 @@
-//! Whose VM is it? The daemon does nothing to a VM unless the VM's own configuration has just proved that it
-//! belongs to the record.
+//! Determines whose VM it is. The daemon does nothing to a VM unless the VM's own configuration has just
+//! proved that the VM belongs to the record.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use model::Record;
 use proxmox::marker::{Description, Marker};
 use proxmox::{Client, Error, Kind, VmConfig};
 
-/// How long a proof that a VM is ours is valid. An older one is repeated before anything is done to the VM.
+/// How long a proof that a VM is ours is valid. After that, the proof is repeated before anything is done to
+/// the VM.
 const FRESH: Duration = Duration::from_secs(2);
-/// How many times such a proof is requested at most if the answers are too slow; the last answer has to
-/// suffice.
+/// How many times the proof is requested if the answers are too slow. The last answer has to suffice.
 pub(super) const TRIES: u32 = 3;
 
 /// The Kubernetes cluster that the records belong to.
@@ -25,11 +25,11 @@ pub(super) const TRIES: u32 = 3;
 pub struct Owner {
     /// The id of the Kubernetes cluster, from the configuration.
     pub cluster: String,
-    /// Its uid, once it is known.
+    /// The uid of the Kubernetes cluster, once it is known.
     pub kubernetes: Option<String>,
 }
 
-/// What has the VMID of a record, as far as the token can see.
+/// What the token can see at the VMID of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// The record's machine, proved by its mark or its SMBIOS uuid.
@@ -38,9 +38,11 @@ pub enum Sight {
     Foreign(String),
     /// A clone that is being created. Its owner is not known yet.
     BeingCloned,
-    /// The rest of a VM whose destruction is running or was interrupted: a lock, and no sign of its owner.
+    /// The remains of a VM whose destruction is running or was interrupted. They have a lock, and do not show
+    /// the owner.
     BeingDestroyed,
-    /// Nothing visible: no VM on this host, or one that our token cannot see (in another pool).
+    /// Nothing is visible: the host has no VM with this VMID, or the token cannot see it because it is in
+    /// another pool.
     Absent,
 }
 
@@ -51,19 +53,19 @@ impl Owner {
     }
 }
 
-/// What a VM takes from its host once it runs.
+/// The resources that a running VM uses on its host.
 pub(super) fn promise(config: &VmConfig) -> Promise {
     Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) }
 }
 
-/// Whether a machine's VM runs or is about to: its `onboot` shows this. For a VM that is kept stopped,
+/// Whether a machine's VM runs or is about to, according to its `onboot`. For a VM that is kept stopped,
 /// `onboot` is off.
 pub(super) fn starts(config: &VmConfig) -> bool {
     config.get(ONBOOT) == Some(with_host(true)) && !config.is_template()
 }
 
-/// The mark of a machine's VM, and what the VM takes from its host. `None` if the VM has no mark, is a
-/// template, or is kept stopped.
+/// The mark of a machine's VM, and the resources that the VM uses on its host. `None` if the VM has no mark,
+/// is a template, or is kept stopped.
 pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
     let Description::Ours(marker) = config.owner() else { return None };
     starts(config).then(|| (marker, promise(config)))
@@ -72,12 +74,12 @@ pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
 /// Finds out what has the record's VMID on the record's host.
 ///
 /// # Errors
-/// The VM could not be read. That proves nothing about its owner.
+/// Returns an error if the VM could not be read, which proves nothing about its owner.
 #[boxed]
 pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Sight, Error> {
     match proxmox.config(&record.host, record.slot.vmid).await {
         Ok(config) => Ok(judge(owner, record, config)),
-        // A token that sees VMs only through their pool has no access until the clone has ended.
+        // A token that only has rights on a resource pool cannot access the clone until it is complete.
         Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Sight::Absent),
         Err(error) => Err(error),
     }
@@ -88,8 +90,8 @@ pub fn is_ours(owner: &Owner, record: &Record, config: &VmConfig) -> bool {
     matches!(judge(owner, record, config.clone()), Sight::Ours(_))
 }
 
-/// The VM's configuration, if the VM is still ours. A slow answer may be outdated: the query is then
-/// repeated.
+/// The VM's configuration, if the VM is still ours. The query is repeated if the answer was slow, because a
+/// slow answer may be outdated.
 pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, StepError> {
     let mut tries = 0;
     loop {
@@ -107,8 +109,9 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Ste
     }
 }
 
-/// Proves again that the VM is ours if the proof, requested at `asked`, is too old. The next call about the
-/// VM must use the returned client, which holds a place for one call, so that the call need not wait.
+/// Proves again that the VM is ours, if the proof that was requested at `asked` is too old. The next call for
+/// the VM must use the returned client, which has a place reserved for one call, so that the call does not
+/// have to wait.
 pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let placed = ctx.proxmox.in_line(&record.host).await;
     if !is_fresh(asked) {
@@ -123,14 +126,14 @@ pub(super) fn is_fresh(asked: Instant) -> bool {
 }
 
 fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
-    // An administrator who makes a machine's VM a template wants to keep it. It no longer runs, and
-    // destroying it would destroy what is to be cloned.
+    // An administrator who makes a machine's VM a template wants to keep it. The VM no longer runs, and
+    // destroying it would destroy the source of future clones.
     if config.is_template() {
         return Sight::Foreign("it was made a template".to_owned());
     }
     let same_uuid = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
     match config.owner() {
-        // Copying a record into another cluster does not make its VM that cluster's.
+        // If a record is copied to another cluster, its VM does not become that cluster's.
         Description::Ours(marker) if marker.is_of_another(owner.kubernetes.as_deref()) => {
             Sight::Foreign(format!(
                 "it is machine {} of another Kubernetes cluster, whose id is `{}`",
@@ -140,11 +143,12 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
         Description::Ours(marker) if marker.machine == record.id && marker.cluster == owner.cluster => {
             Sight::Ours(Box::new(config))
         }
-        // Nor does copying a record make the VM ours if its mark has no cluster uid.
+        // If the mark has no cluster uid, the cluster's id in the mark decides: copying a record does not
+        // make the VM ours.
         Description::Ours(marker) if marker.cluster != owner.cluster => {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
         }
-        // An administrator may have rewritten the notes; the uuid was recorded when the mark was still there.
+        // An administrator may have rewritten the notes. The uuid was recorded while the VM had its mark.
         _ if same_uuid => Sight::Ours(Box::new(config)),
         Description::Ours(marker) => {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))

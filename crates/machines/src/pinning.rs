@@ -1,5 +1,5 @@
-//! Gives a machine CPUs of its own before its first start. The helper on the machine's host sets them at the
-//! request of the daemon there: this module only requests them and waits for them.
+//! Reserves CPUs for a machine before its first start. The helper on the machine's host sets them when the
+//! daemon on that host asks for it. This module only requests the CPUs and waits for them.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use pinning::{Cpus, ENABLE, NO_AFFINITY};
 use proxmox::VmConfig;
 use settings::{Pinning, Pool};
 
-/// The time between two looks at the VM's configuration.
+/// The time between two checks of the VM's configuration.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Waits until the machine has its own CPUs, if its pool wants that.
+/// Waits until the machine has its own CPUs, if its pool requires them.
 pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(pinning) = &pool.pinning else {
         // The settings have changed in the meantime.
@@ -37,8 +37,8 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
     machine.change(ctx, |record| record.pinned = Some(Pinned::Done)).await
 }
 
-/// Fails if the VM has inherited an `affinity` from its template: all clones would share the same CPUs, and
-/// the option cannot be distinguished from a machine's own.
+/// Returns an error if the VM has inherited an `affinity` from its template: all clones would share the same
+/// CPUs, and the option cannot be distinguished from one that was set for the machine.
 async fn not_inherited(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
     // A machine without a template inherits nothing.
@@ -66,7 +66,8 @@ async fn seen(ctx: &Context, machine: &MachineHandle, pinning: &Pinning) -> Resu
     }
 }
 
-/// The error if the helper has not given the machine CPUs in time. Only the log on its host shows why.
+/// The error if the helper has not assigned CPUs to the machine in time. Only the log on the machine's host
+/// shows why.
 fn unanswered(host: &str, limit: Duration) -> StepError {
     let what = format!(
         "no helper on {host} has given it CPUs of its own within {}; a daemon must run there with its \
@@ -77,7 +78,7 @@ fn unanswered(host: &str, limit: Duration) -> StepError {
     StepError::Failed { what, blame: BackoffTarget::Host }
 }
 
-/// Whether the VM has the CPUs, huge pages and NUMA nodes that its pool wants for it.
+/// Whether the VM has the CPUs, huge pages and NUMA nodes that its pool requires.
 fn is_pinned(pinning: &Pinning, record: &Record, config: &VmConfig) -> bool {
     let affinity = config.get("affinity").filter(|text| *text != NO_AFFINITY);
     let cpus = affinity.and_then(|text| text.parse::<Cpus>().ok());
@@ -91,8 +92,8 @@ fn is_pinned(pinning: &Pinning, record: &Record, config: &VmConfig) -> bool {
     !pinning.numa || (config.get("numa") == Some("1") && bound(config) == record.memory >> 20)
 }
 
-/// The memory that is bound to NUMA nodes, in MiB. Proxmox VE does not start a VM with only part of its
-/// memory bound.
+/// The memory that is bound to NUMA nodes, in MiB. Proxmox VE does not start a VM if only a part of its
+/// memory is bound.
 fn bound(config: &VmConfig) -> i64 {
     let nodes = config
         .all()

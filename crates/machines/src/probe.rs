@@ -1,5 +1,5 @@
-//! A cheap way to see that a guest is up before its agent is asked: an agent call to a guest that is still
-//! booting occupies one of its host's three workers for 3 s.
+//! A cheap check whether a guest is up, before its agent is asked: a call to the agent of a guest that is
+//! still booting occupies one of its host's three workers for 3 s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 
-/// How long one connection may take.
+/// The time limit of one connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Checks from outside whether a guest has booted.
+/// Checks from outside the guest whether it has booted.
 pub trait Probe: Send + Sync {
     /// Whether the guest with this address has booted. `None` if that cannot be determined: then the usual
     /// boot time decides when the agent is first asked.

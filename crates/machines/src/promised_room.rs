@@ -1,10 +1,10 @@
 //! Room on a host that daemons of other Kubernetes clusters have promised to their machines. Just before a
-//! machine starts, its own daemon checks that enough room is left for it.
+//! machine starts, its daemon checks that enough room is left.
 //!
 //! Each daemon makes its machine visible (tag, memory, CPUs) before it checks the room. So if two machines
 //! compete for the last room of a host, at least one daemon sees the other's machine. If each sees the
-//! other's, the machine with the lowest VMID waits until the others have withdrawn. A daemon that sees a
-//! machine that runs or does not give way withdraws its own, so that no machine is started without room for
+//! other's, the machine with the lower VMID waits until the other has withdrawn. If a daemon sees a machine
+//! that already runs or does not withdraw, it withdraws its own. So no machine is started without room for
 //! it.
 
 use std::collections::BTreeMap;
@@ -24,14 +24,14 @@ use proxmox::marker::Description;
 use proxmox::{ClusterResources, Guest, Power, TAG};
 use settings::Pool;
 
-/// How long a machine waits for others to withdraw, and the time between two looks.
+/// How long a machine waits for others to withdraw, and the time between two checks.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(2);
 /// How many machines of other clusters the error names at most.
 const NAMED: usize = 3;
 
-/// Waits until there is room for the machine beside those of other clusters. If no such machine is on its
-/// host, there is room, because the planner has made sure of that.
+/// Waits until the host has room for the machine beside those of other clusters. If the host has no machines
+/// of other clusters, there is room, because the planner has made sure of it.
 pub(super) async fn confirm(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -39,7 +39,7 @@ pub(super) async fn confirm(
 ) -> Result<(), StepError> {
     let until = Instant::now() + PATIENCE;
     loop {
-        // If the list cannot be read, the machine starts anyway: as far as is known there is room.
+        // If the list cannot be read, the machine starts anyway, because no lack of room is known.
         let Ok(seen) = ctx.proxmox.resources().await else { return Ok(()) };
         let (own, record) = (own(ctx, machine.record()), machine.record());
         let others: Vec<&Guest> = others(&seen, &record.host, &own).collect();
@@ -86,8 +86,8 @@ fn others<'a>(
     })
 }
 
-/// What was promised to other clusters' machines that do not run yet, by VMID. The list of guests lags: a
-/// machine that was kept stopped, and was promised nothing, may have been started since.
+/// The resources that were promised to other clusters' machines that do not run yet, by VMID. The list of
+/// guests lags behind: a machine that was kept stopped, without a promise, may have been started since.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
@@ -105,7 +105,7 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     all
 }
 
-/// What the host lacks for everything that runs there, is about to run, or was promised to others, in words.
+/// What the host lacks for everything that runs on it, is about to run, or was promised to others, as text.
 /// `None` if there is room.
 fn lacks(
     ctx: &Context,
@@ -116,12 +116,12 @@ fn lacks(
     promised: &BTreeMap<Vmid, Promise>,
 ) -> Option<String> {
     let host = seen.hosts.get(&record.host)?;
-    // What runs, and what is about to run.
+    // The total of what runs and is about to run, and the memory that is about to be used.
     let (mut total, mut coming) = (Promise::default(), 0_i64);
     let running = |vmid: &Vmid| seen.guests.get(vmid).is_some_and(|guest| guest.running);
     for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
         if guest.vmid == record.slot.vmid {
-            // The machine itself runs and is to grow, and its current memory is already counted as used.
+            // This machine already runs and will grow. Its current memory is already counted as used.
             coming = coming.saturating_sub(guest.memory);
             continue;
         }

@@ -1,5 +1,5 @@
-//! VMs that an administrator has protected after they were created: Proxmox VE does not destroy them, so
-//! their nodes stay in service.
+//! VMs that an administrator has protected after their creation. Proxmox VE does not destroy protected VMs,
+//! so their nodes stay in service.
 
 use super::context::Context;
 use super::kept_node::Kept;
@@ -13,7 +13,8 @@ use model::node::Node;
 use proxmox::{Power, VmConfig};
 
 /// Why a node that still reports is not drained: an administrator has protected its VM, so the VM could not
-/// be destroyed after the drain. If the VM cannot be read now, this is checked again before it is shut down.
+/// be destroyed after the drain. If the VM cannot be read now, its protection is checked again before it is
+/// shut down.
 pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {
@@ -22,7 +23,7 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
     let (host, vmid) = (&record.host, record.slot.vmid);
     let config = ctx.proxmox.config(host, vmid).await.ok()?;
     let is_protected = is_ours(&ctx.owner(), record, &config) && config.is_set("protection");
-    // So that later rounds do not choose the node again.
+    // The registry is updated, so that later rounds do not choose the node again.
     ctx.registry.protect(&record.id, is_protected);
     if !is_protected {
         return None;
@@ -35,7 +36,7 @@ pub(super) async fn of_running(ctx: &Context, machine: &MachineHandle, node: &No
 /// The Node that stays in service because its VM was protected after the drain.
 ///
 /// # Errors
-/// The VM is protected and runs, but has no Node that reports: it is left running.
+/// Returns an error if the VM is protected and runs, but its Node does not report. The VM is left running.
 pub(super) async fn keeps(
     ctx: &Context,
     machine: &mut MachineHandle,

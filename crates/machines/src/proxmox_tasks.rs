@@ -10,7 +10,7 @@ use model::machine::{Intent, Phase};
 use model::{MachineKind, Record};
 use proxmox::{Exit, Kind, TaskFilter, TaskRow, TaskStatus, Upid};
 
-/// What a task does, and how long it takes on a typical host: the first guess of when to look.
+/// A kind of task, and its typical duration, which is the first guess of when to poll.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub name: &'static str,
@@ -25,7 +25,7 @@ pub(super) const START: Job = Job { name: "the start", guess: Duration::from_mil
 pub(super) const SUSPEND: Job = Job { name: "the suspension", guess: Duration::from_secs(5) };
 pub(super) const SHUTDOWN: Job = Job { name: "the shutdown", guess: Duration::from_secs(4) };
 pub(super) const STOP: Job = Job { name: "the stop", guess: Duration::from_millis(500) };
-pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::from_millis(300) };
+pub(super) const DESTROY: Job = Job { name: "the destroy task", guess: Duration::from_millis(300) };
 
 /// Proxmox VE's name for the task that destroys a VM.
 const DESTRUCTION: &str = "qmdestroy";
@@ -93,7 +93,8 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, S
         MachineKind::Clone(template) => (template, "qmclone"),
         MachineKind::Blank | MachineKind::BareMetal => (record.slot.vmid, "qmcreate"),
     };
-    // The record's age is not used: the task has the time of its host, whose clock may be behind.
+    // The tasks are not filtered by the record's age: task times come from the host's clock, which may be
+    // behind.
     let filter = TaskFilter { vmid: Some(about), kind: Some(kind.to_owned()), since: None, limit: None };
     for row in ctx.proxmox.tasks(&record.template_host, &filter).await? {
         if row.status != TaskStatus::Running {
@@ -108,7 +109,7 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, S
     Ok(false)
 }
 
-/// Whether a task is working on a machine's VM, as far as the token can see. This does not include clones:
+/// Whether a task is working on a machine's VM, as far as the token can see. Clones do not count, because
 /// their tasks only name the template.
 pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool, StepError> {
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind: None, since: None, limit: None };
@@ -116,21 +117,21 @@ pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool,
     Ok(tasks.iter().any(|row| row.status == TaskStatus::Running))
 }
 
-/// The state of the destruction of a machine's VM.
+/// The state of the destroy task of a machine's VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destruction {
     /// None was requested.
     None,
-    /// It is still running.
+    /// The task is still running.
     AtWork,
     /// It succeeded.
     Done,
-    /// It failed, or is no longer known.
+    /// The task failed, or is no longer known.
     Interrupted,
 }
 
-/// The state of the destruction of a machine's VM. The tasks of the VM's host are searched too, because the
-/// answer with the task's id may have been lost, or the daemon killed before it recorded the id.
+/// The state of the destroy task of a machine's VM. The tasks of the VM's host are searched, too: the answer
+/// with the task's id may have been lost, or the daemon may have been killed before it recorded the id.
 pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destruction, StepError> {
     let recorded = recorded_destruction(record);
     if recorded.is_none() && !record.destroy_asked {
@@ -154,13 +155,13 @@ pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destru
     })
 }
 
-/// The id of the destruction task that a machine's record names, if it names one.
+/// The id of the destroy task in a machine's record, if the record has one.
 pub(super) fn recorded_destruction(record: &Record) -> Option<Upid> {
     record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION)
 }
 
-/// The destructions of a machine's VM that its host knows. Those of a former machine with the VMID are left
-/// out.
+/// The destroy tasks of a machine's VM that its host knows. Tasks of an earlier machine with the same VMID
+/// are left out.
 pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<TaskRow>, StepError> {
     let kind = Some(DESTRUCTION.to_owned());
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind, since: None, limit: None };
@@ -170,9 +171,9 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
     Ok(rows)
 }
 
-/// How long to wait until no more requests can take effect for a machine that was given up before it was
-/// configured: a daemon that was then killed, or got no answer, may have sent one just before. Zero for any
-/// other machine.
+/// How long to wait until no request can take effect any longer for a machine that was given up before it was
+/// configured. A daemon may have sent a request just before it was killed, or received no answer. Zero for
+/// any other machine.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
     let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));
@@ -182,7 +183,7 @@ pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())
 }
 
-/// Waits for a task that must succeed.
+/// Waits for a task, and returns an error if the task fails.
 pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<(), StepError> {
     match finish(ctx, job, upid, limit).await? {
         Exit::Ok | Exit::Warnings(_) => Ok(()),
@@ -190,7 +191,7 @@ pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duratio
     }
 }
 
-/// A task's failure as an error that says whether it may be temporary.
+/// The error for a failed task, which says whether the failure may be temporary.
 pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
     let text = match exit {
         Exit::Failed(text) => text.clone(),
@@ -204,7 +205,7 @@ pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
     })
 }
 
-/// A task that ended with warnings did its work; the warnings are logged.
+/// Logs the warnings of a task. A task that ended with warnings has done its work.
 async fn warn(ctx: &Context, upid: &Upid) {
     match ctx.proxmox.task_log_tail(upid, 20).await {
         Ok(lines) => {

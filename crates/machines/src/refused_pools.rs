@@ -1,5 +1,5 @@
-//! Pools whose machines were refused because of a missing right. No other machine of such a pool is created
-//! until the right exists, the pool's settings change, or some time has passed.
+//! Pools whose machines were refused because of a missing right. No further machine of such a pool is created
+//! until the right is granted, the pool's settings change, or some time has passed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use super::context::Context;
 use proxmox::{Client, Error, MissingRight, TagRules};
 use settings::Pool;
 
-/// After this time, a refused pool is tried again in any case: not everything that a call depends on can be
+/// After this time, a refused pool is tried again in any case, because not all preconditions of a call can be
 /// queried.
 const SLOW_LOOK: Duration = Duration::from_mins(15);
 
@@ -26,12 +26,12 @@ struct Refusal {
     right: MissingRight,
     words: String,
     settings: Settings,
-    /// The rules for tags as they were known at the refusal. If a tag was refused, they were incomplete.
+    /// The rules for tags at the time of the refusal. If a tag was refused, they were incomplete.
     rules: Option<TagRules>,
     at: Instant,
 }
 
-/// The settings of a pool that its calls depend on.
+/// Those settings of a pool that affect its calls.
 type Settings = (BTreeMap<String, String>, Vec<String>, String);
 
 fn settings(pool: &Pool) -> Settings {
@@ -61,7 +61,7 @@ impl Refusals {
         words
     }
 
-    /// Forgets refusals whose cause is gone or that are old.
+    /// Drops refusals that are old or whose cause is gone.
     #[boxed]
     pub async fn look(&self, proxmox: &Client, pools: &[Pool], rules: Option<&TagRules>) {
         let known = self.all().clone();
@@ -96,8 +96,8 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
 }
 
 /// The missing right for which a machine of the pool was refused, with the path on which to grant it. `None`
-/// if the error is not about a right, or if the token has the right there: then the VM was removed from the
-/// machines' resource pool.
+/// if the error is not about a right, or if the token has the right on that path: the VM was then removed
+/// from the machines' resource pool.
 pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {
@@ -107,7 +107,7 @@ pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<Mis
         }
         right => right,
     };
-    // If the rights cannot be read, Proxmox VE's refusal counts.
+    // If the rights cannot be read, Proxmox VE's refusal is believed.
     let granted = is_granted(&ctx.proxmox, &right, None).await.unwrap_or(false);
     (!granted).then_some(right)
 }

@@ -1,4 +1,5 @@
-//! All machines with their phases: written by the machines' tasks, read by rounds, `status` and metrics.
+//! All machines with their phases. The machines' tasks write to the registry; rounds, `status` and metrics
+//! read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,29 +20,29 @@ use settings::Config;
 pub struct MachineView {
     /// Its record.
     pub record: Record,
-    /// Version and uid of the stored record; empty while it is not stored yet.
+    /// Version and uid of the stored record; empty until the record is stored.
     pub version: (String, String),
     /// Its phase.
     pub phase: Phase,
-    /// When it entered that phase.
+    /// When the machine entered that phase.
     pub since: Timestamp,
-    /// What it is waiting for, or why it is being removed.
+    /// What the machine is waiting for, or why it is being removed.
     pub note: String,
-    /// The name of its Node, if it has one.
+    /// The name of the machine's Node, if it has one.
     pub node: Option<String>,
-    /// Whether a task works on it.
+    /// Whether a task is working on the machine.
     pub busy: bool,
 }
 
 impl MachineView {
-    /// A machine that was only just decided on: its record is not stored yet.
+    /// A machine that a round has just decided to create. Its record is not stored yet.
     pub fn requested(record: Record, now: Timestamp) -> Self {
         let note = "the record is being written".to_owned();
         let version = (String::new(), String::new());
         Self { record, version, phase: Phase::Requested, since: now, note, node: None, busy: true }
     }
 
-    /// A machine whose record was found, with the name of its Node, if it has one.
+    /// A machine whose record was found. `node` is the name of its Node, if it has one.
     pub fn found(stored: &Versioned<Record>, node: Option<String>, now: Timestamp) -> Self {
         let record = &stored.record;
         let phase = match record.phase() {
@@ -55,7 +56,7 @@ impl MachineView {
         Self { record: record.clone(), version, phase, since, note: String::new(), node, busy: false }
     }
 
-    /// Turns the view into that of a machine that is kept warm and waits: its phase is `Warm`.
+    /// Sets the phase to `Warm`, for a machine that is kept warm.
     #[must_use]
     pub fn waiting(mut self) -> Self {
         self.phase = Phase::Warm;
@@ -68,14 +69,14 @@ impl MachineView {
         self
     }
 
-    /// The record as it is stored.
+    /// The record in its stored form.
     pub fn stored(&self) -> Versioned<Record> {
         let (resource_version, uid) = self.version.clone();
         Versioned { record: self.record.clone(), resource_version, uid }
     }
 
-    /// The machine in the form of a round's snapshot. A machine that was given up before it became a node
-    /// counts as failed there, not as leaving its pool.
+    /// The machine as part of a round's snapshot. A machine that was given up before it became a node counts
+    /// as failed in the snapshot, not as leaving its pool.
     pub fn machine(&self, config: &Config) -> Machine {
         let never_served = self.phase == Phase::Deleting && self.record.was_never_a_node();
         Machine {
@@ -105,15 +106,15 @@ impl MachineView {
 #[derive(Debug)]
 struct Inner {
     machines: Mutex<BTreeMap<MachineId, MachineView>>,
-    /// When each pool's slots were last given back.
+    /// When each pool's slots were last freed.
     freed: Mutex<BTreeMap<PoolName, BTreeMap<Vmid, Timestamp>>>,
-    /// Notifies tasks that something may be wrong with their machines' VMs.
+    /// Notifies the tasks of machines whose VMs may have been changed.
     doubts: Mutex<BTreeMap<MachineId, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
     protected: Mutex<BTreeSet<MachineId>>,
-    /// Pods that end with their machine, if its node is otherwise empty, by the machine's id.
+    /// Pods that end with their machine, because its node is otherwise empty; by the machine's id.
     staying: Mutex<BTreeMap<MachineId, Vec<Arc<Pod>>>>,
-    /// When the Node of a machine whose VM is not visible was first found silent, by id.
+    /// When the Node of a machine was first found silent while its VM was not visible; by the machine's id.
     silent: Mutex<BTreeMap<MachineId, Instant>>,
     changed: Changes,
 }
@@ -144,23 +145,23 @@ impl Registry {
         all
     }
 
-    /// A machine by the name of its Node.
+    /// The machine whose Node has this name.
     pub fn of_node(&self, node: &str) -> Option<MachineView> {
         self.machines().values().find(|view| view.node.as_deref() == Some(node)).cloned()
     }
 
-    /// A machine by its id.
+    /// The machine with this id.
     pub fn get(&self, id: &MachineId) -> Option<MachineView> {
         self.machines().get(id).cloned()
     }
 
-    /// Subscribes to changes: machines that are added or forgotten, and machines whose phase, Node, task or
-    /// protection changes.
+    /// Subscribes to changes: a machine is added or forgotten, or its phase, Node, task or protection
+    /// changes.
     pub fn changed(&self) -> Changed {
         self.0.changed.subscribe()
     }
 
-    /// When a pool's slot was last given back; `None` if that has not happened since the daemon started.
+    /// When a slot of the pool was last freed; `None` if it has not been freed since the daemon started.
     pub fn freed(&self, pool: &PoolName, slot: &Slot) -> Option<Timestamp> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         freed.get(pool)?.get(&slot.vmid).copied()
@@ -173,8 +174,8 @@ impl Registry {
         freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()
     }
 
-    /// Notifies a machine's task that the VM is not as it should be, according to the cluster's list, and has
-    /// to be checked.
+    /// Notifies a machine's task that the VM has to be checked, because the cluster's list shows an
+    /// unexpected state.
     pub fn doubt(&self, id: &MachineId) {
         let doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(task) = doubts.get(id) {
@@ -182,10 +183,10 @@ impl Registry {
         }
     }
 
-    /// Notes whether an administrator has protected a machine's VM, which then cannot be removed.
+    /// Notes whether an administrator has protected a machine's VM. A protected VM cannot be removed.
     pub fn protect(&self, id: &MachineId, is_protected: bool) {
         let changed = {
-            // Held, so that nothing is noted about a machine that is forgotten in the meantime.
+            // Locked, so that nothing is noted about a machine that is forgotten in the meantime.
             let machines = self.machines();
             let mut protected = self.protected();
             if is_protected && machines.contains_key(id) {
@@ -199,9 +200,9 @@ impl Registry {
         }
     }
 
-    /// Calls `judge` with the pods that end with other machines. If it finds that only pods that end with
-    /// this machine are left on its node, it returns them, and they are noted. If two callers judge at the
-    /// same time, the second sees the first's pods.
+    /// Calls `judge` with the pods that end with other machines. If only pods that end with this machine are
+    /// left on its node, `judge` returns those pods, and they are noted. If two callers judge at the same
+    /// time, the second one sees the pods of the first.
     pub(super) fn staying<T>(
         &self,
         id: &MachineId,
@@ -223,10 +224,10 @@ impl Registry {
         self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// Notes whether the Node of a machine is silent now. Returns for how long it has been found silent
-    /// without interruption.
+    /// Notes whether a machine's Node is silent now. Returns for how long it has been silent without
+    /// interruption.
     pub(super) fn silent(&self, id: &MachineId, is_silent: bool) -> Duration {
-        // Held, so that nothing is noted about a machine that is forgotten in the meantime.
+        // Locked, so that nothing is noted about a machine that is forgotten in the meantime.
         let machines = self.machines();
         let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_silent || !machines.contains_key(id) {
@@ -236,18 +237,18 @@ impl Registry {
         silent.entry(id.to_owned()).or_insert_with(Instant::now).elapsed()
     }
 
-    /// Whether a machine's VM was protected at the last look.
+    /// Whether a machine's VM was protected at the last check.
     pub fn is_protected(&self, id: &MachineId) -> bool {
         self.protected().contains(id)
     }
 
-    /// What [`Self::doubt`] notifies: the machine's task waits for it.
+    /// The notification that [`Self::doubt`] sends to the machine's task.
     pub(super) fn doubts(&self, id: &MachineId) -> Arc<Notify> {
         let mut doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         doubts.entry(id.to_owned()).or_default().clone()
     }
 
-    /// Claims a machine for a task. Returns false if another task already works on it.
+    /// Claims a machine for a task. Returns false if another task is already working on the machine.
     pub(super) fn claim(&self, id: &MachineId) -> bool {
         match self.machines().get_mut(id) {
             Some(view) if view.busy => false,
@@ -281,7 +282,7 @@ impl Registry {
         self.0.changed.announce();
     }
 
-    /// Forgets a machine whose record is gone.
+    /// Removes a machine whose record is gone from the registry.
     pub fn forget(&self, id: &MachineId, now: Timestamp) {
         let gone = self.machines().remove(id);
         self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner).remove(id);

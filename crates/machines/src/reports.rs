@@ -1,4 +1,4 @@
-//! What tasks report about machines, and how a task that cannot continue leaves a machine.
+//! What tasks report about machines, and what happens to a machine if its task cannot continue.
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -16,28 +16,28 @@ pub enum Ending {
     Ready,
     /// The machine is warm, and waits until it is needed.
     Warm,
-    /// Its creation failed; what exists of it is being removed.
+    /// The machine's creation failed, and what exists of the machine is being removed.
     Failed {
         /// Why it failed.
         reason: String,
         /// What should back off for a while.
         blame: BackoffTarget,
     },
-    /// The slot was taken by another VM or Node; the daemon has left nothing there.
+    /// The slot was taken by another VM or Node. The daemon has left nothing in the slot.
     SlotTaken(String),
     /// The node was removed.
     Removed,
-    /// What a failed creation left was removed.
+    /// The remains of a failed creation were removed.
     Discarded,
     /// The running machine has grown.
     Grown,
-    /// The machine has not grown, for this reason, and stays in service as it was.
+    /// The machine was not grown, for this reason, and stays in service with its former size.
     NotGrown(String),
     /// The removal was given up for this reason, and the node is in service again.
     GivenUp(String),
     /// The machine was checked and stays in service. The text describes its state.
     LookedAfter(String),
-    /// Another client has changed the machine's VM. The text says what was changed and what follows.
+    /// Another client has changed the machine's VM. The text describes the change and its consequence.
     Touched(String),
     /// The task could not be completed, for this reason, and is tried again later.
     Stuck(String),
@@ -50,11 +50,11 @@ pub struct MachineReport {
     pub record: Record,
     /// How the task ended, or what happened while it ran.
     pub ending: Ending,
-    /// When it was sent.
+    /// When the report was sent.
     pub at: Timestamp,
 }
 
-/// Where tasks report to.
+/// The channel for the tasks' reports.
 pub type Reports = mpsc::UnboundedSender<MachineReport>;
 
 pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<MachineHandle> {
@@ -95,6 +95,6 @@ pub(super) fn lost(ctx: &Context, machine: &MachineHandle, trouble: &StepError, 
 }
 
 pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
-    // The receiver exists as long as the daemon.
+    // Sending cannot fail: the receiver exists as long as the daemon.
     let _ = reports.send(MachineReport { record: record.clone(), ending, at: ctx.clock.now() });
 }

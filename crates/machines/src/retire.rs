@@ -1,5 +1,5 @@
-//! Removes a node: it is emptied, and then its machine is removed. If that is not possible, the node is put
-//! back into service.
+//! Removes a node: empties it, then removes its machine. If that is not possible, the node is put back into
+//! service.
 
 use tokio::time::Instant;
 
@@ -22,13 +22,13 @@ use model::snapshot::{RETIRE, UNNEEDED_SINCE};
 /// How a removal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Retired {
-    /// Nothing is left of the machine.
+    /// Nothing of the machine is left.
     Gone,
     /// The node is in service again, for this reason.
     GivenUp(String),
 }
 
-/// Takes a machine out of service. Once its VM is being stopped, there is no way back unless the VM is
+/// Takes a machine out of service. Once its VM is being stopped, this cannot be undone unless the VM is
 /// started again.
 pub(super) async fn run(
     ctx: &Context,
@@ -43,7 +43,7 @@ pub(super) async fn run(
     let (mut emptied, mut cut_short) = (None, false);
     if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
         machine.node = Some(node.name.clone());
-        // Before the first wait, so that rounds count the node as leaving.
+        // Entered before the first wait, so that rounds count the node as leaving.
         machine.enter(ctx, Phase::Draining, &reason);
         machine.change(ctx, destroy::begun_no_more).await?;
         if let Some(why) = protection::of_running(ctx, machine, &node).await {
@@ -80,8 +80,8 @@ pub(super) async fn run(
 /// How emptying a node ended.
 enum Emptied {
     Yes,
-    /// Another client has stopped or removed its VM, or the VM is no longer visible as ours: it is not
-    /// emptied.
+    /// The node was not emptied, because another client has stopped or removed its VM, or the VM is no longer
+    /// visible as ours.
     VmEnded,
     GivenUp(String),
 }
@@ -108,7 +108,7 @@ async fn empty_while_there(
             None => {}
         }
         let before = machine.record().host.clone();
-        // What cannot be determined now is noticed again at the next look.
+        // If the change cannot be determined now, it is noticed again at the next check.
         let Ok(Some(touched)) = outside_changes::look_into(ctx, machine).await else { continue };
         let what = outside_changes::change_text(ctx, machine.record(), &before, &touched).await;
         if touched == Touched::Moved {
@@ -116,19 +116,19 @@ async fn empty_while_there(
                 ctx,
                 reports,
                 machine.record(),
-                &format!("{what}: its node is drained there"),
+                &format!("{what}: its node is drained on that host"),
             );
         } else {
-            let what = format!("{what}: its node is drained no further, and is removed");
+            let what = format!("{what}: the drain ends, and the node is removed");
             outside_changes::say(ctx, reports, machine.record(), &what);
             return Ok(Emptied::VmEnded);
         }
     }
 }
 
-/// Puts the node back into service, and ends an operator's wish to remove it if that wish is over. A node
-/// whose creation was given up is in service from now on: if it is not ready, it gets the same time to become
-/// ready as any other.
+/// Puts the node back into service, and drops an operator's request to remove it if the request can no longer
+/// be fulfilled. A node whose creation was given up is in service from now on: if it is not ready, it has the
+/// same time to become ready as any other node.
 pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if is_wish_over(ctx, machine.record(), &node.name) {
         let limit = ctx.config.limits.drain;
@@ -142,7 +142,8 @@ pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &No
     reopen_for_now(ctx, machine, node).await
 }
 
-/// Like [`reopen`], but keeps an operator's wish to remove the node: it is removed once that is possible.
+/// Like [`reopen`], but keeps an operator's request to remove the node: the node is removed once that is
+/// possible.
 async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     ctx.registry.none_stay(&machine.record().id);
     let limit = ctx.config.limits.drain;
@@ -160,8 +161,8 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     .await?;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?))
         .await?;
-    // Until this is written, the node still counts as leaving, both for rounds and for a run resumed after a
-    // crash.
+    // Until the record is written, the node still counts as leaving, both for rounds and for a run that is
+    // resumed after a crash.
     machine
         .change(ctx, |record| {
             record.cordoned = false;
@@ -173,9 +174,9 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     Ok(())
 }
 
-/// Whether an operator's wish to remove the node is over because this removal could not fulfill it: otherwise
-/// the removal would be retried endlessly. A removal for another reason does not end the wish, and neither
-/// does a pause.
+/// Whether an operator's request to remove the node has to be dropped because this removal could not fulfill
+/// it: otherwise, the removal would be retried endlessly. A removal for another reason does not drop the
+/// request, and neither does a pause.
 fn is_wish_over(ctx: &Context, record: &Record, node: &str) -> bool {
     let Intent::Retire { reason, .. } = &record.intent else { return false };
     let wished = ctx.watches.node(node).and_then(|node| node.annotations.get(RETIRE).cloned());

@@ -1,6 +1,6 @@
-//! Nodes that are back: a host that was off has come back, or an administrator has started the VM.
-//! Pods may have been placed on such a Node between the decision to remove its VM and the moment when the
-//! VM's power is cut.
+//! Nodes that have returned, because their host was off and is on again, or because an administrator has
+//! started the VM. Pods may have been placed on such a Node after the decision to remove its VM and before
+//! the VM's power is cut.
 
 use tokio::time::Instant;
 
@@ -16,10 +16,10 @@ use model::machine::Intent;
 use model::node::Node;
 use proxmox::VmConfig;
 
-/// The machine's current Node, bypassing the watches; `None` if the machine's own VM has none.
+/// The machine's current Node, bypassing the watches; `None` if the machine's own VM has no Node.
 ///
-/// A VM that bears the machine's mark may have a new SMBIOS uuid: it was restored as a unique VM, or `qm set
-/// --smbios1` has changed it. The Node with the new uuid is the machine's, too.
+/// A VM with the machine's mark may have a new SMBIOS uuid, because it was restored as a unique VM or changed
+/// with `qm set --smbios1`. The Node with the new uuid is the machine's, too.
 pub(super) async fn node(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     let Some(uuid) = &machine.record().smbios_uuid else { return Ok(None) };
     let Some(node) = named(ctx, machine).await? else { return Ok(None) };
@@ -28,7 +28,7 @@ pub(super) async fn node(ctx: &Context, machine: &MachineHandle) -> Result<Optio
     Ok(is_own.then_some(node))
 }
 
-/// The Node with the machine's name, whichever machine it belongs to.
+/// The Node with the machine's name, even if it belongs to another machine.
 async fn named(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     let record = machine.record();
     let seen = nodes::find(ctx, record).map(|node| node.name.clone());
@@ -52,8 +52,8 @@ async fn present_uuid(ctx: &Context, machine: &MachineHandle) -> Result<Option<S
     })
 }
 
-/// Copies the uuid of the machine's VM into its record if the uuid has changed and the machine's Node reports
-/// the new one. Returns whether it did.
+/// Updates the uuid in the record if the machine's VM has a new uuid and the machine's Node reports it.
+/// Returns whether the record was updated.
 pub(super) async fn follow(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -75,8 +75,8 @@ pub(super) async fn follow(
 /// Like [`node`], for a guest that is about to be stopped.
 ///
 /// # Errors
-/// The machine's former Node still reports, but with a uuid that is not its VM's: what runs there cannot be
-/// determined.
+/// Returns an error if the machine's former Node still reports, but with another uuid than its VM's: the
+/// daemon cannot determine what runs on the VM.
 async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     if let Some(node) = node(ctx, machine).await? {
         return Ok(Some(node));
@@ -101,7 +101,7 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
 /// that the Node was given up and is back. (If it is not ready yet, it gets the same time to become ready as
 /// any other.) The other reason is that the Node cannot be emptied. Any other Node is closed and emptied.
 ///
-/// If that other Node is not ready, it is only closed: its kubelet neither ends pods nor starts new ones.
+/// A closed Node that is not ready is not emptied: its kubelet neither ends pods nor starts new ones.
 pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let served = machine.record().node_uid.is_some();
@@ -118,10 +118,10 @@ pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<
     }
 }
 
-/// If an annotation keeps the Node: the Node as it is now (bypassing the watches), and the reason.
+/// The Node, if an annotation keeps it, and the reason. The Node is read directly, bypassing the watches.
 ///
-/// Check this after the record says that the guest is being shut down, but before the shutdown: `pin` writes
-/// its annotation and then reads the record, so at least one of the two notices the other.
+/// Call this after the record says that the guest is being shut down, and before the shutdown: `pin` first
+/// writes its annotation and then reads the record, so at least one of the two notices the other.
 pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = node(ctx, machine).await? else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };
@@ -134,8 +134,8 @@ pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result
 /// VM could not be reached. The other reason is that it cannot be emptied.
 ///
 /// A closed Node may report again after its VM could not be reached for a while. The taint only proves that
-/// its drain has begun, so it is emptied now. If its guest was asked to shut down before, or is off (`ends`),
-/// the daemon only waits until the Node has released its volumes.
+/// the drain of the Node has begun, so the Node is emptied now. If the guest was already asked to shut down,
+/// or is off (`ends`), the daemon only waits until the Node has released its volumes.
 pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -1,4 +1,4 @@
-//! The image with a machine's seed: its name, and its drive.
+//! The image with a machine's seed: the image's name and drive.
 
 use model::Record;
 use proxmox::VmConfig;

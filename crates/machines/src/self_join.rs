@@ -1,4 +1,5 @@
-//! Machines that join by themselves: the daemon waits for the Node's registration, and asks no guest agent.
+//! Machines that join by themselves: the daemon does not use the guest agent, and only waits until the Node
+//! registers.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -8,7 +9,7 @@ use model::Record;
 use model::machine::Phase;
 use proxmox::Power;
 
-/// Waits for the Node of a running VM, for as long as systemd and the join may take together.
+/// Waits for the Node of a running VM. The time limit is that of systemd plus that of the join.
 pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     machine.enter(ctx, Phase::Booting, "it joins by itself; waiting for its Node");
     let record = machine.record().clone();
@@ -25,7 +26,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<()
     )))
 }
 
-/// Why there is no Node, as far as that can be seen from outside the guest.
+/// Why no Node has registered, as far as that can be determined from outside the guest.
 async fn seen(ctx: &Context, record: &Record) -> String {
     if record.smbios_uuid.is_none() {
         return "its VM has no SMBIOS uuid, which is needed to recognize its Node: set `smbios1` in the template"

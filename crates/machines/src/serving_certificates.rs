@@ -1,8 +1,9 @@
-//! May this kubelet have this serving certificate? Only for the name and the addresses of its own machine.
+//! Decides whether a kubelet may have a serving certificate: only for the name and the addresses of its own
+//! machine.
 //!
 //! The conditions of the signer itself (`ValidateKubeletServingCSR` in Kubernetes' `pkg/apis/certificates`)
-//! apply here too. In addition, the request must come from a machine with a record, and may name only what
-//! that record assigns to the machine. The signer checks the signature, so this module does not.
+//! apply in this module, too. In addition, the request must come from a machine with a record, and may only
+//! name what the record assigns to the machine. The signer checks the signature, so this module does not.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,11 +20,11 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 use kubernetes::ServingRequest;
 use model::Record;
 
-/// What a kubelet's user name begins with; its Node's name follows.
+/// The prefix of a kubelet's user name. The name of its Node follows.
 pub const NODE_USER: &str = "system:node:";
 /// The group of all kubelets, and the organization in their certificates.
 const NODES: &str = "system:nodes";
-/// The usages of a serving certificate; with an RSA key `key encipherment` may be among them.
+/// The usages of a serving certificate. With an RSA key, `key encipherment` is allowed, too.
 const USAGES: [&str; 2] = ["digital signature", "server auth"];
 const FURTHER_USAGE: &str = "key encipherment";
 
@@ -45,34 +46,34 @@ pub enum NotApproved {
         /// The usages, in words.
         usages: String,
     },
-    /// It cannot be read.
+    /// The request cannot be read.
     #[error("it is not a readable PKCS#10 request")]
     Unreadable,
-    /// Its subject is not the kubelet's.
+    /// The subject of the request is not the kubelet's.
     #[error("its subject is `{subject}`, not the kubelet's")]
     Subject {
         /// The subject.
         subject: String,
     },
-    /// It requests more than alternative names.
+    /// The request asks for more than alternative names.
     #[error("it requests more than alternative names")]
     Extensions,
-    /// It names a host that is not this machine.
+    /// The request names a host that is not this machine.
     #[error("it names `{name}`, which is not this machine")]
     Name {
         /// The name.
         name: String,
     },
-    /// It names an address that this machine was not given.
+    /// The request names an address that was not assigned to this machine.
     #[error("it names {address}, which this machine was not given")]
     Address {
         /// The address.
         address: IpAddr,
     },
-    /// It has an alternative name of another kind, e.g. a URI.
+    /// The request has an alternative name of another kind, such as a URI.
     #[error("it has an alternative name that is neither a DNS name nor an IP address")]
     OtherName,
-    /// It has no alternative names.
+    /// The request has no alternative names.
     #[error("it has no alternative names")]
     Nameless,
 }
@@ -80,7 +81,7 @@ pub enum NotApproved {
 /// Whether the request comes from this machine's kubelet, and names only its own name and addresses.
 ///
 /// # Errors
-/// The first reason against it.
+/// Returns the first reason to refuse the request.
 pub fn judge(request: &ServingRequest, record: &Record) -> Result<(), NotApproved> {
     if request.user.strip_prefix(NODE_USER) != Some(record.name.as_str()) {
         return Err(NotApproved::Asker { user: request.user.clone() });
@@ -124,7 +125,8 @@ pub fn judge(request: &ServingRequest, record: &Record) -> Result<(), NotApprove
     if named == 0 { Err(NotApproved::Nameless) } else { Ok(()) }
 }
 
-/// Whether a subject is a kubelet's: its user name and its organization, each once, and nothing else.
+/// Whether the subject is a kubelet's: it contains the user name and the organization, each once, and nothing
+/// else.
 fn is_kubelets(subject: &X509Name<'_>, user: &str) -> bool {
     let parts: Vec<&AttributeTypeAndValue<'_>> = subject.iter_attributes().collect();
     let wanted = [(OID_X509_COMMON_NAME, user), (OID_X509_ORGANIZATION_NAME, NODES)];
@@ -134,7 +136,7 @@ fn is_kubelets(subject: &X509Name<'_>, user: &str) -> bool {
     parts.len() == wanted.len() && wanted.iter().all(has)
 }
 
-/// Accepts a name that is the machine's own.
+/// Accepts only a name of the machine itself.
 fn is_own(name: &GeneralName<'_>, record: &Record) -> Result<(), NotApproved> {
     match name {
         GeneralName::DNSName(name) if *name == record.name => Ok(()),

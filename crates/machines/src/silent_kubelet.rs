@@ -1,4 +1,4 @@
-//! Whether the kubelet of a machine whose VM is not visible has fallen silent.
+//! Checks whether the kubelet of a machine whose VM is not visible has become silent.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::step_error::{BackoffTarget, StepError};
 use super::{node, returned_nodes};
 use model::node::Node;
 
-/// A Node whose VM is not visible and may be running is only removed after its kubelet was silent for this
-/// long. Kubernetes waits as long before it ends the pods of such a node
+/// How long a kubelet has to be silent before its Node is removed, if the VM is not visible and may be
+/// running. Kubernetes waits for the same time before it ends the pods of a silent node
 /// (`--default-unreachable-toleration-seconds`).
 const UNHEARD: Duration = Duration::from_mins(5);
 
-/// Fails as long as the Node of a machine whose VM is hidden or no longer bears our mark still reports: the
-/// VM may be ours even if it was removed from our pool or has other notes. If the VM is `hidden`, its Node
-/// must also have been silent for some time.
+/// Returns an error as long as the Node still reports. Called for a machine whose VM is hidden or no longer
+/// has our mark: the VM may be ours even if it was removed from our pool or its notes were changed. If the VM
+/// is `hidden`, its Node must also have been silent for some time.
 pub(super) async fn no_kubelet(
     ctx: &Context,
     machine: &MachineHandle,
@@ -25,7 +25,7 @@ pub(super) async fn no_kubelet(
 ) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await? else { return Ok(()) };
     let is_silent = node::is_silent(&node);
-    // Measured by this host's clock: the Node's own timestamp comes from another machine's clock.
+    // The time is measured by this host's clock, because the Node's own timestamp comes from another clock.
     let silent_for = ctx.registry.silent(&machine.record().id, is_silent);
     if is_silent && (!hidden || is_long_silent(&node, silent_for, ctx.clock.now())) {
         return Ok(());
@@ -44,8 +44,8 @@ pub(super) async fn no_kubelet(
     })
 }
 
-/// Whether the kubelet has been silent for long enough: it was silent at each look in that time, and its Node
-/// shows no report between two looks.
+/// Whether the kubelet has been silent for long enough: it was silent at each check, and its Node shows no
+/// report between two checks.
 fn is_long_silent(node: &Node, silent_for: Duration, now: Timestamp) -> bool {
     let ready = node.conditions.iter().find(|one| one.kind == "Ready");
     let since = ready.and_then(|ready| ready.last_transition);
@@ -77,7 +77,7 @@ mod tests {
             ("2026-11-28T11:50:00Z", long, true),
             ("2026-11-28T11:50:00Z", short, false),
             ("2026-11-28T11:59:40Z", long, false),
-            // From a clock that is ahead.
+            // The timestamp comes from a clock that is ahead.
             ("2026-11-28T12:10:00Z", long, true),
             ("2026-11-28T12:10:00Z", short, false),
         ] {

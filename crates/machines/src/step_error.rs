@@ -1,4 +1,4 @@
-//! What goes wrong in a step, which errors are temporary, and how long they are retried.
+//! The errors of a step, which of them are temporary, and how long they are retried.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ pub enum BackoffTarget {
     Pool,
     /// The host.
     Host,
-    /// The host lacks something that the pool's settings need, such as a bridge. At first the host is to
-    /// blame; if the same fails on another host, the pool is.
+    /// The host lacks something that the pool's settings need, such as a bridge or room. At first the host is
+    /// to blame; if the same fails on another host, the pool is.
     HostOrPool,
-    /// Neither the pool nor a host is to blame: it was an accident, or an administrator's doing.
+    /// Neither the pool nor a host is to blame: for example, an administrator caused the failure.
     Other,
 }
 
@@ -47,7 +47,7 @@ pub enum StepError {
     Foreign {
         /// The VMID.
         vmid: Vmid,
-        /// How it was noticed.
+        /// How the other VM was noticed.
         what: String,
     },
     /// A management controller refused, or could not be reached within the limit.
@@ -56,10 +56,10 @@ pub enum StepError {
     /// Another client is using the bare-metal machine now.
     #[error("{what}")]
     Taken {
-        /// How it was noticed.
+        /// How the other client was noticed.
         what: String,
     },
-    /// The limit of the step is over.
+    /// The time limit of the step has passed.
     #[error("{what} took longer than {}", time_text(*.limit))]
     Limit {
         /// What the step was waiting for.
@@ -69,7 +69,7 @@ pub enum StepError {
         /// What is to blame.
         blame: BackoffTarget,
     },
-    /// The step failed for good.
+    /// The step failed permanently.
     #[error("{what}")]
     Failed {
         /// What failed, in words.
@@ -77,7 +77,7 @@ pub enum StepError {
         /// What is to blame.
         blame: BackoffTarget,
     },
-    /// Only an administrator can fix it, with this command.
+    /// Only an administrator can fix the problem, with this command.
     #[error("{what}; to fix it: {command}")]
     Administrator {
         /// What is wrong.
@@ -119,7 +119,7 @@ impl StepError {
     /// Whether a call failed but may have been carried out, in part or completely.
     pub(super) fn leaves_doubt(&self) -> bool {
         let Self::Proxmox(error) = self else { return false };
-        // Without a status there was no connection: nothing was sent.
+        // Without a status, there was no connection, so nothing was sent.
         error.kind == Kind::OutcomeUnknown || (error.kind == Kind::HostUnreachable && error.status.is_some())
     }
 
@@ -144,7 +144,8 @@ impl StepError {
             }
             Self::Kubernetes(error) => matches!(
                 error.kind(),
-                ErrorKind::Unavailable
+                ErrorKind::Unreachable
+                    | ErrorKind::Unavailable
                     | ErrorKind::Timeout
                     | ErrorKind::TooManyRequests
                     | ErrorKind::Conflict
@@ -152,7 +153,8 @@ impl StepError {
                     | ErrorKind::Forbidden
             ),
             Self::Ssh(error) => error.passes(),
-            // A busy controller refuses, and some list only the requests that they accept at the moment.
+            // A busy controller refuses requests. Some controllers only list the requests that they accept at
+            // the moment.
             Self::Redfish(error) => matches!(
                 error.kind,
                 redfish::Kind::Unreachable
@@ -201,7 +203,7 @@ impl From<RecordError> for StepError {
     }
 }
 
-/// A time in words: `90 s`, `5 min`.
+/// A duration as text: `90 s`, `5 min`.
 pub(super) fn time_text(time: Duration) -> String {
     let seconds = time.as_secs();
     if seconds >= 120 && seconds.is_multiple_of(60) {
@@ -243,7 +245,7 @@ impl Tries {
     /// Waits for the next try, if the error may be temporary and there is time left.
     ///
     /// # Errors
-    /// The final error.
+    /// Returns the error if there is no next try.
     #[boxed]
     pub async fn again(&mut self, trouble: StepError) -> Result<(), StepError> {
         let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
@@ -258,8 +260,8 @@ impl Tries {
     }
 }
 
-/// A future that repeats an attempt until it succeeds, fails for good, or the limit is over. The attempt must
-/// be safe to repeat.
+/// A future that repeats an attempt until it succeeds, fails permanently, or the limit has passed. The
+/// attempt must be safe to repeat.
 macro_rules! retry_until {
     ($limit:expr, $seed:expr, $attempt:expr) => {
         async {

@@ -1,4 +1,4 @@
-//! Makes the guest of a growing machine use the vCPUs and memory that its VM has, and its Node report them.
+//! Makes the guest of a growing machine use the VM's new vCPUs and memory, and makes its Node report them.
 //!
 //! A kubelet determines its machine's size only when it starts, so it is restarted whenever the VM's size has
 //! changed. The Node is tainted first, until it reports the actual size.
@@ -20,15 +20,16 @@ use model::snapshot::GROWING_TAINT;
 use proxmox::{ExecStatus, Kind};
 use settings::{Grow, Pool, Size};
 
-/// How long a command in the guest may take: it waits 15 s for CPUs, and a minute for the unit.
+/// The time limit of a command in the guest. The command waits up to 15 s for CPUs and up to a minute for the
+/// unit.
 const IN_GUEST: Duration = Duration::from_mins(2);
-/// The time between two checks whether such a command has ended.
+/// The time between two checks whether the command has ended.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long the Node may lag behind the guest before the command is run again.
+/// How long to wait for the Node to report the guest's size before the command is run again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
-/// How long the Node stays tainted after it reports the size. The kubelet checks pods against the Node that
-/// it watches, and permanently rejects (`OutOfcpu`) a pod that arrives before the watch shows the new size.
-/// There is no way to tell when the watch shows it.
+/// How long the Node stays tainted after it reports the new size. The kubelet checks pods against the Node
+/// that it watches, and permanently rejects (`OutOfcpu`) a pod that arrives before its watch shows the new
+/// size. The daemon cannot see when that is the case.
 const KUBELET_SEES: Duration = Duration::from_secs(5);
 
 /// The systemd unit in the guest whose restart updates the size that the Node reports.
@@ -45,8 +46,8 @@ pub(super) async fn can_grow(ctx: &Context, machine: &MachineHandle, service: &s
     ended(&status, what)
 }
 
-/// Waits until the guest uses what was plugged and its Node reports it. If that fails, the record says what
-/// the guest does not take up.
+/// Waits until the guest uses the plugged resources and its Node reports them. If that fails, the record says
+/// which resources the guest does not use.
 pub(super) async fn taken_up(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -57,7 +58,7 @@ pub(super) async fn taken_up(
     let record = machine.record().clone();
     let command = bootstrap::take_up(record.cores, service);
     close(ctx, machine).await?;
-    // Whether the guest has done its part, as far as it can, and has restarted its kubelet.
+    // Whether the guest has added the resources, as far as it can, and has restarted its kubelet.
     let mut has_tried = false;
     let until_grown = async {
         loop {
@@ -69,8 +70,8 @@ pub(super) async fn taken_up(
             has_tried |=
                 taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
             machine.say(ctx, "its Node does not report the growth yet");
-            // Checked even if the command has failed: the kubelet may have been restarted, and then reports
-            // the size a while later.
+            // Checked even if the command has failed: the kubelet may have been restarted nevertheless, and
+            // then reports the size a little later.
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
                 return Ok(());
@@ -93,8 +94,8 @@ pub(super) async fn taken_up(
     grown
 }
 
-/// Records what the guest does not take up, so that it is not plugged again: what its Node still lacks
-/// although the kubelet was restarted and the Node is ready.
+/// Records which resources the guest does not use, so that they are not plugged again: those that its Node
+/// still lacks although the kubelet was restarted and the Node is ready.
 fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     let Some(before) = machine.record().growing.clone() else { return };
     let Some(node) = node::find(ctx, machine.record()).filter(|node| node::is_ready(node)) else { return };
@@ -104,12 +105,12 @@ fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     record.takes_no_memory |= memory > 0 && record.memory > before.memory;
 }
 
-/// Restarts the kubelet after something was unplugged or the VM was moved, until its Node reports no more
-/// than its VM has.
+/// Restarts the kubelet after resources were unplugged or the VM was moved, until its Node reports no more
+/// than the VM's size.
 ///
 /// # Errors
-/// The Node still reports more. It stays tainted, because kube-scheduler would send it pods for resources
-/// that do not exist.
+/// Returns an error if the Node still reports more than the VM's size. The Node stays tainted, because
+/// kube-scheduler would place pods on it for resources that do not exist.
 pub(super) async fn settle(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -158,14 +159,14 @@ fn growing() -> Taint {
     Taint { key: GROWING_TAINT.to_owned(), value: String::new(), effect, time_added: None }
 }
 
-/// Keeps pods off the node while its kubelet determines what it has.
+/// Keeps pods off the node while its kubelet determines the machine's size.
 async fn close(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
     let limit = ctx.config.limits.configure;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &growing()).await?)).await
 }
 
-/// Opens the node for pods again, and waits until the watches show it.
+/// Opens the node for pods again, and waits until the watches show the change.
 pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
     let limit = ctx.config.limits.configure;
@@ -175,13 +176,14 @@ pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     let opened = node::until(ctx, || {
         node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
     });
-    // If the watches do not show it within the limit, decisions in the meantime are made without the node.
+    // If the watches do not show the change within the limit, decisions in the meantime are made without the
+    // node.
     let _ = tokio::time::timeout(limit, opened).await;
     Ok(())
 }
 
-/// Like [`open`], for a VM whose size is unknown. The VM has at least what it had before, so its node is
-/// opened if it reports no more than that.
+/// Like [`open`], for a VM whose size is unknown. The VM has at least its former size, so the node is opened
+/// if it reports no more than that size.
 pub(super) async fn open_if_true(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(before) = &machine.record().growing else { return open(ctx, machine).await };
     let had = (before.cores, before.memory);
@@ -189,13 +191,13 @@ pub(super) async fn open_if_true(ctx: &Context, machine: &MachineHandle) -> Resu
     if says_more { Ok(()) } else { open(ctx, machine).await }
 }
 
-/// Whether the Node reports everything that the machine has been given.
+/// Whether the Node reports all resources that the machine was given.
 fn has_grown(record: &Record, node: &Node) -> bool {
     let missing = |before: &Growing| before.missing((record.cores, record.memory), &node.capacity);
     record.growing.as_ref().is_none_or(|before| missing(before) == (0, 0))
 }
 
-/// Runs a command in the guest to its end. `what` is the error if there is no answer.
+/// Runs a command in the guest until it ends. `what` is the text of the error if there is no answer.
 async fn in_guest(
     ctx: &Context,
     machine: &MachineHandle,
@@ -220,7 +222,8 @@ async fn in_guest(
         match step {
             Ok(Some(status)) if status.exited => return Ok(status),
             Ok(_) => {}
-            // The guest agent no longer knows the command: the answer that it has ended was lost.
+            // The guest agent no longer knows the command: it has ended, and the answer that said so was
+            // lost.
             Err(StepError::Proxmox(error)) if error.kind == Kind::NotFound && running.is_some() => {
                 running = None;
             }

@@ -28,12 +28,12 @@ const DECISION_LIMIT: Duration = Duration::from_secs(15);
 /// Creates a machine: claims its slot by writing the record, then goes through all steps.
 #[boxed]
 pub async fn create(ctx: Context, record: Record, reports: Reports) {
-    // If the answer to a request was lost, the record may exist. That has to be known before another machine
-    // is created in its place.
+    // If the answer to a request was lost, the record may exist. The daemon has to know this before it
+    // creates another machine in the same slot.
     let mut repeated = false;
     let created = retry_until!(CLAIM_LIMIT, seed(&record.id), {
-        // Nothing is started while everything is paused. If the record exists after all, the next look at all
-        // records finds it.
+        // Nothing is started while everything is paused. If the record exists nevertheless, it is found the
+        // next time that all records are read.
         if std::mem::replace(&mut repeated, true)
             && let Some(what) = ctx.paused()
         {
@@ -49,7 +49,8 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
             return;
         }
         Err(error) => {
-            // If the outcome is still unknown, the record may exist: the next look at all records finds it.
+            // If the outcome is still unknown, the record may exist. It is found the next time that all
+            // records are read.
             ctx.registry.forget(&record.id, ctx.clock.now());
             let reason = format!("{error}");
             tell(&ctx, &reports, &record, Ending::Failed { reason, blame: BackoffTarget::Other });
@@ -60,8 +61,8 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     creating(&ctx, machine, &reports, true).await;
 }
 
-/// Resumes a machine whose record was found, if the stored record is still the same: a list may arrive late,
-/// and the machine may have ended in the meantime.
+/// Resumes a machine whose record was found, if the stored record has not changed since. A list of records
+/// may arrive late, when the machine no longer exists.
 #[boxed]
 pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let id = stored.record.id.clone();
@@ -98,7 +99,7 @@ async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> R
             record.kept = record.warm.take();
             record.asked = Some(now);
             record.pods = pods;
-            // Its timeline starts over: no pod waited for its earlier steps.
+            // The timeline starts again, because no pod waited for the machine's earlier steps.
             record.entered = BTreeMap::from([(Phase::Requested, now)]);
         })
         .await
@@ -120,7 +121,8 @@ pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, rep
     }
 }
 
-/// Removes a machine that is given up, normally without draining it: it is assumed to run no pods.
+/// Removes a machine that was given up. The machine is normally not drained, because it is assumed to run no
+/// pods.
 #[boxed]
 pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
@@ -130,10 +132,10 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
     }
 }
 
-/// Deals with a ready machine whose VM has not been seen running for a while. A VM that is off is started
-/// again. If it is gone, or no longer visible as ours, the machine is removed with all else that belongs to
-/// it. Otherwise the machine stays in service. A warm machine that is not in its proper state is removed,
-/// unless its VM runs and has joined or will join by itself.
+/// Handles a ready machine whose VM has not been seen running for a while. If the VM is off, it is started
+/// again. If the VM is gone or no longer visible as ours, the machine is removed with everything that belongs
+/// to it. Otherwise, the machine stays in service. A warm machine in an unexpected state is removed, unless
+/// its VM runs and has joined or will join by itself.
 #[boxed]
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
@@ -170,13 +172,13 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
 async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Reports) {
     match warm_machine::found(ctx, &mut machine).await {
         Ok(warm_machine::WarmSight::AsItWas) => ctx.registry.release(&machine.record().id),
-        // Pods may run on it already: it is a node like any other.
+        // Pods may already run on the machine, so it is treated like any other node.
         Ok(warm_machine::WarmSight::Joins) => {
             tracing::warn!(machine = %machine.record().name, "a warm machine was started by another client and joins by itself: it is kept as a node");
             if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
                 return lost(ctx, &machine, &trouble, reports);
             }
-            // It stays in service anyway.
+            // The machine stays in service even if this fails.
             if let Err(trouble) = warm_machine::come_up_with_host(ctx, &machine, None).await {
                 tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine will not be started with its host");
             }
@@ -244,7 +246,7 @@ async fn serves_on(
             ctx,
             reports,
             machine.record(),
-            &format!("{what}: the machine stays in service there"),
+            &format!("{what}: the machine stays in service on that host"),
         );
     }
     if returned_nodes::follow(ctx, machine, &config).await? {
@@ -260,7 +262,7 @@ async fn serves_on(
         return Ok(None);
     }
     match config.lock() {
-        // The daemon looks again in a while.
+        // The daemon checks again later.
         None if outside_changes::is_emptied(ctx, &host).await => {
             tracing::info!(machine = %machine.record().name, host, "all guests on its host are being stopped; its VM is not started until that is over");
             Ok(None)
@@ -305,7 +307,8 @@ async fn creating(ctx: &Context, mut machine: MachineHandle, reports: &Reports, 
     }
     tracing::warn!(machine = %machine.record().name, reason, "a machine could not be created");
     let ending = match &trouble {
-        // No machine of the pool is created until the right exists; then the pool continues immediately.
+        // No machine of the pool is created until the right is granted. After that, the pool continues
+        // immediately.
         _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: BackoffTarget::Other },
         StepError::Foreign { .. } | StepError::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => {
@@ -320,8 +323,8 @@ async fn creating(ctx: &Context, mut machine: MachineHandle, reports: &Reports, 
     }
 }
 
-/// Notes that machines of the pool are refused, if the error is about a missing right. Returns what is
-/// missing and how to fix it, in words.
+/// If the error is about a missing right, notes that machines of the pool are refused. Returns a text that
+/// says what is missing and how to fix it.
 async fn refuse(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> Option<String> {
     let StepError::Proxmox(error) = trouble else { return None };
     let record = machine.record();
@@ -353,7 +356,7 @@ pub(super) async fn discarding(ctx: &Context, mut machine: MachineHandle, reason
     if machine.phase != Phase::Clearing {
         machine.enter(ctx, Phase::Failed, reason);
     }
-    // The Node may still become ready before its VM can be stopped: it must get no further pods.
+    // The Node may still become ready before its VM can be stopped, and must not receive further pods.
     if let Some(node) = node::find(ctx, machine.record())
         && let Err(trouble) = emptying::close(ctx, &mut machine, &node).await
     {

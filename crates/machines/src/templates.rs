@@ -1,4 +1,4 @@
-//! Where the pools' templates are, and on which hosts they can be cloned.
+//! Determines where the pools' templates are, and on which hosts they can be cloned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -17,47 +17,48 @@ use proxmox::property::stem;
 use proxmox::{Client, ClusterResources, Error, Guest, Kind, MissingRight, TAG, TagRules, VmConfig};
 use settings::{Boot, Bootstrap, CloudInit, Config, Pool, TemplateRef};
 
-/// How often the rules for tags are read: they rarely change.
+/// How often the rules for tags are read. They rarely change.
 const TAGS: Duration = Duration::from_mins(10);
 
 /// A template that a pool can clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
-    /// Its VMID; `None`: machines are created without a template.
+    /// The template's VMID; `None` if machines are created without a template.
     pub vmid: Option<Vmid>,
-    /// The host that holds it: only this host can clone it.
+    /// The host that has the template. Only this host can clone it.
     pub host: String,
     /// Hosts on which a clone can be created.
     pub reach: BTreeSet<String>,
-    /// The storages of its volumes, with the host (`pve1/local-lvm`) if they are not shared.
+    /// The storages of the template's volumes. A storage that is not shared is prefixed with its host
+    /// (`pve1/local-lvm`).
     pub sources: BTreeSet<String>,
-    /// The bytes that a full clone takes once its disk has the pool's size; 0 if the pool names no storages.
+    /// The size of a full clone in bytes, once its disk has the pool's size; 0 if the pool names no storages.
     pub bytes: i64,
-    /// A fingerprint that distinguishes it from every other template, and from one that replaces it under its
-    /// name and VMID.
+    /// A fingerprint that distinguishes the template from every other template, including one that replaces
+    /// it with the same name and VMID.
     pub print: String,
-    /// The fingerprint as earlier versions computed it: the records that they wrote contain it.
+    /// The fingerprint as earlier versions computed it. Records that they wrote contain it.
     pub former_print: String,
 }
 
 impl Usable {
-    /// Its VMID as text; `none` if machines are created without a template.
+    /// The template's VMID as text; `none` if machines are created without a template.
     pub fn vmid_text(&self) -> String {
         self.vmid.map_or_else(|| "none".to_owned(), |vmid| vmid.to_string())
     }
 
-    /// The names of the storages of its volumes.
+    /// The names of the storages of the template's volumes.
     pub fn storages(&self) -> BTreeSet<String> {
         self.sources.iter().filter_map(|source| source.rsplit('/').next()).map(ToOwned::to_owned).collect()
     }
 }
 
-/// What was found out about the templates of one pool.
+/// The templates that were found for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolTemplates {
     /// Templates that can be used.
     pub usable: Vec<Usable>,
-    /// What is wrong, in words. If no template is usable, no machine can be created.
+    /// The problems that were found, as text. If no template is usable, no machine can be created.
     pub problems: Vec<String>,
     /// Why no template is cloned now, if a right is missing for every machine of the pool.
     pub refused: Option<String>,
@@ -77,15 +78,15 @@ type Prints = (String, String);
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
     by_pool: Arc<Mutex<BTreeMap<PoolName, PoolTemplates>>>,
-    /// Fingerprints by VMID of templates that were read for clones since the last look began, and when they
-    /// were queried.
+    /// The fingerprints of templates that were read for clones since the last refresh began, by VMID, with
+    /// the time of the query.
     just_read: Arc<Mutex<BTreeMap<Vmid, (Prints, Instant)>>>,
     tags: Arc<Mutex<Option<(TagRules, Instant)>>>,
     refusals: Refusals,
 }
 
 impl Templates {
-    /// The template for a new machine of the pool on this host; the host's own template is preferred.
+    /// The template for a new machine of the pool on this host. A template on the host itself is preferred.
     pub fn pick(&self, pool: &str, host: &str) -> Option<Usable> {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let found = || all.get(pool).filter(|found| found.refused.is_none());
@@ -94,8 +95,8 @@ impl Templates {
         own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
     }
 
-    /// The storages that a template is cloned from; a stand-in that names its VMID if the template was not
-    /// read yet.
+    /// The storages that a template is cloned from. If the template was not read yet, returns a placeholder
+    /// with its VMID.
     pub fn sources(&self, template: Vmid) -> BTreeSet<String> {
         let known = self.known(template).map(|usable| usable.sources);
         known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
@@ -112,7 +113,7 @@ impl Templates {
         self.by_pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The templates in the form of a round's snapshot.
+    /// The templates as part of a round's snapshot.
     pub fn seen(&self) -> Vec<TemplateSeen> {
         let one = |pool: &PoolName, usable: &Usable| TemplateSeen {
             pool: pool.clone(),
@@ -126,7 +127,7 @@ impl Templates {
             .collect()
     }
 
-    /// The fingerprints of a pool's current templates; empty while there is a problem with any of them.
+    /// The fingerprints of a pool's current templates; empty if any of them has a problem.
     pub fn prints(&self, pool: &str) -> Vec<String> {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.get(pool).filter(|found| found.problems.is_empty());
@@ -134,8 +135,8 @@ impl Templates {
         usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
     }
 
-    /// Notes how a template that is about to be cloned looked when it was queried, at `asked`: looks are
-    /// minutes apart, and the clone must match the current template. Returns the template's fingerprint.
+    /// Stores the fingerprint of a template that is about to be cloned and was queried at `asked`: refreshes
+    /// are minutes apart, and the clone must match the current template. Returns the fingerprint.
     pub(super) fn is_now(&self, template: Vmid, vm: &VmConfig, asked: Instant) -> String {
         let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,8 +149,8 @@ impl Templates {
         now
     }
 
-    /// Stores the result of a look at all templates. If a template was read for a clone in the meantime, that
-    /// fingerprint is more recent and is kept.
+    /// Stores the result of a refresh. If a template was read for a clone in the meantime, its fingerprint is
+    /// more recent and is kept.
     fn found(&self, mut all: BTreeMap<PoolName, PoolTemplates>, asked: &BTreeMap<Vmid, Instant>) {
         let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,19 +163,20 @@ impl Templates {
         *by_pool = all;
     }
 
-    /// The bytes that a full clone of the pool's largest template takes; 0 if the pool names no storages.
+    /// The size of a full clone of the pool's largest template, in bytes; 0 if the pool names no storages.
     pub fn clone_bytes(&self, pool: &str) -> i64 {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = all.get(pool).into_iter().flat_map(|found| &found.usable);
         usable.map(|usable| usable.bytes).max().unwrap_or_default()
     }
 
-    /// The rules for which tags the token may change; `None` until they have been read.
+    /// The rules that say which tags the token may change; `None` until they have been read.
     pub fn tags(&self) -> Option<TagRules> {
         self.tags.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(rules, _)| rules.clone())
     }
 
-    /// Reads the rules for tags if they are old or block a pool. If they cannot be read, the known ones stay.
+    /// Reads the rules for tags if they are old or block a pool. If they cannot be read, the known rules are
+    /// kept.
     async fn look_at_tags(&self, proxmox: &Client, pools: &[Pool]) {
         let known = self.tags.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_enough = known.is_some_and(|(rules, asked)| {
@@ -191,8 +193,8 @@ impl Templates {
         }
     }
 
-    /// Notes that machines of the pool are refused because of a missing right: none is created until that
-    /// changes. Returns the message.
+    /// Notes that the pool's machines are refused because of a missing right. No machine of the pool is
+    /// created until that changes. Returns the message.
     pub(super) fn refused(&self, pool: &Pool, right: MissingRight, token: &str) -> String {
         let words = self.refusals.add(pool, right, self.tags(), token);
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,11 +212,11 @@ impl Templates {
         !self.refusals.is_empty()
     }
 
-    /// Looks at the templates of all pools again: one call for each template.
+    /// Reads the templates of all pools again, with one call for each template.
     ///
     /// # Errors
-    /// A template could not be read: its pools get a problem, what was known about it stays, and all others
-    /// were read.
+    /// Returns an error if a template could not be read. The problem is noted for its pools, earlier
+    /// knowledge about the template is kept, and all other templates were read.
     #[boxed]
     pub async fn refresh(
         &self,
@@ -246,10 +248,10 @@ impl Templates {
     }
 }
 
-/// Configurations of templates, or why they cannot be read, by VMID.
+/// The configurations of templates by VMID, or the errors if they cannot be read.
 type Read = BTreeMap<Vmid, Result<VmConfig, Error>>;
 
-/// Reads all pools' templates on hosts that are online. Also returns when each was queried.
+/// Reads the templates of all pools on hosts that are online. Also returns when each template was queried.
 async fn read(proxmox: &Client, config: &Config, seen: &ClusterResources) -> (Read, BTreeMap<Vmid, Instant>) {
     let cloning = config.pools.iter().filter(|pool| pool.boot != Boot::Network);
     let wanted: Vec<&TemplateRef> = cloning.filter_map(|pool| pool.template.as_ref()).collect();
@@ -331,7 +333,7 @@ fn who(guest: &Guest) -> String {
     format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host)
 }
 
-/// Stand-ins for a template on each host where machines of the pool can be created without one.
+/// Placeholder templates, one for each host on which machines of the pool can be created without a template.
 fn blank_places(pool: &Pool, seen: &ClusterResources) -> Vec<Usable> {
     let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.iter().any(|one| *one == ***host);
     let usable = |host: &String| Usable {
@@ -383,11 +385,12 @@ fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
     format!("{what}; {there}")
 }
 
-/// What a pool needs from its template.
+/// What a pool requires of its template.
 struct Needs {
-    /// Whether it needs the guest agent, to run something in the guest.
+    /// Whether the pool needs the guest agent, to run something in the guest.
     agent: bool,
-    /// Whether it needs a cloud-init drive, because the guest gets its settings from Proxmox VE's own drive.
+    /// Whether the pool needs a cloud-init drive, because the guest gets its settings from Proxmox VE's own
+    /// drive.
     drive: bool,
 }
 
@@ -447,12 +450,13 @@ fn judge(
     })
 }
 
-/// What a full clone takes: all disks of the template, plus the growth of its main disk. 0 if the pool names
-/// no storages, as with linked clones.
+/// What a full clone takes on the pool's storages; 0 if the pool names none, as with linked clones.
 fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
-    if pool.storages.is_empty() {
-        return 0;
-    }
+    if pool.storages.is_empty() { 0 } else { full_clone_bytes(pool, vm) }
+}
+
+/// What a full clone takes: all disks of the template, plus the growth of its main disk.
+pub fn full_clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     let growth = pool
         .disk
         .as_ref()
@@ -486,13 +490,13 @@ fn is_spice(host: &str) -> bool {
     host.eq_ignore_ascii_case("spice")
 }
 
-/// Whether an option was part of fingerprints before there were rules for what a clone inherits.
+/// Whether an option was part of the fingerprint before the rules for inherited options existed.
 fn told_before(key: &str) -> bool {
     !["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"].contains(&key)
 }
 
-/// The VMID, and a digest of what distinguishes templates. A replacement has a different SMBIOS uuid and
-/// different MACs.
+/// The VMID, and a digest of the options that distinguish templates. A replacement has another SMBIOS uuid
+/// and other MACs.
 fn print(vmid: Vmid, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
     let mut hasher = Sha256::new();
     for (key, value) in vm.all().filter(|(key, _)| tells(key)) {
@@ -513,8 +517,8 @@ fn sources(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<St
         .collect()
 }
 
-/// The hosts on which a clone can be created: the template's own, and each host that shares all storages of
-/// its volumes.
+/// The hosts on which a clone can be created: the template's own host, and each host that can access all
+/// storages of its volumes.
 fn reach(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<String> {
     let storages = vm.storages();
     let has = |host: &str, storage: &str| {

@@ -1,7 +1,7 @@
-//! How long pods have been terminating, measured by the time that has passed on this host. A pod's deadline
-//! comes from the API server's clock; this host's clock may be wrong by minutes, or by hours if its hardware
-//! clock is in local time. If it were ahead, each pod would seem overdue, and the daemon would not wait for
-//! its end.
+//! Measures how long pods have been terminating, by the time that has passed on this host. A pod's deadline
+//! comes from the API server's clock. This host's clock may differ by minutes, or by hours if its hardware
+//! clock is in local time. If it were ahead, each pod would seem overdue, and the daemon would not wait until
+//! the pod has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio::time::Instant;
 use model::Snapshot;
 use model::pod::{Deletion, Pod};
 
-/// A pod that was already being deleted when it was first seen, and has been overdue for this long, is
-/// assumed never to end: here the clock is trusted.
+/// If a pod was already being deleted when it was first seen, and has been overdue for this long, it is
+/// assumed never to end. For such a long time, the clock is trusted.
 const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 
 /// The pods of one node that is being drained, by their uids.
 #[derive(Debug, Default)]
 pub(super) struct TerminationClock {
-    /// Pods that were seen before they were deleted.
+    /// Pods that were seen before their deletion.
     standing: BTreeSet<String>,
-    /// Pods that were seen being deleted, and when that was first seen.
+    /// Pods that are being deleted, with the time at which that was first seen.
     began: BTreeMap<String, Instant>,
 }
 
 impl TerminationClock {
-    /// Rewrites the deadlines of a node's terminating pods so that they fit the clock of the snapshot's time.
+    /// Rewrites the deadlines of a node's terminating pods to match the clock of the snapshot.
     pub fn restate(&mut self, snapshot: &mut Snapshot, node: &str) {
         let now = snapshot.time;
         for pod in snapshot.pods.iter_mut().filter(|pod| pod.node.as_deref() == Some(node)) {
@@ -43,7 +43,7 @@ impl TerminationClock {
         }
     }
 
-    /// When this pod began to terminate; `None` if that was long before the first look.
+    /// When this pod began to terminate; `None` if that was long before it was first seen.
     fn began(&mut self, pod: &Pod, over: SignedDuration) -> Option<Instant> {
         if let Some(began) = self.began.get(&pod.uid) {
             return Some(*began);
@@ -90,7 +90,7 @@ mod tests {
             (true, 7200, 50),
             (false, 60, 50),
             (false, -600, 50),
-            // It has been stuck for longer than a clock is likely to be wrong.
+            // The pod has been overdue for longer than a clock is likely to be wrong.
             (false, -901, -901),
         ] {
             let mut endings = TerminationClock::default();
@@ -100,7 +100,7 @@ mod tests {
             }
             endings.restate(&mut seen(now, Some(stated)), "n");
             tokio::time::sleep(Duration::from_secs(10)).await;
-            // In the meantime the clock was set, too.
+            // The clock was changed in the meantime.
             let mut later = seen(now + SignedDuration::from_hours(1), Some(stated));
             endings.restate(&mut later, "n");
             assert_eq!(left(&later), expected, "{stands_first} {stated}");

@@ -1,5 +1,5 @@
-//! Looks for a machine's VM: it may exist, have moved, be gone, be unmanaged, or exist only in part. Some
-//! cases only an administrator can decide.
+//! Looks for a machine's VM: it may exist completely or in part, have moved, be gone, or be unmanaged. Some
+//! cases have to be decided by an administrator.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -9,31 +9,31 @@ use super::proxmox_tasks::{self, Destruction};
 use super::step_error::{BackoffTarget, StepError, retry_until};
 use proxmox::{Kind, VmConfig};
 
-/// The lock of a VM that is being cloned, or whose cloning was interrupted.
+/// The lock of a VM that is being cloned, or whose clone task was interrupted.
 pub(super) const CLONING: &str = "clone";
-/// The lock of a VM whose disks have been freed by its destruction.
+/// The lock of a VM that is being destroyed and whose disks have been freed.
 pub(super) const DESTROYED: &str = "destroyed";
 
 /// What exists of a machine's VM.
 pub(super) enum VmSearch {
-    /// Its VM, locked or not, on the host that its record names now.
+    /// The machine's VM, locked or not, on the host that the record names now.
     There(Box<VmConfig>),
-    /// It is being cloned.
+    /// The VM is being cloned.
     BeingCloned,
-    /// Its disks are freed; its configuration holds only the `destroyed` lock.
+    /// The VM's disks are freed, and its configuration only contains the `destroyed` lock.
     BeingDestroyed,
     /// Nothing exists.
     Gone,
-    /// A VM without proof that it is ours.
+    /// A VM that is not proved to be ours.
     NotOurs,
-    /// A VM that the token cannot see: it may be ours, removed from our pool.
+    /// A VM that the token cannot see. It may be ours and have been removed from our pool.
     Hidden,
 }
 
-/// Looks for a machine's VM. A VM that was moved to another host is followed there.
+/// Looks for a machine's VM. If the VM was moved to another host, the search continues on that host.
 ///
 /// # Errors
-/// The VM's state cannot be determined now, or an administrator has to determine it.
+/// Returns an error if the VM's state cannot be determined now, or if an administrator has to determine it.
 pub(super) async fn find(ctx: &Context, machine: &mut MachineHandle) -> Result<VmSearch, StepError> {
     loop {
         match sight(ctx, machine).await? {
@@ -69,10 +69,10 @@ async fn sight(ctx: &Context, machine: &MachineHandle) -> Result<Sight, StepErro
     .await
 }
 
-/// The host that has the VMID now, if it differs from the record's.
+/// The host that has a VM with this VMID now, if it is not the record's host.
 ///
 /// # Errors
-/// The record's host is down, or the cluster is not quorate.
+/// Returns an error if the record's host is down, or if the cluster is not quorate.
 async fn elsewhere(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let record = machine.record();
     let seen =
@@ -96,10 +96,10 @@ async fn elsewhere(ctx: &Context, machine: &MachineHandle) -> Result<Option<Stri
 
 /// Makes sure that VMs missing from the cluster's lists do not exist. A host without quorum, or whose
 /// corosync has not run since it booted, answers from its own copy of the configuration. That copy may be
-/// old: hosts and VMs may be missing, or be listed at their former place.
+/// old: hosts and VMs may be missing, or VMs may be listed on their former host.
 ///
 /// # Errors
-/// The cluster is not quorate.
+/// Returns an error if the cluster is not quorate.
 pub(super) async fn sees_all(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     retry_until!(ctx.config.limits.destroy, machine.seed(), {
         if ctx.proxmox.quorate().await? {
@@ -116,16 +116,16 @@ pub(super) async fn sees_all(ctx: &Context, machine: &MachineHandle) -> Result<(
 }
 
 /// What is known about a VM that is not visible: it is gone, hidden, or being cloned or destroyed. `None` if
-/// it is visible after all.
+/// the VM is visible after all.
 ///
-/// A token that has lost its rights over our machines cannot see them, and that proves nothing. An
-/// interrupted clone leaves a VM that is not in our pool yet and does not bear our mark: a token with rights
-/// on the pool cannot see it, and its owner cannot be proved.
+/// A token that has lost its rights on our machines cannot see them, which proves nothing. An interrupted
+/// clone leaves a VM that is not in our pool yet and does not have our mark: a token with rights on the pool
+/// cannot see it, and its owner cannot be proved.
 async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearch>, StepError> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
     let doubt = record.clone_in_doubt && record.smbios_uuid.is_none();
-    // A clone claims its VMID a while after the request: until then, a free VMID proves nothing.
+    // A clone claims its VMID some time after the request. Until then, a free VMID proves nothing.
     let mut at_work = doubt && !proxmox_tasks::still_on_its_way(ctx, record).is_zero();
     if doubt && !at_work {
         at_work = retry_until!(limit, machine.seed(), proxmox_tasks::is_cloning(ctx, record).await).await?;
@@ -139,7 +139,7 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
         sees_all(ctx, machine).await?;
         return Ok(Some(VmSearch::Gone));
     }
-    // The rights are checked before and after the look, because they may change in between.
+    // The rights are checked before and after the search, because they may change in between.
     may_look(ctx, machine).await?;
     if !matches!(sight(ctx, machine).await?, Sight::Absent) {
         return Ok(None);
@@ -148,11 +148,11 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
     if doubt {
         return Err(in_doubt(ctx, machine));
     }
-    // Halfway through its destruction, a VM is removed from its pool, so it is no longer visible.
+    // While a VM is being destroyed, it is removed from its pool, so it is no longer visible.
     match retry_until!(limit, machine.seed(), proxmox_tasks::destruction(ctx, record).await).await? {
         Destruction::AtWork => return Ok(Some(VmSearch::BeingDestroyed)),
         Destruction::Interrupted => {
-            return Err(left_unseen(ctx, machine, "the destruction of", "`lock: destroyed`"));
+            return Err(left_unseen(ctx, machine, "destroying", "`lock: destroyed`"));
         }
         Destruction::None | Destruction::Done => {}
     }
@@ -160,7 +160,8 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
     Ok(Some(VmSearch::Hidden))
 }
 
-/// Makes sure that the token may see our machines: by its rights on their pool, or else on this VMID.
+/// Makes sure that the token may see our machines, by its rights on their pool or, without a pool, on this
+/// VMID.
 async fn may_look(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
     let pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_ref());
@@ -177,7 +178,7 @@ async fn may_look(ctx: &Context, machine: &MachineHandle) -> Result<(), StepErro
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }
 
-/// The error for a case that an administrator has to decide: is the hidden VM our own unfinished clone?
+/// The error for a hidden VM that may be our own unfinished clone. An administrator has to decide.
 pub(super) fn in_doubt(ctx: &Context, machine: &MachineHandle) -> StepError {
     left_unseen(ctx, machine, "the clone of", "`lock: clone` or `lock: create`")
 }
@@ -199,8 +200,8 @@ fn left_unseen(ctx: &Context, machine: &MachineHandle, interrupted: &str, locks:
     }
 }
 
-/// What an administrator runs if a lock is left over. The interrupted task may have left disks that are in no
-/// configuration.
+/// The command with which an administrator removes a VM whose lock is left over. The interrupted task may
+/// have left disks that are not in any configuration.
 pub(super) fn unlock(machine: &MachineHandle) -> String {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     format!("on {host}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1")

@@ -1,10 +1,10 @@
 //! The options that set a VM's size.
 
-/// The option for how many vCPUs a VM has.
+/// The option that sets the number of vCPUs of a VM.
 pub(super) const VCPUS: &str = "vcpus";
 
-/// The option for how many vCPUs a VM may have at most, which is also the default of [`VCPUS`].
+/// The option that sets the maximum number of vCPUs of a VM. It is also the default of [`VCPUS`].
 pub(super) const CORES: &str = "cores";
 
-/// The option for a VM's memory, in MiB.
+/// The option that sets the memory of a VM, in MiB.
 pub(super) const MEMORY: &str = "memory";

@@ -10,7 +10,7 @@ use super::step_error::{BackoffTarget, StepError, retry_until};
 use model::machine::Phase;
 use proxmox::{Exit, Kind, Power};
 
-/// Starts the VM and waits until it runs. If it is `known_off`, its status is not read first.
+/// Starts the VM and waits until it runs. If the VM is `known_off`, its status is not read first.
 pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: bool) -> Result<(), StepError> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let mut known_off = known_off;
@@ -43,7 +43,7 @@ pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: boo
     .await
 }
 
-/// Fails if another client started a new VM before it was configured: it has booted as its template, with the
+/// Returns an error if another client started a new VM before it was configured: the VM has booted with the
 /// template's size and name, which is not what was requested.
 async fn as_configured(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();

@@ -1,8 +1,9 @@
-//! Machines that are kept ahead of demand: they are brought to their waiting state, and woken from it.
+//! Machines that are kept ahead of demand: brings them to their waiting state, and wakes them from it.
 //!
-//! The record contains the intent: `warm` is the waiting state until the machine is asked to join, `asked`
-//! the time at which it was asked. Asking is a single write to the record: a crash before it leaves a waiting
-//! machine, a crash after it a joining one. A waiting machine has no bootstrap token.
+//! The record contains the intent: `warm` is the waiting state until the machine is asked to join, and
+//! `asked` is the time at which it was asked. Asking is a single write to the record: a crash before the
+//! write leaves a waiting machine, and a crash after it leaves a joining machine. A waiting machine has no
+//! bootstrap token.
 
 use model::Vmid;
 use tokio::time::Instant;
@@ -19,7 +20,7 @@ use model::machine::{Phase, WarmState};
 use proxmox::{Kind, Power, VmConfig};
 use settings::{BootstrapMethod, Pool};
 
-/// Brings a machine whose VM is configured, and has booted if it should, to its waiting state.
+/// Brings a machine to its waiting state. Its VM is configured and, if required, has booted.
 pub(super) async fn rest(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(state) = machine.record().warm else { return Ok(()) };
     if state == WarmState::Suspended {
@@ -35,8 +36,8 @@ pub(super) async fn rest(ctx: &Context, machine: &mut MachineHandle, pool: &Pool
     machine.save(ctx).await
 }
 
-/// Fails if the machine's pool no longer exists: the machine would be created for nothing, and its memory
-/// written to disk.
+/// Returns an error if the machine's pool no longer exists: creating the machine and writing its memory to
+/// disk would be useless.
 pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), StepError> {
     if ctx.has_pool(&pool.name) {
         return Ok(());
@@ -46,13 +47,13 @@ pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), StepError> 
 
 /// Writes the guest's memory to disk and ends QEMU.
 async fn suspend(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
-    // This writes as much as a small clone.
+    // Suspending writes as much data as a small clone.
     let limit = ctx.config.limits.clone;
     machine.say(ctx, "its memory is being written to disk");
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     retry_until!(limit, machine.seed(), {
         let asked = Instant::now();
-        // The answer to an earlier request may have been lost.
+        // An earlier request may have succeeded although its answer was lost.
         match ours(ctx, machine.record()).await?.lock() {
             Some(SUSPENDED) => return Ok(()),
             Some(lock) => return Err(still(vmid, lock)),
@@ -81,12 +82,12 @@ pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<B
     if power == Power::Running {
         come_up_with_host(ctx, machine, Some(*config)).await?;
         let boot = Boot::up(machine.record());
-        // An earlier run may have resumed it.
+        // An earlier run may have resumed the VM.
         let was_suspended = machine.record().kept == Some(WarmState::Suspended);
         return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
-    // `onboot` shows daemons of other clusters that the machine will run, so it is set first. A suspended VM
-    // cannot be changed before it is resumed.
+    // Daemons of other clusters see from `onboot` that the machine will run, so it is set first. A suspended
+    // VM cannot be changed before it is resumed.
     let suspended = is_suspended(&config);
     if !suspended {
         come_up_with_host(ctx, machine, Some(*config)).await?;
@@ -103,7 +104,8 @@ pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<B
     Ok(Boot::up(machine.record()).with_old_clock())
 }
 
-/// The VM of a warm machine, and whether it runs. A VM that was moved to another host is followed there.
+/// The VM of a warm machine, and whether it runs. If the VM was moved to another host, the search continues
+/// on that host.
 async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfig>, Power), StepError> {
     let limit = ctx.config.limits.start;
     loop {
@@ -130,8 +132,8 @@ async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfi
     }
 }
 
-/// Configures a machine's VM to be started with its host from now on. A stopped or suspended warm machine
-/// must not be: it would join by itself, or look like one that an administrator had started.
+/// Configures a machine's VM to be started with its host from now on. This must not be set for a stopped or
+/// suspended warm machine: it would join by itself, or look as if an administrator had started it.
 pub(super) async fn come_up_with_host(
     ctx: &Context,
     machine: &MachineHandle,
@@ -159,15 +161,15 @@ pub(super) async fn come_up_with_host(
 
 /// The state in which a waiting machine is found.
 pub(super) enum WarmSight {
-    /// Its VM exists, is ours, and runs only if it should.
+    /// The machine's VM exists, is ours, and runs only if it should.
     AsItWas,
-    /// It runs although it should not, and has joined or will join without being asked.
+    /// The machine runs although it should not, and has joined or will join without being asked.
     Joins,
     /// Anything else.
     Otherwise,
 }
 
-/// Looks at a waiting machine.
+/// Determines the state of a waiting machine.
 pub(super) async fn found(ctx: &Context, machine: &mut MachineHandle) -> Result<WarmSight, StepError> {
     let vm_search::VmSearch::There(config) = vm_search::find(ctx, machine).await? else {
         return Ok(WarmSight::Otherwise);

@@ -3,7 +3,7 @@
 use proxmox::VmConfig;
 
 /// The lock of a VM whose memory is on disk, until it is started again.
-pub(super) const SUSPENDED: &str = "suspended";
+pub const SUSPENDED: &str = "suspended";
 
 /// The option that starts a VM with its host.
 pub(super) const ONBOOT: &str = "onboot";
@@ -13,7 +13,7 @@ pub(super) fn with_host(starts: bool) -> &'static str {
     if starts { "1" } else { "0" }
 }
 
-/// Whether a VM's memory is on disk. Starting such a VM resumes its guest, and its lock does not prevent its
+/// Whether a VM's memory is on disk. Starting such a VM resumes its guest. The VM's lock does not prevent its
 /// destruction.
 pub(super) fn is_suspended(config: &VmConfig) -> bool {
     config.lock() == Some(SUSPENDED)

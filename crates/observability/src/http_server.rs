@@ -1,6 +1,6 @@
 //! `/metrics`, `/healthz` and `/readyz` over HTTP, for monitoring; `/status` for browsers, if enabled.
 //!
-//! Clients cannot hold the daemon up: the number of connections and the time of each are limited.
+//! Clients cannot block the daemon, because the number of connections and the duration of each are limited.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,11 +29,11 @@ use super::{Board, OthersNames};
 use runtime::clock::SharedClock;
 use settings::Config;
 
-/// How many connections are served at a time.
+/// The maximum number of connections that are served at the same time.
 const CONNECTIONS: usize = 16;
-/// How long one request and its answer may take.
+/// The time limit for one request and its response.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long a request's head may take.
+/// The time limit for reading a request's head.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait before trying again to listen at an address.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -64,8 +64,8 @@ impl Pages {
         Self { board, settings, clock }
     }
 
-    /// Serves the pages until the future is dropped. An address that cannot be used is a problem on the
-    /// board, and does not end the daemon.
+    /// Serves the pages until the future is dropped. If the address cannot be used, this is reported as a
+    /// problem on the board; the daemon continues.
     #[boxed]
     pub async fn run(&self) {
         let mut settings = self.settings.clone();
@@ -148,7 +148,11 @@ impl Pages {
 
     fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<Full<Bytes>> {
         if method != Method::GET && method != Method::HEAD {
-            return page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned());
+            return page(
+                StatusCode::METHOD_NOT_ALLOWED,
+                TEXT,
+                "only GET and HEAD are supported\n".to_owned(),
+            );
         }
         match uri.path() {
             "/metrics" => match self.metrics() {
@@ -186,7 +190,8 @@ impl Pages {
 
     fn status(&self, query: &str, headers: &HeaderMap) -> Response<Full<Bytes>> {
         if !is_local(headers) {
-            return page(StatusCode::FORBIDDEN, TEXT, "only as localhost, 127.0.0.1 or [::1]\n".to_owned());
+            let refusal = "the status page is only served as localhost, 127.0.0.1 or [::1]\n";
+            return page(StatusCode::FORBIDDEN, TEXT, refusal.to_owned());
         }
         let (status, timeline) = (self.board.status(), self.board.timeline());
         let (asked, links) = (Asked::read(query), Links::of(&self.settings.borrow()));
@@ -219,7 +224,7 @@ impl Pages {
         let (code, first) = if status.ready {
             (StatusCode::OK, "ok")
         } else {
-            (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first look at both clusters")
+            (StatusCode::SERVICE_UNAVAILABLE, "waiting until both clusters have been read")
         };
         let mut text = format!("{first}\n");
         for (about, what) in &status.problems {
@@ -229,8 +234,8 @@ impl Pages {
     }
 }
 
-/// Whether the request names this machine as its host. Requests by the page of another site, whose name was
-/// made to resolve to this machine (DNS rebinding), are refused.
+/// Whether the request's `Host` header names the local machine. This refuses requests from another site's
+/// page whose host name was made to resolve to this machine (DNS rebinding).
 fn is_local(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
     let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };

@@ -1,5 +1,5 @@
-//! What an operator sees of a running daemon: its status over a local socket, metrics over HTTP, and its
-//! reports to systemd.
+//! The operator's view of a running daemon: its status over a local socket, metrics over HTTP, and
+//! notifications to systemd.
 
 mod http_server;
 mod metrics;

@@ -1,4 +1,4 @@
-//! systemd: readiness, a status line, and a watchdog that is fed as long as rounds run on time.
+//! Notifications to systemd: readiness, a status line, and a watchdog that is fed while rounds run on time.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Board, Status};
 
-/// How often systemd gets a report if the watchdog does not need it more often.
+/// The interval of notifications to systemd, unless the watchdog needs a shorter one.
 const USUAL: Duration = Duration::from_secs(30);
 /// How late a round may be, beyond three intervals, before the watchdog is no longer fed.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Reports to systemd, if systemd started the daemon.
+/// Sends notifications to systemd, if systemd started the daemon.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     board: Board,
@@ -25,12 +25,12 @@ impl Supervisor {
         Self { board, watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Tells systemd that the daemon is up, then reports its status, until the future is dropped.
+    /// Notifies systemd that the daemon is up, then reports its status until the future is dropped.
     ///
-    /// The daemon is up as soon as it serves its socket. An unreachable cluster must neither delay the boot
-    /// of this host, which may be part of that cluster, nor make systemd kill the waiting daemon. The status
-    /// line shows what the daemon waits for. The watchdog is fed until rounds begin, then as long as they run
-    /// on time: `interval` is the longest time between rounds.
+    /// The daemon counts as up as soon as it serves its socket. An unreachable cluster must not delay the
+    /// boot of this host, which may be part of that cluster. Neither may systemd kill the daemon while it
+    /// waits. The status line shows what the daemon waits for. The watchdog is fed until the first round, and
+    /// after that while rounds run on time. `interval` returns the longest time between rounds.
     pub async fn run(&self, interval: impl Fn() -> Duration) {
         self.keep_telling(interval, tell).await;
     }
@@ -77,7 +77,7 @@ impl Supervisor {
     }
 }
 
-/// Whether rounds run on time. No round is due before everything was seen once.
+/// Whether rounds run on time. No round is due before both clusters have been read once.
 pub(super) fn is_alive(ready: bool, since_last: Duration, interval: Duration) -> bool {
     !ready || since_last <= interval * 3 + PATIENCE
 }
@@ -91,10 +91,10 @@ fn line(status: &Status) -> String {
         return format!("paused ({}): starting nothing new", pause.words());
     }
     if !status.leads && !status.leader.is_empty() {
-        return format!("stands by, {} leads", status.leader);
+        return format!("on standby: {} leads", status.leader);
     }
     if !status.ready {
-        return "waiting for the first look at both clusters".to_owned();
+        return "waiting until both clusters have been read".to_owned();
     }
     let nodes: u32 = status.pools.iter().map(|pool| pool.nodes).sum();
     let mode = if status.mode == "observe" { ", observing only" } else { "" };
@@ -129,7 +129,7 @@ mod tests {
     /// The watchdog's limit, as in the daemon's unit.
     const WATCHDOG: Duration = Duration::from_mins(3);
 
-    /// How often the watchdog is fed in this time, while the daemon does `work` every ten seconds.
+    /// The number of times the watchdog is fed during `time`, while the daemon does `work` every ten seconds.
     async fn fed(supervisor: &Supervisor, time: Duration, work: impl Fn(&Board)) -> u32 {
         let times = AtomicU32::new(0);
         let tell = |state: &[NotifyState<'_>]| {
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn a_problem_comes_first_in_the_status_line() {
         let mut status = Status { mode: "observe".to_owned(), ..Status::default() };
-        assert_eq!(line(&status), "waiting for the first look at both clusters");
+        assert_eq!(line(&status), "waiting until both clusters have been read");
         status.ready = true;
         assert_eq!(line(&status), "0 nodes in 0 pools, 0 pods wait, observing only");
         status.pods.push(crate::status::PodStatus::default());
         assert_eq!(line(&status), "0 nodes in 0 pools, 1 pod waits, observing only");
         status.leader = "pve2".to_owned();
-        assert_eq!(line(&status), "stands by, pve2 leads");
+        assert_eq!(line(&status), "on standby: pve2 leads");
         status.paused = Some(Pause { reason: "storage is moved".to_owned(), ..Pause::default() });
         assert_eq!(line(&status), "paused (storage is moved): starting nothing new");
         status.problems.insert("proxmox".to_owned(), "no answer".to_owned());

@@ -1,4 +1,4 @@
-//! Orders at the local socket: one line of JSON each way.
+//! Orders at the local socket. An order and its answer are each one line of JSON.
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub enum Order {
     Resume,
     /// End back-offs after failures.
     Retry {
-        /// A host or a pool; `None`: all of them.
+        /// The host or pool; `None` for all of them.
         name: Option<String>,
     },
     /// Drain this node and destroy its machine.
@@ -39,13 +39,13 @@ pub enum Order {
         /// The Node's name.
         node: String,
     },
-    /// Read the machines' records again: a command has written one.
+    /// Read the machines' records again, because a command has written a record.
     Reread,
 }
 
 /// Carries out orders.
 pub trait Orders: Send + Sync {
-    /// Carries out an order, or returns in words why it cannot.
+    /// Carries out an order. If this fails, returns the reason in words.
     fn follow(&self, order: Order) -> BoxFuture<'_, Result<(), String>>;
 }
 
@@ -53,7 +53,7 @@ pub trait Orders: Send + Sync {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Request {
-    /// The status, also for a client that sends nothing.
+    /// Return the status. This is also the request of a client that sends nothing.
     Status,
     /// An order.
     Order(Order),
@@ -69,7 +69,8 @@ pub(super) enum Answer {
     Refused(String),
 }
 
-/// Members of the socket's group may read the status; only root and the daemon's own user may give orders.
+/// Whether a client may give orders. Only root and the daemon's own user may; members of the socket's group
+/// may only read the status.
 pub(super) fn may_order(peer: Option<u32>, owner: u32) -> bool {
     peer.is_some_and(|peer| peer == 0 || peer == owner)
 }

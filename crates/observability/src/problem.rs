@@ -1,9 +1,9 @@
-//! Problems that last until they are fixed: one list for the status, the metric, the alert and the docs.
+//! Problems that last until they are fixed. The status, the metric, the alert and the docs all use this list.
 
 use std::fmt;
 
-/// A problem. As text, it is the problem's name in the status; the first word of the name is the metric's
-/// label `about`.
+/// A problem. Its text is the problem's name in the status. The first word of the name is the metric's label
+/// `about`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The status of CapacityBuffers cannot be written.
@@ -12,7 +12,7 @@ pub enum Problem {
     Certificates,
     /// This host's clock and the API server's differ.
     Clock,
-    /// The configuration that was read last is wrong.
+    /// The most recently read configuration is invalid.
     Configuration,
     /// Credentials expire soon.
     Credentials,
@@ -30,7 +30,7 @@ pub enum Problem {
     Metrics,
     /// The pinning helper refuses or does not answer.
     Pinning,
-    /// Machines on this host run on CPUs other than their own.
+    /// Machines on this host run on CPUs other than those they are pinned to.
     PinningAstray,
     /// The Proxmox VE cluster in `[proxmox]` cannot be read completely, or is not quorate.
     Proxmox,
@@ -44,7 +44,7 @@ pub enum Problem {
     Rights,
     /// VMs carry the mark of this cluster but have no record.
     Strangers,
-    /// A round could not look at everything.
+    /// A round could not consider all pods and nodes.
     Unfinished,
 }
 
@@ -53,7 +53,7 @@ pub const ALL: [(&str, &str); 19] = [
     ("buffers", "the status of CapacityBuffers cannot be written"),
     ("certificates", "serving certificates of kubelets are not approved"),
     ("clock", "the clocks of this host and of the Kubernetes API server differ"),
-    ("configuration", "the configuration that was read last is wrong, and the previous one stays in force"),
+    ("configuration", "the most recently read configuration is invalid, so the previous one stays in force"),
     ("credentials", "credentials expire within two weeks"),
     ("kinds", "objects of a kind cannot be read; rounds continue without them"),
     ("kubernetes", "the Kubernetes cluster cannot be read completely"),
@@ -68,11 +68,11 @@ pub const ALL: [(&str, &str); 19] = [
     ("requests", "the status of ProvisioningRequests cannot be written"),
     ("rights", "rights are missing, in Proxmox VE or in Kubernetes"),
     ("strangers", "VMs carry the mark of this cluster but have no record"),
-    ("unfinished", "a round could not look at everything; later rounds continue"),
+    ("unfinished", "a round could not consider all pods and nodes; later rounds continue"),
 ];
 
 impl Problem {
-    /// The label of the metric.
+    /// The value of the metric's label `about`.
     pub fn about(&self) -> &'static str {
         match self {
             Self::Buffers => "buffers",
@@ -114,7 +114,7 @@ pub(super) fn about(name: &str) -> &str {
     name.split(' ').next().unwrap_or_default()
 }
 
-/// Whether an instance detects the problem even when not leading. The others are detected only by the leader.
+/// Whether an instance detects the problem even if it does not lead. Only the leader detects other problems.
 pub(super) fn is_of_its_own(name: &str) -> bool {
     ["configuration", "credentials", "kubernetes", "lease", "metrics", "pinning"].contains(&about(name))
 }

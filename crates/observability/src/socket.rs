@@ -1,9 +1,9 @@
-//! The local socket: a client sends its request as one line of JSON, and gets the answer and the end of the
-//! stream. A client that sends nothing gets the status.
+//! The local socket. A client sends its request as one line of JSON and receives the response, followed by
+//! the end of the stream. A client that sends nothing receives the status.
 //!
-//! A file beside the socket is locked for as long as the daemon lives; the kernel releases the lock however
-//! the daemon ends. If the file is locked, a living daemon owns the socket. If it is not, and no other
-//! program listens at the socket either, a dead daemon has left the socket, which is replaced.
+//! A file beside the socket is locked while the daemon runs; the kernel releases the lock however the daemon
+//! ends. If the file is locked, a running daemon owns the socket. If the file is not locked and no other
+//! program listens at the socket, the socket was left behind by an earlier daemon and is replaced.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -22,27 +22,27 @@ use tokio::time::Instant;
 use super::orders::{Answer, Order, Orders, Request, may_order};
 use super::{Board, Status};
 
-/// Where the daemon listens by default.
+/// The path of the socket at which the daemon listens by default.
 pub const DEFAULT_SOCKET: &str = "/run/pve-autoscaler/control.sock";
-/// How long to wait for a client's request, and how many bytes of it are read.
+/// The time limit for a client's request, and its maximum length in bytes.
 const REQUEST: (Duration, u64) = (Duration::from_secs(1), 16 << 10);
-/// How long an order may take: a little less than clients wait for the answer.
+/// The time limit for carrying out an order: a little less than clients wait for the response.
 const ORDER_LIMIT: Duration = Duration::from_secs(20);
 /// How long a client waits for the answer to an order.
 const ORDER_ANSWER: Duration = Duration::from_secs(25);
-/// How long one answer may take.
+/// The time limit for sending or receiving a response.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long to pause after failing to accept a connection, e.g. because too many files are open.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many clients are served at a time; others wait for their turn.
+/// The maximum number of clients that are served at the same time; others wait for their turn.
 const CLIENTS: usize = 64;
 /// The largest answer that a client reads, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// Why the socket, or an order through it, failed.
+/// Why the socket cannot be used, or an order failed.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// No daemon listens there, or access is denied.
+    /// No daemon listens at the socket, or access is denied.
     #[error("no daemon answers at `{path}`")]
     Unreachable {
         /// The socket.
@@ -51,7 +51,7 @@ pub enum SocketError {
         #[source]
         source: std::io::Error,
     },
-    /// The answer was not understood.
+    /// The response could not be parsed.
     #[error("the program that answers at `{path}` is not a daemon of this version")]
     Malformed {
         /// The socket.
@@ -66,13 +66,13 @@ pub enum SocketError {
         /// The reason.
         reason: String,
     },
-    /// Another daemon listens there.
+    /// Another daemon listens at the socket.
     #[error("another daemon already answers at `{path}`")]
     InUse {
         /// The socket.
         path: String,
     },
-    /// There is a file of another kind, which is left alone.
+    /// The path is a file that is not a socket. It is left alone.
     #[error("`{path}` exists and is not a socket")]
     NoSocket {
         /// The file.
@@ -90,7 +90,7 @@ pub enum SocketError {
 }
 
 impl SocketError {
-    /// The socket, if the error names it.
+    /// The path of the socket, if the error contains it.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Unreachable { path, .. }
@@ -103,7 +103,7 @@ impl SocketError {
     }
 }
 
-/// A socket that belongs to this daemon alone for as long as this value lives.
+/// A listening socket that this daemon owns exclusively until this value is dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
@@ -117,7 +117,8 @@ impl Listener {
     /// tokio runtime.
     ///
     /// # Errors
-    /// A living daemon listens there, another file is there, or the socket cannot be created.
+    /// Returns an error if a running daemon listens at this path, the path is another kind of file, or the
+    /// socket cannot be created.
     #[boxed]
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
         let name = || path.display().to_string();
@@ -135,7 +136,7 @@ impl Listener {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(SocketError::NoSocket { path: name() });
             }
-            // A program that does not use the lock may still listen there.
+            // A program that does not use the lock may still listen at the socket.
             Ok(_) if UnixStream::connect(path).await.is_ok() => {
                 return Err(SocketError::InUse { path: name() });
             }
@@ -147,8 +148,8 @@ impl Listener {
         Ok(Self { socket, path: path.to_owned(), owner, _lock: lock })
     }
 
-    /// Serves many clients at a time until the future is dropped: a client that neither sends nor reads does
-    /// not block the others.
+    /// Serves several clients at the same time until the future is dropped. A client that neither sends nor
+    /// reads does not block the others.
     #[boxed]
     pub async fn serve(&self, board: &Board, orders: &dyn Orders) {
         let mut clients = FuturesUnordered::new();
@@ -171,7 +172,8 @@ impl Listener {
         }
     }
 
-    /// Answers one client. Reading, carrying out an order and writing each have a time limit.
+    /// Serves one client. Reading its request, carrying out the order and writing the response each have a
+    /// time limit.
     async fn attend(&self, mut stream: UnixStream, board: &Board, orders: &dyn Orders) {
         let answer = match wanted(&mut stream).await {
             Some(Request::Order(order)) => serde_json::to_vec(&self.carry_out(&stream, order, orders).await),
@@ -208,19 +210,19 @@ impl Listener {
     }
 }
 
-/// A client's request: for the status, if it sends nothing. `None` if the request cannot be understood.
+/// A client's request: for the status, if it sends nothing. `None` if the request cannot be understood, or if
+/// only a part of it has arrived in time: the client may be waiting for the answer to an order.
 async fn wanted(stream: &mut UnixStream) -> Option<Request> {
-    let mut line = String::new();
+    let mut line = Vec::new();
     let mut reader = BufReader::new(stream).take(REQUEST.1);
-    match tokio::time::timeout(REQUEST.0, reader.read_line(&mut line)).await {
-        Ok(Ok(length)) if length > 0 => serde_json::from_str(&line).ok(),
-        _ => Some(Request::Status),
-    }
+    // If the time is over or the connection fails, what was read before is in `line`.
+    let _ = tokio::time::timeout(REQUEST.0, reader.read_until(b'\n', &mut line)).await;
+    if line.is_empty() { Some(Request::Status) } else { serde_json::from_slice(&line).ok() }
 }
 
 impl Drop for Listener {
-    /// Removes the socket, which is this daemon's own because the lock is still held. The lock's file stays:
-    /// if it were removed, two daemons could each hold a lock.
+    /// Removes the socket. It belongs to this daemon, because the lock is still held. The lock's file is
+    /// kept: if it were removed, two daemons could each hold a lock.
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(%error, "the control socket could not be removed");
@@ -237,17 +239,18 @@ fn beside(path: &Path) -> PathBuf {
 /// Asks the daemon at this socket for its status.
 ///
 /// # Errors
-/// No daemon answers there, or another program does.
+/// Returns an error if no daemon listens at the socket, or another program responds.
 #[boxed]
 pub async fn ask(path: &Path) -> Result<Status, SocketError> {
     let text = exchange(path, &Request::Status, ANSWER_LIMIT).await?;
     read(path, &text)
 }
 
-/// Gives the daemon at this socket an order.
+/// Sends an order to the daemon at this socket.
 ///
 /// # Errors
-/// No daemon answers there, another program does, or the daemon refused.
+/// Returns an error if no daemon listens at the socket, another program responds, or the daemon refuses the
+/// order.
 #[boxed]
 pub async fn order(path: &Path, order: Order) -> Result<(), SocketError> {
     let text = exchange(path, &Request::Order(order), ORDER_ANSWER).await?;
@@ -264,11 +267,12 @@ async fn exchange(path: &Path, request: &Request, limit: Duration) -> Result<Vec
     line.push(b'\n');
     let asking = async {
         let mut stream = UnixStream::connect(path).await?;
-        // A failed write is ignored: a peer that has already closed the connection may have sent its reason.
+        // A failed write is ignored, because a daemon that has already closed the connection may have sent
+        // its reason.
         let _ = stream.write_all(&line).await;
         let mut text = Vec::new();
         match stream.take(LARGEST).read_to_end(&mut text).await {
-            // The connection ends like this if the peer answers without reading the request.
+            // The connection is reset if the daemon responds without reading the request.
             Err(error) if error.kind() == ErrorKind::ConnectionReset && !text.is_empty() => {}
             read => {
                 read?;
@@ -295,7 +299,7 @@ mod tests {
     async fn a_living_daemons_socket_is_refused_and_a_dead_ones_replaced() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("control.sock");
-        // A socket whose listener is gone stays as a file.
+        // The file of a socket remains after its listener is gone.
         drop(UnixListener::bind(&path).unwrap());
         let first = Listener::bind(&path).await.unwrap();
         assert!(matches!(Listener::bind(&path).await, Err(SocketError::InUse { .. })));
@@ -321,7 +325,7 @@ mod tests {
         assert!(matches!(Listener::bind(&path).await, Err(SocketError::InUse { .. })));
     }
 
-    /// Notes the orders that it gets, and refuses to resume.
+    /// Records the orders that it receives, and refuses to resume.
     #[derive(Default)]
     struct Noted(std::sync::Mutex<Vec<Order>>);
 
@@ -345,7 +349,7 @@ mod tests {
             order(&path, pause.clone()).await.unwrap();
             let refused = order(&path, Order::Resume).await.unwrap_err();
             assert_eq!(refused.to_string(), "the daemon refuses: not yet");
-            // Clients that say nothing, or nothing that can be understood.
+            // Clients that send nothing, or send something that cannot be parsed.
             let mut silent = UnixStream::connect(&path).await.unwrap();
             silent.shutdown().await.unwrap();
             let mut text = String::new();
@@ -364,6 +368,21 @@ mod tests {
         assert_eq!(*orders.0.lock().unwrap(), [pause, Order::Resume]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_arrives_only_in_part_is_none_for_the_status() {
+        for (sent, expected) in [
+            (&b""[..], Some(Request::Status)),
+            (b"\"status\"", Some(Request::Status)),
+            (b"{\"order\":\"resume\"}", Some(Request::Order(Order::Resume))),
+            (b"{\"order\":\"res", None),
+            (b"\"\xff", None),
+        ] {
+            let (mut client, mut server) = UnixStream::pair().unwrap();
+            client.write_all(sent).await.unwrap();
+            assert_eq!(wanted(&mut server).await, expected, "{}", String::from_utf8_lossy(sent));
+        }
+    }
+
     #[tokio::test]
     async fn a_client_that_says_or_reads_nothing_holds_up_no_other() {
         let folder = tempfile::TempDir::new().unwrap();
@@ -378,7 +397,7 @@ mod tests {
             let began = Instant::now();
             ask(&path).await.unwrap();
             assert!(began.elapsed() < REQUEST.0, "{:?}", began.elapsed());
-            // A client beyond the limit only has to wait until the others have their answers.
+            // A client beyond the limit is served once another client has received its response.
             idle.extend([UnixStream::connect(&path).await.unwrap()]);
             ask(&path).await.unwrap();
             assert!(began.elapsed() < REQUEST.0 * 3, "{:?}", began.elapsed());

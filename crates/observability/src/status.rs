@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use model::machine::WarmState;
 use model::snapshot::Decision;
 use model::{HostKey, Pause, PoolName, Vmid};
 
@@ -13,7 +14,7 @@ use model::{HostKey, Pause, PoolName, Vmid};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
-    /// When this status was put together.
+    /// When this status was generated.
     pub time: Timestamp,
     /// The instance's name.
     pub instance: String,
@@ -25,21 +26,21 @@ pub struct Status {
     pub leader: String,
     /// The pause, if the daemon is paused; only the leader knows.
     pub paused: Option<Pause>,
-    /// Whether everything was seen once and rounds are running.
+    /// Whether both clusters have been read and rounds are running.
     pub ready: bool,
     /// The number of rounds.
     pub rounds: u64,
     /// Current problems, by subject.
     pub problems: BTreeMap<String, String>,
-    /// Warnings that stop nothing, by subject.
+    /// Warnings that do not stop the daemon's work, by subject.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub warnings: BTreeMap<String, String>,
-    /// When credentials expire, for those with an expiry time.
+    /// The expiry times of credentials that have one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub credentials: BTreeMap<String, Timestamp>,
     /// Pools in the order of the configuration.
     pub pools: Vec<PoolStatus>,
-    /// Hosts by name, as they were last seen.
+    /// Hosts by name, as last reported by Proxmox VE.
     pub hosts: Vec<HostStatus>,
     /// Machines by name.
     pub machines: Vec<MachineStatus>,
@@ -66,32 +67,32 @@ pub struct Status {
 pub struct PoolStatus {
     /// Its name.
     pub name: String,
-    /// How many Nodes it has.
+    /// The number of Nodes in the pool.
     pub nodes: u32,
-    /// How many of them are ready.
+    /// The number of Nodes in the pool that are ready.
     pub ready: u32,
-    /// How many machines are becoming nodes.
+    /// The number of machines that are becoming nodes.
     pub coming: u32,
-    /// How many warm machines it has, which have not been asked to join.
+    /// The number of warm machines in the pool. They have not been asked to join the cluster.
     pub warm: u32,
-    /// How many machines are being removed.
+    /// The number of machines that are being removed.
     pub going: u32,
-    /// Its minimum at this time.
+    /// The pool's minimum at this time.
     pub min: u32,
     /// Its maximum.
     pub max: u32,
-    /// Requested share of its nodes' cpu, 0 to 1; `None` without nodes.
+    /// The share of its nodes' CPU that pods request, 0 to 1; `None` if the pool has no nodes.
     pub cpu_used: Option<f64>,
-    /// Requested share of its nodes' memory, 0 to 1; `None` without nodes.
+    /// The share of its nodes' memory that pods request, 0 to 1; `None` if the pool has no nodes.
     pub memory_used: Option<f64>,
-    /// How many slots are free.
+    /// The number of free slots.
     pub slots_free: u32,
-    /// Why no machine is created in it now, if that is so.
+    /// Why no machines are currently created in the pool, if so.
     pub backoff: Option<String>,
     /// When the back-off after failures ends; `retry` ends it earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_until: Option<Timestamp>,
-    /// What happens next, in words.
+    /// The next action in this pool, in words.
     pub next: String,
 }
 
@@ -101,50 +102,51 @@ pub struct PoolStatus {
 pub struct HostStatus {
     /// Its name.
     pub name: HostKey,
-    /// Whether it is up and part of the cluster.
+    /// Whether the host is up and part of the Proxmox VE cluster.
     pub online: bool,
-    /// Whether it is in maintenance.
+    /// Whether the host is in maintenance.
     pub maintenance: bool,
-    /// The number of its hardware threads.
+    /// The number of the host's hardware threads.
     pub cores: u32,
-    /// The number of vCPUs of all guests that run on it.
+    /// The number of vCPUs of all guests that run on the host.
     pub cores_assigned: u32,
-    /// Its memory in bytes.
+    /// The host's memory, in bytes.
     pub memory: i64,
-    /// Memory assigned to all guests that run on it, in bytes.
+    /// The memory assigned to all guests that run on the host, in bytes.
     pub memory_assigned: i64,
-    /// Memory in use in bytes.
+    /// The host's memory in use, in bytes.
     pub memory_used: i64,
-    /// Its storages by name.
+    /// The host's storages, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub storages: Vec<StorageStatus>,
-    /// Why no new machine is placed on it now, if that is so.
+    /// Why no new machines are currently placed on the host, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<String>,
     /// When the back-off after failures ends; `retry` ends it earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_until: Option<Timestamp>,
-    /// The last round's verdict on its power, empty if it is never switched off.
+    /// The last round's verdict on whether the host should be powered on; empty if the host is never switched
+    /// off.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub power: String,
-    /// The reason for that verdict, in words.
+    /// The reason for the verdict in `power`, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// The earliest time at which an idle host is switched off, or the deadline of a host that is being
-    /// switched on or off.
+    /// The earliest time at which an idle host is switched off; for a host that is being switched on or off,
+    /// the deadline for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }
 
-/// A storage, as a host sees it.
+/// A storage, as seen from a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageStatus {
     /// Its name.
     pub name: String,
-    /// Its size in bytes.
+    /// The storage's size, in bytes.
     pub total: i64,
-    /// The used part in bytes.
+    /// The storage's used space, in bytes.
     pub used: i64,
     /// Whether several hosts share it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -152,7 +154,7 @@ pub struct StorageStatus {
 }
 
 impl MachineStatus {
-    /// Its VMID as text; empty for a bare-metal machine.
+    /// The machine's VMID as text; empty for a bare-metal machine.
     pub fn vmid(&self) -> String {
         if self.vmid.is_bare_metal() { String::new() } else { self.vmid.to_string() }
     }
@@ -166,30 +168,33 @@ pub struct MachineStatus {
     pub name: String,
     /// Its pool.
     pub pool: PoolName,
-    /// Its VMID; for a bare-metal machine its number, which is greater than any VMID.
+    /// The machine's VMID. For a bare-metal machine, its number, which is greater than any VMID.
     pub vmid: Vmid,
     /// Its host.
     pub host: HostKey,
     /// Its vCPUs.
     pub cores: u32,
-    /// Its memory in bytes.
+    /// The machine's memory, in bytes.
     pub memory: i64,
-    /// Its address, empty with DHCP.
+    /// The machine's address; empty if DHCP assigns it.
     pub address: String,
-    /// Its further addresses by device and family, e.g. `net0/ip6`.
+    /// The machine's other addresses by device and family, e.g. `net0/ip6`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// Its phase.
     pub phase: String,
+    /// How it is kept ahead of demand, until it is asked to join.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmState>,
     /// When it entered that phase.
     pub since: Timestamp,
-    /// When it was requested.
+    /// When the machine was requested.
     pub created: Timestamp,
-    /// When each phase was entered.
+    /// When the machine entered each phase.
     pub entered: BTreeMap<String, Timestamp>,
     /// Its Node.
     pub node: Option<String>,
-    /// What it waits for, or what it was created for.
+    /// What the machine waits for, or what it was created for.
     pub why: String,
 }
 
@@ -203,11 +208,12 @@ pub struct OrphanStatus {
     pub host: HostKey,
     /// Its name.
     pub name: String,
-    /// Whether it is proven to be left over, except for the checks just before it is destroyed.
+    /// Whether the VM is proven to be left over, apart from the checks that are made just before it is
+    /// destroyed.
     pub proven: bool,
-    /// What is proven, in words.
+    /// The facts that are proven, in words.
     pub proof: Vec<String>,
-    /// What is not proven, in words.
+    /// The facts that are not proven, in words.
     pub missing: Vec<String>,
 }
 
@@ -219,13 +225,13 @@ pub struct NodeStatus {
     pub name: String,
     /// Its pool.
     pub pool: Option<PoolName>,
-    /// The last round's verdict.
+    /// The last round's verdict on the node.
     pub verdict: String,
-    /// Its utilization, 0 to 1.
+    /// The node's utilization, 0 to 1.
     pub utilization: Option<f64>,
     /// The reason for the verdict, in words.
     pub why: String,
-    /// The earliest time at which it may be removed.
+    /// The earliest time at which the node may be removed.
     pub removable_at: Option<Timestamp>,
 }
 
@@ -235,7 +241,7 @@ pub struct NodeStatus {
 pub struct PodStatus {
     /// `namespace/name`.
     pub pod: String,
-    /// The last round's verdict.
+    /// The last round's verdict on the pod.
     pub verdict: String,
     /// The reason for the verdict, in words.
     pub why: String,
@@ -247,13 +253,13 @@ pub struct PodStatus {
 pub struct BufferState {
     /// `namespace/name`.
     pub buffer: String,
-    /// The last round's verdict.
+    /// The last round's verdict on the buffer.
     pub verdict: String,
-    /// How many chunks it should have, if known.
+    /// The number of chunks that the buffer should have, if known.
     pub chunks: Option<i64>,
-    /// How many of them fit on existing nodes.
+    /// The number of chunks that fit on existing nodes.
     pub filled: usize,
-    /// The state of its chunks, in words.
+    /// The state of the buffer's chunks, in words.
     pub why: String,
 }
 
@@ -263,7 +269,7 @@ pub struct BufferState {
 pub struct RequestState {
     /// `namespace/name`.
     pub request: String,
-    /// The last round's verdict.
+    /// The last round's verdict on the request.
     pub verdict: String,
     /// The reason for the verdict, in words.
     pub why: String,

@@ -1,5 +1,5 @@
-//! The board on which the daemon shows its state. Rounds and other tasks of the daemon write it; the socket,
-//! the HTTP server and the reports to systemd read it.
+//! The board that holds the daemon's current state. Rounds and other tasks of the daemon write to the board;
+//! the socket, the HTTP server and the notifications to systemd read from it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,13 +19,13 @@ use model::Pause;
 use model::machine::Intent;
 use model::snapshot::Decision;
 
-/// How many decisions are kept, and how many of them survive a restart.
+/// The maximum number of decisions that are kept and that survive a restart.
 pub(super) const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
 /// The maximum length of a decision's text, in characters.
 const LONGEST: usize = 300;
 
-/// Returns why a node cannot be drained, as this instance sees the cluster; `None` if no reason is known.
+/// Returns why a node cannot be drained, or `None` if this instance knows no reason.
 pub type Judge = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// The board on which the daemon shows its state. Cheap to clone.
+/// The board that holds the daemon's current state. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Board {
     inner: Arc<Mutex<Inner>>,
@@ -80,8 +80,8 @@ impl Board {
         inner.status.time = now;
     }
 
-    /// A number that grows with every round. Receivers also wake up at [`Self::ready`] and
-    /// [`Self::stand_by`], so the watchdog is fed then too.
+    /// A number that increases with every round. Receivers also wake up at [`Self::ready`] and
+    /// [`Self::stand_by`], which therefore feed the watchdog as well.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
     }
@@ -91,17 +91,17 @@ impl Board {
         self.pokes.subscribe()
     }
 
-    /// Requests that a round run soon.
+    /// Requests that the next round starts soon.
     pub fn poke(&self) {
         self.pokes.send_modify(|count| *count += 1);
     }
 
-    /// Sets the judge of orders about nodes.
+    /// Sets the function that decides whether a node can be drained.
     pub fn judges(&self, judge: Judge) {
         self.inner().judge = Some(judge);
     }
 
-    /// Why a node cannot be drained, if this instance knows.
+    /// Returns why a node cannot be drained, if this instance knows a reason.
     pub fn hinders(&self, node: &str) -> Option<String> {
         let judge = self.inner().judge.clone();
         judge.and_then(|judge| judge(node))
@@ -117,18 +117,18 @@ impl Board {
         &self.metrics
     }
 
-    /// Time since the last round, or since the first look at everything if there was no round yet. `None`
-    /// before that.
+    /// The time since the last round. Before the first round, the time since both clusters were first read;
+    /// `None` if they have not been read yet.
     pub(super) fn since_last_round(&self) -> Option<Duration> {
         self.inner().last_round.map(|last| last.elapsed())
     }
 
-    /// Whether everything was seen once and rounds are running.
+    /// Whether both clusters have been read and rounds are running.
     pub fn is_ready(&self) -> bool {
         self.inner().status.ready
     }
 
-    /// Records that everything was seen once, and that this instance leads.
+    /// Records that both clusters have been read, and that this instance leads.
     pub fn ready(&self) {
         {
             let mut inner = self.inner();
@@ -142,8 +142,8 @@ impl Board {
     }
 
     /// Records that this instance is on standby while `leader` leads, and drops its outdated knowledge of
-    /// machines. If `leader` is empty, no leader is known: then only the fact that this instance does not
-    /// lead is recorded. Each call counts as a round for the watchdog.
+    /// machines. If `leader` is empty, no leader is known, and the outdated knowledge is kept. Each call
+    /// counts as a round for the watchdog.
     pub fn stand_by(&self, leader: &str, now: Timestamp) {
         if !leader.is_empty() {
             self.metrics.forget();
@@ -174,7 +174,7 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// Adds a problem, which stays until it is cleared. `what` describes it.
+    /// Adds a problem, which stays until it is cleared. `what` describes the problem.
     pub fn problem(&self, problem: &Problem, what: &str) {
         debug_assert!(problem::ALL.iter().any(|(about, _)| *about == problem.about()));
         self.inner().status.problems.insert(problem.to_string(), what.to_owned());
@@ -212,7 +212,7 @@ impl Board {
         inner.decisions.iter().skip(inner.decisions.len().saturating_sub(REMEMBERED)).cloned().collect()
     }
 
-    /// Takes over decisions from an earlier run or from the previous leader.
+    /// Adds decisions from an earlier run or from the previous leader.
     pub fn recall(&self, decisions: &[Decision]) {
         let mut inner = self.inner();
         let mut all: Vec<Decision> = inner.decisions.drain(..).chain(decisions.iter().cloned()).collect();
@@ -232,9 +232,9 @@ impl Board {
             Ending::Removed => format!("{name} is gone"),
             Ending::Discarded => match &told.record.intent {
                 Intent::Discard { reason, .. } => {
-                    format!("{name}: its leftovers were removed; it was given up: {reason}")
+                    format!("{name} was given up and its leftovers were removed: {reason}")
                 }
-                _ => format!("{name}: its leftovers were removed"),
+                _ => format!("the leftovers of {name} were removed"),
             },
             Ending::Grown => format!("{name} has grown"),
             Ending::NotGrown(why) => why.clone(),
@@ -246,19 +246,21 @@ impl Board {
         self.metrics.heard(told);
     }
 
-    /// The earliest time at which something in the last plan becomes due without any change.
+    /// The earliest time at which an action in the last plan becomes due even if nothing changes.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.inner().next_due
     }
 
-    /// Sets the result of a round; problems and decisions stay.
+    /// Sets the result of a round. What is written beside the rounds stays as it is now, because the round
+    /// read it some time ago: problems, decisions, credentials, the pause, and who leads.
     pub fn publish(&self, status: Status, next_due: Option<Timestamp>) {
         {
             let mut inner = self.inner();
-            let problems = std::mem::take(&mut inner.status.problems);
-            let (rounds, ready) = (inner.status.rounds + 1, inner.status.ready);
             inner.timeline.take(&status);
-            inner.status = Status { ready, rounds, problems, ..status };
+            let now = std::mem::take(&mut inner.status);
+            let Status { leads, leader, paused, ready, rounds, problems, credentials, .. } = now;
+            let rounds = rounds + 1;
+            inner.status = Status { leads, leader, paused, ready, rounds, problems, credentials, ..status };
             inner.next_due = next_due;
             inner.last_round = Some(Instant::now());
         }
@@ -267,5 +269,30 @@ impl Board {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_overwrites_nothing_that_was_written_while_it_ran() {
+        let (board, at) = (Board::default(), Timestamp::UNIX_EPOCH);
+        board.introduce("pve1", "active", at);
+        board.ready();
+        let round = Status { mode: "observe".to_owned(), ..board.status() };
+        let ends = BTreeMap::from([("the API token".to_owned(), at)]);
+        let pause = Pause { reason: "storage is moved".to_owned(), ..Pause::default() };
+        board.credentials(ends.clone());
+        board.paused(Some(&pause));
+        board.publish(round.clone(), None);
+        let shown = board.status();
+        assert_eq!((shown.credentials, shown.paused), (ends, Some(pause)));
+        assert_eq!((shown.mode.as_str(), shown.rounds, shown.leads), ("observe", 1, true));
+        board.stand_by("pve2", at);
+        board.publish(round, None);
+        let shown = board.status();
+        assert_eq!((shown.leads, shown.leader.as_str()), (false, "pve2"));
     }
 }

@@ -1,5 +1,5 @@
-//! Nodes and pending pods over the last hours, for the status page. The samples are kept in memory, so a
-//! restart loses them.
+//! The numbers of nodes and pending pods over the last hours, for the status page. The samples are kept in
+//! memory, so they are lost on a restart.
 
 use std::collections::VecDeque;
 
@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::status::Status;
 
-/// The time that one sample covers.
+/// The period that one sample covers.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
-/// How many samples are kept: a day.
+/// The number of samples that are kept: a day's worth.
 const KEPT: usize = 2880;
 
 /// The state within one step.
@@ -17,11 +17,11 @@ const KEPT: usize = 2880;
 pub(super) struct Sample {
     /// When the step began.
     pub time: Timestamp,
-    /// Ready nodes of all pools at its end.
+    /// The number of ready nodes in all pools at the end of the step.
     pub ready: u32,
-    /// Machines being created at its end.
+    /// The number of machines being created at the end of the step.
     pub coming: u32,
-    /// The most pods that were pending at any one time.
+    /// The highest number of pods that were pending at the same time.
     pub waiting: usize,
 }
 
@@ -39,7 +39,7 @@ impl Timeline {
             waiting: status.pods.len(),
         };
         match self.0.back_mut() {
-            // If the clock was set back, samples continue from its new time.
+            // If the clock was set back, new samples start at its new time.
             Some(last) if sample.time >= last.time && sample.time.duration_since(last.time) < STEP => {
                 *last = Sample { time: last.time, waiting: last.waiting.max(sample.waiting), ..sample };
             }

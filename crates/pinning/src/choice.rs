@@ -1,12 +1,12 @@
-//! Chooses a machine's CPUs and memory on its host. Pure.
+//! Chooses a machine's CPUs and memory on its host. The code is pure, without side effects.
 //!
-//! * A machine gets whole cores, with all their threads, and shares none.
-//! * Cores come from as few NUMA nodes as possible. Among suitable nodes, those with the fewest free CPUs are
-//!   chosen, so that larger machines can still get a node of their own. If a machine needs several nodes, its
-//!   cores are distributed evenly across them.
+//! * A machine uses whole cores with all their threads, and shares none of them.
+//! * Cores are taken from as few NUMA nodes as possible. Among suitable nodes, those with the fewest free
+//!   CPUs are chosen, so that larger machines can still use a whole node. If a machine needs several nodes,
+//!   its cores are distributed evenly across them.
 //! * The lowest cores are reserved for the host.
-//! * With NUMA, each host node becomes a node of the guest, with memory in proportion to its vCPUs, in whole
-//!   pages.
+//! * With NUMA, each of these host nodes becomes a node of the guest. Its memory is in proportion to its
+//!   vCPUs, in whole pages.
 
 use std::collections::BTreeMap;
 
@@ -21,31 +21,31 @@ pub const MOST_GUEST_NODES: usize = 8;
 /// these nodes are tried.
 const MOST_NODES: usize = 16;
 
-/// What a machine needs.
+/// The resources that a machine needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// Its vCPUs.
     pub vcpus: u32,
-    /// Its memory in MiB.
+    /// The machine's memory, in MiB.
     pub memory: u64,
-    /// Whether its memory is to be on the NUMA nodes of its CPUs.
+    /// Whether the machine's memory should be on the same NUMA nodes as its CPUs.
     pub numa: bool,
-    /// The page size of its memory, in MiB.
+    /// The page size of the machine's memory, in MiB.
     pub page: u64,
-    /// How many cores are reserved for the host.
+    /// The number of cores that are reserved for the host.
     pub reserve: u32,
 }
 
-/// What other VMs use of the host.
+/// The resources of the host that other VMs use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// CPUs that other machines are pinned to.
+    /// The CPUs that other VMs are pinned to.
     pub cpus: Cpus,
-    /// Memory that other machines have bound, in MiB, by node.
+    /// The memory that other VMs have bound on each NUMA node, in MiB.
     pub memory: BTreeMap<u32, u64>,
 }
 
-/// What a machine gets.
+/// The CPUs and memory of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Its CPUs.
@@ -57,31 +57,34 @@ pub struct Choice {
 /// A NUMA node of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestNode {
-    /// The host's node that it uses.
+    /// The number of the host's NUMA node that this node uses.
     pub host: u32,
     /// Its vCPUs.
     pub vcpus: u32,
-    /// Its memory in MiB.
+    /// The memory of this node, in MiB.
     pub memory: u64,
 }
 
-/// Why a machine gets no CPUs.
+/// Why no CPUs could be chosen for a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoRoom {
     /// Too few CPUs are free.
-    #[error("no CPUs left for {wanted} vCPUs (free: {})", in_words(free, ""))]
+    #[error("not enough free CPUs for {wanted} vCPUs (free: {})", in_words(free, ""))]
     Cpus {
         /// The vCPUs that the machine needs.
         wanted: u32,
-        /// How many CPUs are free on each node, by the node's number.
+        /// The number of free CPUs on each NUMA node.
         free: Vec<(u32, usize)>,
     },
-    /// Enough CPUs are free, but not enough memory on their nodes.
-    #[error("no memory left for {wanted} MiB near free CPUs (free: {})", in_words(room, " MiB"))]
+    /// Enough CPUs are free, but their NUMA nodes do not have enough free memory.
+    #[error(
+        "not enough free memory for {wanted} MiB on NUMA nodes with free CPUs (free: {})",
+        in_words(room, " MiB")
+    )]
     Memory {
         /// The memory that the machine needs, in MiB.
         wanted: u64,
-        /// How many MiB are left on each node, by the node's number.
+        /// The free memory on each NUMA node, in MiB.
         room: Vec<(u32, u64)>,
     },
     /// The memory is not a multiple of the page size.
@@ -99,10 +102,10 @@ fn in_words<N: std::fmt::Display>(nodes: &[(u32, N)], unit: &str) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Chooses the CPUs and memory of one machine. The same input gives the same choice.
+/// Chooses the CPUs and memory of one machine. The result depends only on the arguments.
 ///
 /// # Errors
-/// There is no room for the machine.
+/// Returns an error if the machine does not fit on the host.
 pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice, NoRoom> {
     if wish.page == 0 || !wish.memory.is_multiple_of(wish.page) {
         return Err(NoRoom::Pages { memory: wish.memory, page: wish.page });
@@ -146,8 +149,8 @@ pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice,
     Err(NoRoom::Memory { wanted: wish.memory, room })
 }
 
-/// The choice with these CPUs, if they follow the rules: whole cores that no other VM has, none of the
-/// reserve, and neither more nor fewer than the machine needs.
+/// The choice with exactly these CPUs, if they follow the rules. They must be whole cores that no other VM
+/// uses and that are not reserved for the host, exactly as many as the machine needs.
 pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Option<Choice> {
     let open = open(topology, taken, wish.reserve);
     let mut had: Vec<Open<'_>> = Vec::new();
@@ -165,7 +168,7 @@ pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Op
     (right && wish.page != 0 && wish.memory.is_multiple_of(wish.page)).then(|| laid_out(&had, wish)).flatten()
 }
 
-/// How many CPUs of the host are free, by node.
+/// The number of free CPUs on each NUMA node of the host.
 pub fn free_cpus(topology: &Topology, taken: &Taken, reserve: u32) -> Vec<(u32, usize)> {
     open(topology, taken, reserve).iter().map(|node| (node.id, node.threads())).collect()
 }
@@ -195,7 +198,7 @@ fn open<'t>(topology: &'t Topology, taken: &Taken, reserve: u32) -> Vec<Open<'t>
     topology.nodes.iter().map(open).collect()
 }
 
-/// The lowest cores of these nodes, taken in turn from each node, until there are enough threads.
+/// Takes the lowest free core of each node in turn, until there are enough threads.
 fn dealt<'t>(nodes: &[&Open<'t>], wanted: usize) -> Vec<Open<'t>> {
     let mut hands: Vec<Open<'t>> =
         nodes.iter().map(|node| Open { id: node.id, memory: node.memory, cores: Vec::new() }).collect();
@@ -216,8 +219,8 @@ fn dealt<'t>(nodes: &[&Open<'t>], wanted: usize) -> Vec<Open<'t>> {
     hands
 }
 
-/// Distributes vCPUs and memory over the nodes with these cores; `None` if a node would get nothing, or has
-/// too little memory.
+/// Distributes vCPUs and memory over the nodes of these cores. Returns `None` if a node would receive no
+/// vCPUs or memory, or does not have enough memory.
 fn laid_out(nodes: &[Open<'_>], wish: &Wish) -> Option<Choice> {
     let mut cpus = Cpus::default();
     for core in nodes.iter().flat_map(|node| &node.cores) {

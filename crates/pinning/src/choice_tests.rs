@@ -6,8 +6,8 @@ use super::*;
 
 const GIB: u64 = 1024;
 
-/// A host with this many nodes, each with this much memory in MiB and this many cores with this many threads.
-/// The second threads of all cores are numbered after all first threads.
+/// A host with `nodes` NUMA nodes. Each has `memory` MiB and `cores` cores with `threads` threads. The second
+/// threads of all cores are numbered after all first threads.
 fn host(nodes: u32, cores: u32, threads: u32, memory: u64) -> Topology {
     let node = |id: u32| HostNode {
         id,
@@ -36,16 +36,16 @@ fn words(choice: &Choice) -> String {
 fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
     let two = host(2, 4, 2, 16 * GIB);
     for (topology, taken, wish, expected) in [
-        // Node 0 has three cores left, node 1 has four: the smaller node is enough.
+        // Node 0 has three free cores and node 1 has four, so the node with fewer free cores is enough.
         (&two, taken("", &[]), wish(4, 8 * GIB), "1-2,9-10; 0: 4 + 8192"),
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
         // The host's first core is reserved for the host, even if all others are needed.
         (&two, taken("", &[]), wish(14, 14 * GIB), "1-7,9-15; 0: 6 + 6144; 1: 8 + 8192"),
         // A core is not used if another VM has one of its threads.
         (&two, taken("9", &[]), wish(4, GIB), "2-3,10-11; 0: 4 + 1024"),
-        // Three vCPUs need two cores, and get all threads of both.
+        // Three vCPUs need two cores, including all their threads.
         (&two, taken("", &[]), wish(3, GIB), "1-2,9-10; 0: 3 + 1024"),
-        // If memory on a node is short, the machine goes to the other node, or to both.
+        // If a node is short of memory, the machine uses the other node, or both nodes.
         (&two, taken("", &[(0, 12 * GIB)]), wish(4, 8 * GIB), "4-5,12-13; 1: 4 + 8192"),
         (
             &two,
@@ -59,7 +59,7 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         (&two, taken("", &[(0, 16 * GIB)]), Wish { numa: false, ..wish(2, 99 * GIB) }, "1,9"),
         (&two, taken("", &[]), Wish { reserve: 0, ..wish(2, GIB) }, "0,8; 0: 2 + 1024"),
         (&two, taken("", &[]), Wish { reserve: 4, ..wish(2, GIB) }, "4,12; 1: 2 + 1024"),
-        // In pages of 1 GiB, the two halves of 3 GiB are not equal.
+        // With pages of 1 GiB, 3 GiB cannot be split into two equal halves.
         (
             &two,
             taken("", &[(0, 14 * GIB), (1, 14 * GIB)]),
@@ -79,12 +79,13 @@ fn what_is_missing_is_said() {
         (
             taken("1,5", &[]),
             wish(6, GIB),
-            "no CPUs left for 6 vCPUs (free: 0 on NUMA node 0, 4 on NUMA node 1)",
+            "not enough free CPUs for 6 vCPUs (free: 0 on NUMA node 0, 4 on NUMA node 1)",
         ),
         (
             taken("", &[(1, 4 * GIB)]),
             wish(4, 6 * GIB),
-            "no memory left for 6144 MiB near free CPUs (free: 4096 MiB on NUMA node 0, 0 MiB on NUMA node 1)",
+            "not enough free memory for 6144 MiB on NUMA nodes with free CPUs (free: 4096 MiB on NUMA node 0, 0 MiB \
+            on NUMA node 1)",
         ),
         (
             taken("", &[]),
@@ -103,7 +104,7 @@ fn what_is_right_is_kept_and_nothing_else() {
     let keeps = |taken: &Taken, wish: &Wish, cpus: &str| {
         keeps(&two, taken, wish, &cpus.parse().unwrap()).as_ref().map(words)
     };
-    // These CPUs would not be chosen now, but they follow the rules.
+    // `choose` would not choose these CPUs now, but they follow the rules.
     assert_eq!(keeps(&none, &wish(4, GIB), "6-7,14-15").as_deref(), Some("6-7,14-15; 1: 4 + 1024"));
     for (why, taken, wish, cpus) in [
         ("nothing", none.clone(), wish(2, GIB), ""),
@@ -113,13 +114,13 @@ fn what_is_right_is_kept_and_nothing_else() {
         ("too few", none.clone(), wish(4, GIB), "1,9"),
         ("too many", none.clone(), wish(2, GIB), "1-2,9-10"),
         ("not there", none.clone(), wish(2, GIB), "1,9,99"),
-        ("no memory beside it", taken("", &[(0, 16 * GIB)]), wish(2, GIB), "1,9"),
+        ("no memory on their node", taken("", &[(0, 16 * GIB)]), wish(2, GIB), "1,9"),
     ] {
         assert_eq!(keeps(&taken, &wish, cpus), None, "{why}");
     }
 }
 
-/// Hosts with cores of one or two threads, in any mixture.
+/// Hosts whose cores have one or two threads, in any mixture.
 fn hosts() -> impl Strategy<Value = Topology> {
     let node = (prop::collection::vec(1_u32..=2, 0..6), 1_u64..64);
     prop::collection::vec(node, 1..5).prop_map(|nodes| {
@@ -138,7 +139,7 @@ fn wishes() -> impl Strategy<Value = Wish> {
         .prop_map(|(vcpus, gib, numa, page, reserve)| Wish { vcpus, memory: gib * GIB, numa, page, reserve })
 }
 
-/// The fewest nodes on which there are enough free threads, without regard to memory.
+/// The smallest number of nodes that have enough free threads, without regard to memory.
 fn fewest(topology: &Topology, taken: &Taken, wish: &Wish) -> usize {
     let mut free: Vec<usize> =
         free_cpus(topology, taken, wish.reserve).into_iter().map(|(_, count)| count).collect();
@@ -164,7 +165,7 @@ proptest! {
             prop_assert_eq!(&choice, &choose(&topology, &taken, wish));
             let free: usize = free_cpus(&topology, &taken, wish.reserve).iter().map(|(_, count)| count).sum();
             let Ok(choice) = choice else {
-                // Without NUMA, only CPUs can be short.
+                // Without NUMA, only the number of free CPUs can be too low.
                 prop_assert!(wish.numa || free < wish.vcpus as usize);
                 continue;
             };
@@ -188,7 +189,7 @@ proptest! {
                     let there = topology.nodes.iter().find(|there| there.id == node.host).unwrap();
                     let used = taken.memory.entry(node.host).or_default();
                     *used += node.memory;
-                    prop_assert!(*used <= there.memory, "more memory than there is");
+                    prop_assert!(*used <= there.memory, "more memory than the node has");
                 }
             } else {
                 prop_assert!(choice.nodes.is_empty());

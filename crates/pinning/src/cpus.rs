@@ -6,24 +6,24 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The highest number that is accepted: a larger one is a mistake, and a range up to it would waste memory.
+/// The highest accepted CPU number. A larger number is a mistake, and a range up to it would waste memory.
 const MOST: u32 = 8191;
 
-/// The value that Proxmox VE treats as no affinity, because it is false in Perl: the VM then runs on all
+/// The value that Proxmox VE treats as no affinity, because it is false in Perl. The VM then runs on all
 /// CPUs.
 pub const NO_AFFINITY: &str = "0";
 
-/// CPUs (hardware threads) of a host by their numbers.
+/// A set of CPUs (hardware threads) of a host, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpus(BTreeSet<u32>);
 
-/// The error for a text that is not a list of CPUs.
+/// The error for a string that is not a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is not a list of CPUs")]
 pub struct NoCpus(String);
 
 impl Cpus {
-    /// Their numbers, in order.
+    /// The numbers of the CPUs, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
@@ -48,7 +48,7 @@ impl Cpus {
         self.0.contains(&cpu)
     }
 
-    /// Whether all of these CPUs are in the other set.
+    /// Whether the other set contains all CPUs of this set.
     pub fn is_within(&self, others: &Self) -> bool {
         self.0.is_subset(&others.0)
     }
@@ -73,7 +73,7 @@ impl FromIterator<u32> for Cpus {
 impl FromStr for Cpus {
     type Err = NoCpus;
 
-    /// An empty text is an empty set: a NUMA node may have only memory.
+    /// An empty text is an empty set, because a NUMA node may have memory but no CPUs.
     fn from_str(text: &str) -> Result<Self, NoCpus> {
         let wrong = || NoCpus(text.trim().to_owned());
         let number = |text: &str| {

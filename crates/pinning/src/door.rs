@@ -10,8 +10,7 @@ use tokio::net::UnixStream;
 
 use super::request::{Answer, Request};
 
-/// How long to wait for an answer. The helper may wait for its lock and for `qm`, each with a limit of its
-/// own.
+/// How long to wait for an answer. The helper may wait for its lock and for `qm`, and limits both waits.
 const LIMIT: Duration = Duration::from_secs(55);
 /// The longest answer that is read, in bytes.
 const LARGEST: u64 = 64 << 10;
@@ -19,7 +18,7 @@ const LARGEST: u64 = 64 << 10;
 /// Why there is no answer from the helper.
 #[derive(Debug, Error)]
 pub enum DoorError {
-    /// No helper listens there, or it closed the connection.
+    /// No helper listens at the socket, or the helper closed the connection.
     #[error("the helper at `{}` does not answer", path.display())]
     Unreachable {
         /// The socket.
@@ -28,7 +27,7 @@ pub enum DoorError {
         #[source]
         source: std::io::Error,
     },
-    /// The answer was not understood.
+    /// The answer could not be parsed.
     #[error("the program that answers at `{}` is not a helper of this version", path.display())]
     Malformed {
         /// The socket.

@@ -1,5 +1,5 @@
-//! The helper: one request, one answer, as root. It takes only the machine's identity from the request, and
-//! checks everything else itself.
+//! The helper, which runs as root and handles one request. From the request it takes only the machine's
+//! identity, and it checks everything else itself.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -27,36 +27,36 @@ use ::settings::{Config, Needs, Pinning};
 use proxmox::marker::Description;
 use runtime::error_chain::chain;
 
-/// How long a request may take to arrive, and its answer to be sent.
+/// The time limit for receiving a request, and for sending the answer.
 const TALK_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for the lock.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
-/// The pause between two attempts to get the lock.
+/// The pause between two attempts to acquire the lock.
 const LOCK_LOOK: Duration = Duration::from_millis(100);
-/// How long `qm set` may take, including its own wait of up to 10 s for the VM's lock.
+/// The time limit for `qm set`, which itself waits up to 10 s for the VM's lock.
 const QM_LIMIT: Duration = Duration::from_secs(25);
 
 /// The files that the helper reads, and the program that it runs.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The configuration of the daemon.
+    /// The path of the daemon's configuration.
     pub config: PathBuf,
-    /// Configurations of this host's VMs.
+    /// The folder with the configurations of this host's VMs.
     pub vms: PathBuf,
-    /// Process ids of running VMs.
+    /// The folder with the pid files of running VMs.
     pub running: PathBuf,
-    /// The kernel's files about the hardware.
+    /// The folder with the kernel's files about the hardware.
     pub system: PathBuf,
-    /// The kernel's files about processes.
+    /// The folder with the kernel's files about processes.
     pub proc: PathBuf,
     /// The file that is locked while a machine is pinned.
     pub lock: PathBuf,
-    /// The program that changes a VM.
+    /// The program that changes a VM's configuration.
     pub qm: PathBuf,
 }
 
 impl Places {
-    /// The places on a Proxmox VE host.
+    /// The usual paths on a Proxmox VE host.
     pub fn of_host(config: &Path) -> Self {
         Self {
             config: config.to_owned(),
@@ -70,7 +70,7 @@ impl Places {
     }
 }
 
-/// Why a machine is not pinned.
+/// Why a machine cannot be pinned.
 #[derive(Debug, Error)]
 enum Refusal {
     #[error("only root and the daemon may ask")]
@@ -106,7 +106,7 @@ enum Refusal {
 /// Serves the client on standard input, as systemd passes the connection.
 ///
 /// # Errors
-/// Standard input is not a socket, or the answer could not be written.
+/// Returns an error if standard input is not a socket, or the answer cannot be written.
 #[boxed]
 pub async fn serve_stdin(places: &Places) -> std::io::Result<()> {
     use std::os::fd::AsFd;
@@ -117,10 +117,10 @@ pub async fn serve_stdin(places: &Places) -> std::io::Result<()> {
     serve(UnixStream::from_std(stream)?, places).await
 }
 
-/// Reads one request, carries it out, and answers.
+/// Reads one request, carries it out, and writes the answer.
 ///
 /// # Errors
-/// The answer could not be written.
+/// Returns an error if the answer cannot be written.
 #[boxed]
 pub async fn serve(mut stream: UnixStream, places: &Places) -> std::io::Result<()> {
     let outcome = match requested(&mut stream, places).await {
@@ -153,7 +153,7 @@ async fn requested(stream: &mut UnixStream, places: &Places) -> Result<Request, 
 }
 
 async fn carry_out(request: &Request, places: &Places) -> Result<Answer, Refusal> {
-    // The configuration is read as for a plan: credentials are not needed and not read.
+    // The configuration is read as for `plan`: credentials are not needed, so they are not read.
     let config =
         files::load(&places.config, Needs::Plan).map_err(|report| Refusal::Configuration(report.plain()))?;
     match request {
@@ -183,7 +183,7 @@ fn astray(config: &Config, places: &Places) -> Result<Answer, Refusal> {
 }
 
 async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Result<Answer, Refusal> {
-    // The lock is held until the end, so that the next request sees what this one has set.
+    // The lock is held until the end, so that the next request sees the new settings.
     let _lock = locked(&places.lock).await?;
     let file = checked(config, vmid, machine, places)?;
     let (file, pinning) = (file.0, file.1);
@@ -198,13 +198,15 @@ async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Resu
         set(&places.qm, vmid, &file, &arguments).await?;
         let now = read(&places.vms, vmid)?;
         if !settings::arguments(&keys, &now).is_empty() {
-            return Err(Refusal::Qm("it succeeded, but the change is not in the configuration".to_owned()));
+            return Err(Refusal::Qm(
+                "the command succeeded, but the configuration does not contain the change".to_owned(),
+            ));
         }
     }
     Ok(Answer::Pinned { affinity: chosen.cpus.to_string(), changed })
 }
 
-/// The CPUs that the machine already has, if they follow the rules, otherwise new ones.
+/// The CPUs that the machine is already pinned to, if they follow the rules; otherwise new ones.
 fn chosen(
     topology: &Topology,
     taken: &Taken,
@@ -217,7 +219,8 @@ fn chosen(
     }
 }
 
-/// The file of a managed machine that is to be pinned and is not running, with its pool's settings.
+/// The configuration of a managed machine that can be pinned and is not running, with its pool's pinning
+/// settings.
 fn checked<'c>(
     config: &'c Config,
     vmid: u32,
@@ -252,8 +255,8 @@ fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
     }
 }
 
-/// What the VMs of this host use, except templates and the VM `but`. Stopped VMs count, because they may be
-/// started.
+/// The resources that the VMs of this host use, except templates and the VM `but`. Stopped VMs count, because
+/// they may be started.
 fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
     let mut taken = Taken::default();
     for (_, file) in files(vms)?.into_iter().filter(|(vmid, _)| Some(*vmid) != but) {
@@ -299,8 +302,8 @@ async fn locked(path: &Path) -> Result<File, Refusal> {
 }
 
 /// Runs `qm set VMID …`, without a shell and without the helper's environment. `qm` refuses the change if the
-/// configuration has changed since the helper read it: before `qm` gets the VM's lock, an unmanaged VM may
-/// take the VMID.
+/// configuration has changed since the helper read it, because an unmanaged VM may take the VMID before `qm`
+/// acquires the VM's lock.
 async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Result<(), Refusal> {
     let mut command = Command::new(qm);
     command.arg("set").arg(vmid.to_string()).args(["--digest", file.digest()]).args(arguments);

@@ -1,4 +1,4 @@
-//! The helper against a host made of files, with a `qm` that writes into them.
+//! Tests the helper on a host that consists of files, with a `qm` that writes to them.
 
 use std::os::unix::fs::symlink;
 
@@ -8,8 +8,8 @@ use super::super::request::Astray;
 use super::super::topology::tests::write;
 use super::*;
 
-/// Stands in for `qm`. The tests do not write this program, because a file that a child of another test still
-/// has open for writing cannot be run.
+/// A stand-in for `qm`. The tests do not create this program at run time: if a child process of another test
+/// still had the file open for writing, it could not be executed.
 const QM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/lab/qm");
 
 const CONFIG: &str = "cluster = \"home\"\n[[pool]]\nname = \"fast\"\nmax = 4\ncores = 2\nmemory = \"2GiB\"\n\
@@ -62,7 +62,7 @@ impl Host {
         text.lines().map(ToOwned::to_owned).collect()
     }
 
-    /// What the helper answers to this line.
+    /// The helper's answer to this line.
     async fn says(&self, line: &str) -> Answer {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let asking = async {
@@ -93,7 +93,7 @@ fn reason(answer: Answer) -> String {
     }
 }
 
-/// Whether the helper accepts this test as a client. It does so only if root runs the tests; otherwise there
+/// Whether the helper accepts this test as a client. It does so only if root runs the tests. Otherwise, there
 /// is nothing to test.
 fn let_in(answer: &Answer) -> bool {
     !matches!(answer, Answer::Refused { reason } if reason.contains("only root"))
@@ -117,13 +117,13 @@ async fn machines_get_cpus_one_after_the_other_and_a_second_time_nothing() {
              --numa0 cpus=0-1,hostnodes=0,memory=2048,policy=bind"]
     );
     assert_eq!(host.pin(9100).await, pinned("1,5", false));
-    assert_eq!(host.calls().len(), 1, "what is right is left alone");
+    assert_eq!(host.calls().len(), 1, "settings that are already correct are not changed");
     host.ours(9101, "fast", "");
     assert_eq!(host.pin(9101).await, pinned("2,6", true));
     host.ours(9102, "fast", "");
     assert_eq!(
         reason(host.pin(9102).await),
-        "no CPUs left for 2 vCPUs (free: 0 on NUMA node 0, 0 on NUMA node 1)"
+        "not enough free CPUs for 2 vCPUs (free: 0 on NUMA node 0, 0 on NUMA node 1)"
     );
     assert_eq!(host.says("{\"look\":{}}\n").await, Answer::Free { cpus: vec![(0, 0), (1, 0)] });
     assert!(host.text(9101).contains("numa0: cpus=0-1,hostnodes=1,memory=2048,policy=bind"));
@@ -166,7 +166,7 @@ async fn only_what_is_ours_stopped_and_to_be_pinned_is_touched() {
     let long = format!("{{\"pin\":{{\"vmid\":207,\"machine\":\"{}\"}}}}\n", "m".repeat(600));
     assert_eq!(reason(host.says(&long).await), "this is not a known request");
     assert!(host.calls().is_empty());
-    // The VM's process has ended and left its pid file.
+    // The VM's process has ended, but its pid file remains.
     std::fs::write(host.places.running.join("207.pid"), "4194305\n").unwrap();
     assert_eq!(host.pin(207).await, pinned("1,5", true));
 }
@@ -174,7 +174,7 @@ async fn only_what_is_ours_stopped_and_to_be_pinned_is_touched() {
 #[tokio::test]
 async fn a_machine_that_runs_on_other_cpus_than_its_own_is_named() {
     let mut host = Host::new();
-    // Proxmox VE treats `0` as no affinity: such a machine runs wherever there is room.
+    // Proxmox VE treats `0` as no affinity, so this machine may run on any CPU.
     for (vmid, affinity) in [(9100, "affinity: 0\nname: fast-1\n"), (9101, "affinity: 1,5\n"), (9102, "")] {
         host.ours(vmid, "fast", affinity);
     }
@@ -215,7 +215,7 @@ async fn what_goes_wrong_on_the_way_is_said() {
     assert_eq!(reason(first), "`qm set` failed: no quorum");
     std::fs::remove_file(&host.places.qm).unwrap();
     symlink("/bin/true", &host.places.qm).unwrap();
-    assert!(reason(host.pin(9100).await).contains("is not in the configuration"));
+    assert!(reason(host.pin(9100).await).contains("the configuration does not contain the change"));
     std::fs::remove_dir_all(&host.places.system).unwrap();
     assert!(reason(host.pin(9100).await).contains("cannot be read"));
     std::fs::write(&host.places.config, "cluster = 1\n").unwrap();
@@ -263,8 +263,8 @@ async fn a_lock_that_another_task_holds_is_waited_for_and_no_longer() {
     assert!(matches!(locked(&host.places.lock).await, Err(Refusal::Busy)));
     assert!(started.elapsed() >= LOCK_LIMIT && started.elapsed() < LOCK_LIMIT * 2);
     drop(held);
-    // A child that another test starts has the lock's file open until it runs its program: that takes real
-    // time.
+    // A child process of another test inherits the open lock file and keeps it until it executes its program.
+    // This takes real time.
     tokio::time::resume();
     locked(&host.places.lock).await.unwrap();
 }

@@ -1,6 +1,6 @@
-//! Reserves CPUs, memory and huge pages of a host for one machine. Proxmox VE lets only root set `affinity`
-//! and `hugepages`, not a token. So the daemon on the machine's host asks a small helper that runs as root
-//! for each request.
+//! Reserves CPUs, memory and huge pages of a host for one machine. Proxmox VE lets only root, and no API
+//! token, set `affinity` and `hugepages`. So the daemon on the machine's host asks a small helper, which is
+//! started as root for each request.
 //!
 //! ```text
 //!  leader: record says that the machine waits ─> daemon on its host (leading or not) ─> socket ─> helper ─> `qm set`
@@ -8,9 +8,11 @@
 //!  daemon on its host, each minute ─> helper: does every pinned machine run on its CPUs? ─> `status`
 //! ```
 //!
-//! * [`choice`] is pure: topology, use by other VMs, needs → CPUs and memory.
-//! * [`helper`] is the only part of the project that runs as root. A request names at most a machine.
-//! * [`door`] is the daemon's side of the connection.
+//! * [`choice`] is pure: it computes CPUs and memory from the topology, the usage by other VMs, and the
+//!   machine's needs.
+//! * [`helper`] is the only part of the project that runs as root. A request contains no more than the
+//!   identity of a machine.
+//! * [`door`] is the daemon's connection to the helper.
 
 pub mod choice;
 mod cpus;
@@ -28,7 +30,7 @@ pub use door::{Door, DoorError, SocketDoor};
 pub use request::{Answer, Astray, Request};
 pub use vm_file::VmFile;
 
-/// Where the helper listens, once its socket is enabled.
+/// The socket at which the helper listens, once it is enabled.
 pub const SOCKET: &str = "/run/pve-autoscaler-pinning.sock";
 /// The command that enables the helper, on each host with machines to pin.
 pub const ENABLE: &str = "systemctl enable --now pve-autoscaler-pinning.socket";

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-/// The control group of the daemon's unit. Only systemd puts a process there.
+/// The control group of the daemon's unit. Only systemd can put a process into it.
 const UNIT: &str = "0::/system.slice/pve-autoscaler.service";
 
-/// Whether a process may use the helper: it runs as root, or as this user in the daemon's unit. systemd
-/// creates the unit's user at each start, so the uid cannot be known in advance. `proc` is `/proc`.
+/// Whether a process may use the helper. It must run as root, or as the user `uid` in the daemon's unit.
+/// systemd creates the unit's user at each start, so the uid cannot be known in advance. `proc` is the path
+/// of `/proc`.
 pub(super) fn may_ask(proc: &Path, uid: u32, pid: Option<i32>) -> bool {
     if uid == 0 {
         return true;

@@ -1,10 +1,11 @@
-//! Requests to the helper and its answers: one line of JSON each.
+//! Requests to the helper and its answers. Each is one line of JSON.
 
 use serde::{Deserialize, Serialize};
 
 use super::cpus::Cpus;
 
-/// A request. It names at most a machine: the helper reads the machine's settings itself.
+/// A request. It contains no more than the identity of a machine, because the helper reads the machine's
+/// settings itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Request {
@@ -15,10 +16,9 @@ pub enum Request {
         /// Its id.
         machine: String,
     },
-    /// Report free CPUs without changing anything.
+    /// Report the free CPUs. Nothing is changed.
     Look {},
-    /// Report managed machines that run on CPUs other than those they are pinned to, without changing
-    /// anything.
+    /// Report managed machines that run on CPUs other than those they are pinned to. Nothing is changed.
     Runs {},
 }
 
@@ -33,12 +33,12 @@ pub enum Answer {
         /// Whether any setting had to be changed.
         changed: bool,
     },
-    /// The free CPUs of the host.
+    /// The number of free CPUs of the host.
     Free {
         /// The number of free CPUs on each NUMA node, by the node's number.
         cpus: Vec<(u32, usize)>,
     },
-    /// Running machines that are not on the CPUs they are pinned to.
+    /// The running machines that are not on the CPUs they are pinned to.
     Runs {
         /// The machines.
         astray: Vec<Astray>,
@@ -56,16 +56,16 @@ pub enum Answer {
 pub struct Astray {
     /// Its VMID.
     pub vmid: u32,
-    /// The name of its VM.
+    /// The name of the machine's VM.
     pub name: String,
-    /// `affinity` in its configuration.
+    /// The value of `affinity` in the VM's configuration.
     pub affinity: String,
-    /// The CPUs that the kernel lets it run on.
+    /// The CPUs on which the kernel lets the VM run.
     pub on: String,
 }
 
 impl Astray {
-    /// The machine, if it is pinned but allowed to run on other CPUs.
+    /// Returns the machine if it is pinned but the kernel lets it run on other CPUs.
     pub fn found(vmid: u32, name: &str, affinity: &str, on: &Cpus) -> Option<Self> {
         let pinned: Cpus = affinity.parse().ok()?;
         let astray = !pinned.is_empty() && !on.is_empty() && !on.is_within(&pinned);

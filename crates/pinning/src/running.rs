@@ -1,5 +1,5 @@
-//! Checks in the kernel whether running machines are on the CPUs they are pinned to. Their configuration does
-//! not prove that.
+//! Asks the kernel whether running machines are on the CPUs they are pinned to, because their configuration
+//! does not prove it.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use super::cpus::Cpus;
 use super::request::Astray;
 use super::vm_file::VmFile;
 
-/// The process id of a running VM, from its pid file; `None` if there is no such process.
+/// The process id of a running VM, from its pid file; `None` if that process does not exist.
 pub(super) fn process(vmid: u32, running: &Path, proc: &Path) -> Option<u32> {
     let written = std::fs::read_to_string(running.join(format!("{vmid}.pid"))).ok()?;
     let pid = written.trim().parse::<u32>().ok()?;
     proc.join(pid.to_string()).exists().then_some(pid)
 }
 
-/// The machine, if the kernel lets it run on CPUs other than those in its file; `None` also if it has
-/// stopped.
+/// Returns the machine if the kernel lets it run on CPUs other than those in its configuration. Returns
+/// `None` also if the machine has stopped.
 pub(super) fn astray(vmid: u32, file: &VmFile, running: &Path, proc: &Path) -> Option<Astray> {
     let affinity = file.get("affinity")?;
     let pid = process(vmid, running, proc)?;

@@ -1,4 +1,5 @@
-//! The configuration for a choice, and the arguments of `qm set` that set it. Pure.
+//! The VM configuration that expresses a choice, and the `qm set` arguments that write it. The code is pure,
+//! without side effects.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use super::cpus::{Cpus, NO_AFFINITY};
 use super::vm_file::VmFile;
 use settings::Pinning;
 
-/// What a machine of a pool with these settings needs; `None` if its file has no valid cores or memory.
+/// The needs of a machine in a pool with these settings; `None` if its file contains no valid cores or
+/// memory.
 pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
     Some(Wish {
         vcpus: file.vcpus()?,
@@ -18,7 +20,7 @@ pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
     })
 }
 
-/// The keys of the VM's configuration for this choice, with their values, as in `qm.conf(5)`.
+/// The keys and values that express this choice in the VM's configuration, as in `qm.conf(5)`.
 pub fn keys(pinning: &Pinning, choice: &Choice) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::from([("affinity".to_owned(), affinity(&choice.cpus))]);
     if pinning.numa {
@@ -46,8 +48,8 @@ fn affinity(cpus: &Cpus) -> String {
     }
 }
 
-/// The arguments that set these keys; empty if they are already set. If NUMA nodes are set, other NUMA nodes
-/// in the file are removed.
+/// The `qm set` arguments that set these keys; empty if they are already set. If NUMA nodes are set, other
+/// NUMA nodes in the file are removed.
 pub fn arguments(keys: &BTreeMap<String, String>, file: &VmFile) -> Vec<String> {
     let mut arguments = Vec::new();
     for (key, value) in keys {

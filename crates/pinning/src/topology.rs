@@ -1,4 +1,4 @@
-//! The CPUs, cores and memory of each NUMA node of a host, from its kernel.
+//! The CPUs, cores and memory of each NUMA node of a host, as reported by its kernel.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::cpus::Cpus;
 /// A host's processors and memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Its NUMA nodes by their numbers; a host without NUMA has one.
+    /// The host's NUMA nodes in ascending order. A host without NUMA has one node.
     pub nodes: Vec<HostNode>,
 }
 
@@ -19,13 +19,13 @@ pub struct Topology {
 pub struct HostNode {
     /// Its number.
     pub id: u32,
-    /// Its memory in MiB.
+    /// The node's memory, in MiB.
     pub memory: u64,
-    /// Its online cores, each with all its threads, ordered by their lowest thread.
+    /// The node's online cores, each with all its threads, ordered by their lowest thread.
     pub cores: Vec<Cpus>,
 }
 
-/// The kernel's files are not as expected.
+/// The kernel's files are missing or have unexpected content.
 #[derive(Debug, Error)]
 pub enum TopologyError {
     /// A file cannot be read.
@@ -45,7 +45,7 @@ pub enum TopologyError {
         /// The content.
         text: String,
     },
-    /// There is no NUMA node, or none with a CPU.
+    /// The host has no NUMA node, or no NUMA node with a CPU.
     #[error("`{}` has no NUMA node with a CPU", path.display())]
     Empty {
         /// The folder.
@@ -58,7 +58,7 @@ pub enum TopologyError {
 /// `sysfs-devices-system-cpu` of Linux).
 ///
 /// # Errors
-/// The kernel's files are not as expected; nothing is guessed.
+/// Returns an error if the kernel's files are missing or have unexpected content. Nothing is guessed.
 pub fn read(system: &Path) -> Result<Topology, TopologyError> {
     let folder = system.join("node");
     let unreadable = |source| TopologyError::Unreadable { path: folder.clone(), source };
@@ -96,7 +96,7 @@ fn cpus(path: &Path) -> Result<Cpus, TopologyError> {
     text.parse().map_err(malformed)
 }
 
-/// Memory in MiB, from a line such as `Node 0 MemTotal:       65843104 kB`.
+/// Reads the memory in MiB from a line such as `Node 0 MemTotal: 65843104 kB`.
 fn memory(path: &Path) -> Result<u64, TopologyError> {
     let text = text(path)?;
     let line = text.lines().find(|line| line.contains(" MemTotal:")).unwrap_or_default();
@@ -114,7 +114,7 @@ fn text(path: &Path) -> Result<String, TopologyError> {
 pub(super) mod tests {
     use super::*;
 
-    /// Writes a folder for [`read`]: for each node, the threads of its cores and its memory in MiB.
+    /// Writes a folder that [`read`] can read: for each node, the threads of its cores and its memory in MiB.
     pub fn write(system: &Path, nodes: &[(&[&str], u64)]) {
         for (id, (cores, memory)) in nodes.iter().enumerate() {
             let folder = system.join(format!("node/node{id}"));
@@ -139,7 +139,7 @@ pub(super) mod tests {
     #[test]
     fn nodes_cores_and_threads_are_read_and_nothing_is_guessed() {
         let folder = tempfile::TempDir::new().unwrap();
-        // The threads of a core are seldom neighbours; a node may have only memory.
+        // The threads of a core seldom have adjacent numbers. A node may have only memory.
         write(folder.path(), &[(&["0,4", "1,5"], 2048), (&["2,6", "3,7"], 1024), (&[], 512)]);
         let topology = read(folder.path()).unwrap();
         let seen: Vec<_> = topology

@@ -1,4 +1,4 @@
-//! A VM's configuration as Proxmox VE keeps it: `/etc/pve/qemu-server/VMID.conf`.
+//! A VM's configuration, as Proxmox VE stores it in `/etc/pve/qemu-server/VMID.conf`.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl VmFile {
         let text = String::from_utf8_lossy(bytes.as_ref());
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         for line in text.lines().take_while(|line| !line.starts_with('[')) {
-            // Each line of the notes is a comment; an old file has the notes as a value.
+            // Each line of the notes is a comment. In older files, the notes are the value of `description`.
             if let Some(note) = line.strip_prefix('#') {
                 file.description.push_str(&decoded(note));
                 file.description.push('\n');
@@ -52,12 +52,12 @@ impl VmFile {
         self.values.get(key).map(String::as_str)
     }
 
-    /// The owner, according to the mark in its notes.
+    /// The owner of the VM, according to the mark in its notes.
     pub fn owner(&self) -> Description {
         marker::read(Some(&self.description))
     }
 
-    /// Whether it is a template, which never runs.
+    /// Whether the VM is a template, which never runs.
     pub fn is_template(&self) -> bool {
         self.get("template") == Some("1")
     }
@@ -68,31 +68,33 @@ impl VmFile {
         number("sockets")?.checked_mul(number("cores")?)
     }
 
-    /// Its memory in MiB.
+    /// The VM's memory, in MiB.
     pub fn memory(&self) -> Option<u64> {
         let text = self.get("memory")?;
         text.strip_prefix("current=").unwrap_or(text).split(',').next()?.parse().ok()
     }
 
-    /// The CPUs that it is pinned to; empty if it is not pinned.
+    /// The CPUs that the VM is pinned to; empty if it is not pinned.
     pub fn affinity(&self) -> Cpus {
         let text = self.get("affinity").filter(|text| text.trim() != NO_AFFINITY);
         text.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
-    /// The numbers of its NUMA nodes.
+    /// The numbers of the VM's NUMA nodes.
     pub fn numa_nodes(&self) -> impl Iterator<Item = u32> + '_ {
         self.values.keys().filter_map(|key| key.strip_prefix("numa")?.parse().ok())
     }
 
-    /// The nodes of its host to which memory is bound, each with the memory in MiB.
+    /// The memory that the VM has bound on the host's NUMA nodes: pairs of a node's number and an amount in
+    /// MiB.
     pub fn bound_memory(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.numa_nodes().filter_map(|number| {
             let value = self.get(&format!("numa{number}"))?;
             let part = |name: &str| {
                 value.split(',').filter_map(|part| part.split_once('=')).find(|(key, _)| *key == name)
             };
-            // With several nodes, the distribution is unknown: all memory is counted on the first one.
+            // If there are several host nodes, the distribution is unknown, so all memory is attributed to
+            // the first one.
             let node = part("hostnodes")?.1.split(['-', ';']).next()?.parse().ok()?;
             Some((node, part("memory")?.1.parse().ok()?))
         })

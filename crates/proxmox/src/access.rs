@@ -1,4 +1,4 @@
-//! Roles, resource pools, users, tokens and grants: the setup uses these calls to create what is missing.
+//! Roles, resource pools, users, tokens and grants. The setup uses these calls to create whatever is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::answer::{flag_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::Error;
 
-/// A role that a user, token or group has on a path.
+/// A role that is granted to a user, token or group on a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Granted {
     /// The path, e.g. `/pool/kubernetes`.
@@ -20,7 +20,7 @@ pub struct Granted {
     pub who: String,
     /// The role's name.
     pub role: String,
-    /// Whether it also applies to the paths below.
+    /// Whether the grant also applies to the paths below.
     pub propagates: bool,
 }
 
@@ -57,7 +57,7 @@ impl Client {
         self.names("/pools", "poolid").await
     }
 
-    /// Creates a resource pool. Needs `Pool.Allocate` on it.
+    /// Creates a resource pool. Needs `Pool.Allocate` on the pool.
     #[boxed]
     pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), Error> {
         let form = [("poolid", pool.to_owned()), ("comment", comment.to_owned())];
@@ -113,8 +113,8 @@ impl Client {
             .collect())
     }
 
-    /// Grants a role on a path to a user and to one of its tokens: a token only has the rights that both
-    /// have. Needs `Permissions.Modify` on the path.
+    /// Grants a role on a path to a user and to one of the user's tokens, because a token only has the rights
+    /// that both have. Needs `Permissions.Modify` on the path.
     #[boxed]
     pub async fn grant(
         &self,

@@ -9,15 +9,15 @@ use super::answer::{flag_of, number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::{Error, Kind};
 
-/// The state of a program in the guest. There is no output until the program has ended. Once its end has been
-/// read, the guest agent forgets the program.
+/// The state of a program in the guest. The output is empty until the program has ended. Once its end has
+/// been read, the guest agent forgets the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecStatus {
-    /// Whether it has ended.
+    /// Whether the program has ended.
     pub exited: bool,
-    /// Its exit status; `None` while it runs, or if a signal ended it.
+    /// The exit status; `None` while the program runs, or if a signal ended it.
     pub exit_code: Option<i64>,
-    /// The signal that ended it, if any.
+    /// The signal that ended the program, if any.
     pub signal: Option<i64>,
     /// Standard output.
     pub stdout: String,
@@ -25,14 +25,15 @@ pub struct ExecStatus {
     pub stderr: String,
 }
 
-/// The guest's operating system, as its agent reports it. Fields that the agent leaves out are empty.
+/// The guest's operating system, as the guest agent reports it. Fields that the agent does not report are
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OsInfo {
     /// The distribution, e.g. `debian`.
     pub id: String,
-    /// Its release, e.g. `13`.
+    /// The distribution's release, e.g. `13`.
     pub version_id: String,
-    /// Its display name, e.g. `Debian GNU/Linux 13 (trixie)`.
+    /// The display name, e.g. `Debian GNU/Linux 13 (trixie)`.
     pub pretty_name: String,
     /// The kernel's release.
     pub kernel: String,
@@ -58,10 +59,11 @@ impl Client {
         }
     }
 
-    /// Starts a program in the guest and returns its pid. Run it through `/bin/sh -c`: if a program is
-    /// missing, Proxmox hangs for 5 s and answers 596.
+    /// Starts a program in the guest and returns its pid. Run the program through `/bin/sh -c`: if a program
+    /// is missing, Proxmox hangs for 5 s and answers 596.
     ///
-    /// Command and input must be ASCII, or the call fails: with other characters, the agent stops answering.
+    /// The command and the input must be ASCII; otherwise this returns an error, because other characters
+    /// make the agent stop answering.
     #[boxed]
     pub async fn agent_exec(
         &self,
@@ -75,10 +77,10 @@ impl Client {
         let wrong = |text: &str| Error::without_answer(&call, Kind::BadRequest, text.to_owned());
         let input = input.map(ExposeSecret::expose_secret);
         if !command.iter().all(|word| word.is_ascii()) || !input.is_none_or(str::is_ascii) {
-            return Err(wrong("the guest agent only takes ASCII"));
+            return Err(wrong("the guest agent only accepts ASCII"));
         }
         if input.is_some_and(|input| input.len() > INPUT_LIMIT) {
-            return Err(wrong("the guest agent takes at most 64 KiB of input"));
+            return Err(wrong("the guest agent accepts at most 64 KiB of input"));
         }
         let mut form: Vec<_> = command.iter().map(|word| ("command", (*word).to_owned())).collect();
         form.extend(input.map(|input| ("input-data", input.to_owned())));
@@ -86,8 +88,8 @@ impl Client {
         number_of(&data, "pid").ok_or_else(|| Error::malformed(&call, "no pid"))
     }
 
-    /// The state of a program. Once its end has been read, the guest agent forgets the program, and the call
-    /// fails with [`Kind::NotFound`].
+    /// Returns the state of a program. Once its end has been read, the guest agent forgets the program, and
+    /// further calls fail with [`Kind::NotFound`].
     #[boxed]
     pub async fn agent_exec_status(&self, host: &str, vmid: Vmid, pid: i64) -> Result<ExecStatus, Error> {
         let path = agent(host, vmid, "exec-status");
@@ -101,7 +103,7 @@ impl Client {
         })
     }
 
-    /// The guest's operating system. This call is allowed even if running programs is not.
+    /// Returns the guest's operating system. The call is allowed even if running programs is not.
     #[boxed]
     pub async fn agent_os_info(&self, host: &str, vmid: Vmid) -> Result<OsInfo, Error> {
         let data = self.get(Lane::Agent(host), &agent(host, vmid, "get-osinfo"), &[]).await?;
@@ -117,7 +119,7 @@ impl Client {
         })
     }
 
-    /// The guest's addresses by MAC (in lower case), as its kernel reports them.
+    /// The guest's IP addresses, by MAC address (in lower case), as the guest's kernel reports them.
     #[boxed]
     pub async fn agent_interfaces(
         &self,
@@ -137,15 +139,16 @@ impl Client {
     }
 }
 
-/// Returns the agent's own error if the answer has one: simple commands report it as a result, with status
-/// 200.
+/// Returns the agent's own error if the answer contains one: simple commands report errors in a result with
+/// status 200.
 fn refused(what: &str, data: &Value) -> Result<(), Error> {
     let Some(error) = data.get("result").and_then(|result| result.get("error")) else { return Ok(()) };
     let text = text_of(error, "desc").unwrap_or_else(|| "the guest agent refused".to_owned());
     Err(Error { kind: Kind::Other, call: format!("agent {what}"), status: Some(200), text })
 }
 
-/// Output arrives with each byte as its own character: this joins the bytes and reads them as UTF-8.
+/// Decodes output in which each byte arrives as a character of its own: collects the bytes and reads them as
+/// UTF-8.
 fn output(data: &Value, field: &str) -> String {
     let text = text_of(data, field).unwrap_or_default();
     let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();

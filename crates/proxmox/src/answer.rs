@@ -1,12 +1,12 @@
-//! Reads answers leniently: Perl's scalars arrive as numbers or strings, booleans as 0, 1, "0", "1", true or
-//! false.
+//! Reads answers leniently. Perl's scalars arrive as numbers or strings, and booleans as 0, 1, "0", "1", true
+//! or false.
 
 use http::Response;
 use serde_json::Value;
 
 use super::error::Error;
 
-/// The `data` of an answer, or the error in it.
+/// Returns the `data` of an answer, or its error.
 pub(super) fn read(call: &str, response: &Response<bytes::Bytes>) -> Result<Value, Error> {
     let status = response.status().as_u16();
     let body: Value = serde_json::from_slice(response.body()).unwrap_or(Value::Null);
@@ -19,7 +19,8 @@ pub(super) fn read(call: &str, response: &Response<bytes::Bytes>) -> Result<Valu
     Err(Error::new(call, status, text(response, &body)))
 }
 
-/// An error's text: the message (since 8.4), otherwise the reason phrase, followed by the wrong parameters.
+/// The text of an error: the message (since 8.4) or otherwise the reason phrase, followed by the rejected
+/// parameters.
 fn text(response: &Response<bytes::Bytes>, body: &Value) -> String {
     let reason = response.extensions().get::<hyper::ext::ReasonPhrase>();
     let reason = reason.map(|reason| String::from_utf8_lossy(reason.as_bytes()).into_owned());

@@ -11,11 +11,12 @@ use runtime::boxed;
 
 impl Client {
     /// Creates a VM with these options. The VMID is claimed before the task begins. Until the task ends, the
-    /// configuration holds only `lock: create`, and a token with rights only on the resource pool cannot see
-    /// the VM.
+    /// configuration only contains `lock: create`, and a token with rights only on the resource pool cannot
+    /// see the VM.
     ///
     /// # Errors
-    /// [`super::Kind::Exists`] if the VMID is taken, and any other refusal by Proxmox VE.
+    /// Returns [`super::Kind::Exists`] if the VMID is taken, or another error if Proxmox VE refuses the
+    /// request.
     #[boxed]
     pub async fn create_vm(
         &self,
@@ -32,10 +33,10 @@ impl Client {
         upid("POST qemu", &data)
     }
 
-    /// Turns a stopped VM into a template. Its disks become base images, which no clone changes.
+    /// Turns a stopped VM into a template. Its disks become base images, which clones do not change.
     ///
     /// # Errors
-    /// Any refusal by Proxmox VE; a VM that is already a template is refused, too.
+    /// Returns an error if Proxmox VE refuses the request, for example because the VM is already a template.
     #[boxed]
     pub async fn convert_to_template(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         let path = format!("{}/template", vm(host, vmid));

@@ -1,4 +1,4 @@
-//! The client, and how it makes one call: endpoint, encoding, authorization, lane, answer.
+//! The client, and how it makes a call: endpoint, encoding, authorization, lane, answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,8 +26,8 @@ use runtime::fence::{Fence, Fenced};
 /// separator.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The largest answer that is accepted from a guest. The daemon's scripts print a few lines; other programs
-/// in the guest are not to be trusted.
+/// The largest answer that is accepted from a guest. The daemon's scripts print only a few lines, and other
+/// programs in the guest are not trusted.
 const GUEST_ANSWER: AnswerLimit = AnswerLimit(4 << 20);
 
 /// Parameters of a call, in their order.
@@ -35,16 +35,16 @@ pub(super) type Parameters<'a> = &'a [(&'a str, String)];
 
 /// The parameters or the body of a call.
 pub(super) enum Payload<'a> {
-    /// Parameters: in the query for GET and DELETE, in a form for POST and PUT.
+    /// Parameters, which are sent in the query for GET and DELETE, and in a form for POST and PUT.
     Parameters(Parameters<'a>),
-    /// A body of this content type.
+    /// A body, with its content type.
     Body(String, Bytes),
 }
 
 /// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Base URLs, e.g. `https://127.0.0.1:8006`; the first one that answers stays in use.
+    /// Base URLs, e.g. `https://127.0.0.1:8006`. The first one that answers is used until it fails.
     pub endpoints: Vec<String>,
     /// The token's id, `user@realm!name`.
     pub token_id: String,
@@ -70,7 +70,8 @@ pub struct Client {
     shared: Arc<Shared>,
     fence: Fence,
     observer: Option<Observer>,
-    /// The place in a lane that this client holds, if any. Its calls then do not wait.
+    /// The place in a lane that this client holds, if any. Calls of a client with a place do not wait for the
+    /// lane.
     place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -90,12 +91,12 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client over a transport.
+    /// A client that uses this transport.
     ///
     /// # Errors
-    /// The token contains a character that is not allowed in a header.
+    /// Returns an error if the token contains a character that is not allowed in a header.
     pub fn new(transport: Transport, settings: Settings, token: &SecretString) -> Result<Self, http::Error> {
-        // The value is URL-decoded by the server.
+        // The secret is encoded because the server URL-decodes it.
         let secret = utf8_percent_encode(token.expose_secret().trim(), ENCODED);
         let mut authorization = HeaderValue::try_from(format!("PVEAPIToken={}={secret}", settings.token_id))?;
         authorization.set_sensitive(true);
@@ -116,7 +117,7 @@ impl Client {
         Ok(Self { shared: Arc::new(shared), fence: Fence::open(), observer: None, place: None })
     }
 
-    /// A copy of this client whose writes must pass this fence.
+    /// A copy of this client whose writes must pass the fence.
     pub fn fenced(&self, fence: &Fence) -> Self {
         Self { fence: fence.clone(), ..self.clone() }
     }
@@ -125,13 +126,13 @@ impl Client {
         Self { place: place.map(Arc::new), ..self.clone() }
     }
 
-    /// This client with an observer, to which each call is reported.
+    /// Returns this client with an observer that is notified of each call.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// How many requests were made. A call makes one for each endpoint that it tries.
+    /// The number of requests so far. A call makes one request for each endpoint that it tries.
     pub fn calls(&self) -> u64 {
         self.shared.calls.load(Ordering::Relaxed)
     }
@@ -192,8 +193,8 @@ impl Client {
         &self.shared.lanes
     }
 
-    /// Tries the endpoints in turn until one answers. If the request may have been sent to one, only a GET
-    /// goes on to the next.
+    /// Tries the endpoints in turn until one answers. If a request may have reached an endpoint, only a GET
+    /// is repeated at the next one.
     async fn over_endpoints(
         &self,
         method: &Method,
@@ -211,8 +212,8 @@ impl Client {
                 Error::without_answer(call, Kind::BadRequest, format!("the request cannot be built: {error}"))
             })?;
             request.extensions_mut().insert(limit);
-            // Checked only after the wait for a lane: this instance must lead at the moment the request is
-            // sent.
+            // The fence is checked after the wait for a lane, because this instance must lead at the moment
+            // the request is sent.
             if method != Method::GET {
                 let refused = |fenced: Fenced| Error::without_answer(call, Kind::Fenced, fenced.to_string());
                 self.fence.pass().await.map_err(refused)?;
@@ -238,7 +239,7 @@ impl Client {
                 }
                 Err(error) if error.is::<TooLarge>() => return Err(too_large(method, call, &*error)),
                 Err(error) => {
-                    // The request may have arrived. A read can be repeated at another endpoint, a write
+                    // The request may have arrived. A read can be repeated at another endpoint; a write
                     // cannot.
                     let text = format!("no answer from {}: {}", endpoints[at], chain(error.as_ref()));
                     last = Error::without_answer(call, Kind::OutcomeUnknown, text);
@@ -308,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// A client whose calls get empty answers, with one call at a time in each lane.
+    /// A client whose calls receive empty answers, with one call at a time in each lane.
     fn client() -> Client {
         let transport = Transport::new(service_fn(|_: Request<Bytes>| async {
             Ok::<_, BoxError>(Response::new(Bytes::from_static(b"{\"data\":null}")))
@@ -343,7 +344,7 @@ mod tests {
         for method in writes.clone() {
             assert!(ask(method).await.is_ok());
         }
-        // A call may also wait for its lane until the term has ended.
+        // The term may also end while a call waits for its lane.
         let lane = client.lanes().of(Lane::Lifecycle("pve1")).unwrap();
         let held = lane.acquire().await.unwrap();
         let (waiting, ()) = tokio::join!(ask(Method::POST), async {

@@ -1,5 +1,6 @@
-//! The rights on a VM's parts that Proxmox VE requires of a token that clones the VM, even if the clone gets
-//! other parts later. `clone_vm` of qemu-server checks storages, mappings, networks and the CPU model.
+//! The rights that Proxmox VE requires of a token that clones a VM, because of the VM's parts. They are
+//! required even if these parts are replaced in the clone later. `clone_vm` of qemu-server checks storages,
+//! mappings, networks and the CPU model.
 
 use super::property::{Properties, stem};
 use super::vm_config::VmConfig;
@@ -20,22 +21,23 @@ fn asked(path: String, privilege: &'static str) -> AskedFor {
 /// A network device with its bridge and VLANs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnBridge<'v> {
-    /// The option, e.g. `net0`.
+    /// The option of the device, e.g. `net0`.
     pub device: &'v str,
     /// The bridge.
     pub bridge: &'v str,
-    /// The device's VLANs. If it has none, the only entry is `None`, for the entire bridge.
+    /// The device's VLANs. For a device without VLANs, the only entry is `None`, which stands for the entire
+    /// bridge.
     pub vlans: Vec<Option<u16>>,
 }
 
-/// Whether this release requires a right on each custom CPU model. Before 9.2, `Sys.Audit` on `/nodes` is
-/// enough for all of them.
+/// Whether this release of Proxmox VE requires a right on each custom CPU model. Before 9.2, `Sys.Audit` on
+/// `/nodes` is enough for all models.
 pub fn asks_for_cpu_models(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (9, 2)
 }
 
-/// The right that an option's value requires, if any, e.g. for a resource mapping or a custom CPU model.
+/// The right that the value of an option requires, if any, e.g. on a resource mapping or a custom CPU model.
 pub fn asked_by(version: &str, option: &str, value: &str) -> Option<AskedFor> {
     let parts = Properties::of(option, value);
     let path = match stem(option) {
@@ -57,8 +59,8 @@ pub fn asked_by(version: &str, option: &str, value: &str) -> Option<AskedFor> {
 }
 
 impl VmConfig {
-    /// The rights that cloning the VM requires, except those on the storages of its disks and on its
-    /// networks.
+    /// The rights that cloning the VM requires, apart from those on its networks and on the storages of its
+    /// disks.
     pub fn asked_when_cloned(&self, version: &str) -> Vec<AskedFor> {
         let mut all: Vec<AskedFor> =
             self.all().filter_map(|(option, value)| asked_by(version, option, value)).collect();

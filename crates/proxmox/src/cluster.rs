@@ -13,11 +13,12 @@ use super::error::{Error, Kind};
 /// The cluster's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterStatus {
-    /// Its name; a standalone host has none.
+    /// The cluster's name. A standalone host has none.
     pub name: Option<String>,
-    /// Whether it is quorate, so that its configuration can be written. Always true for a standalone host.
+    /// Whether the cluster is quorate, so that its configuration can be written. Always true for a standalone
+    /// host.
     pub quorate: bool,
-    /// Its hosts, and whether each is up.
+    /// The cluster's hosts, and whether each is up.
     pub hosts: BTreeMap<String, bool>,
 }
 
@@ -33,17 +34,18 @@ pub struct HaStatus {
 /// A bridge or SDN network of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bridge {
-    /// Its name, e.g. `vmbr0`.
+    /// The network's name, e.g. `vmbr0`.
     pub name: String,
-    /// Whether it is up. SDN networks do not report this and count as up.
+    /// Whether the network is up. SDN networks do not report this and count as up.
     pub active: bool,
-    /// Whether it supports VLAN tags. An OVS bridge always does, without reporting it.
+    /// Whether the network supports VLAN tags. An OVS bridge always does, without reporting it.
     pub vlan_aware: bool,
-    /// Whether it is a network of an SDN zone.
+    /// Whether the network belongs to an SDN zone.
     pub vnet: bool,
 }
 
-/// The privilege that running programs through the guest agent requires: Proxmox VE 9 replaced `VM.Monitor`.
+/// The privilege that is required to run programs through the guest agent. Proxmox VE 9 replaced
+/// `VM.Monitor`.
 pub fn agent_privilege(version: &str) -> &'static str {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_some_and(|major| major < 9) { "VM.Monitor" } else { "VM.GuestAgent.Unrestricted" }
@@ -52,8 +54,8 @@ pub fn agent_privilege(version: &str) -> &'static str {
 impl Client {
     /// The cluster's name, quorum and hosts. Needs `Sys.Audit` on `/`.
     ///
-    /// A cluster host whose corosync has not run since boot reports the same as a standalone host: only a
-    /// host without nodes in corosync's configuration counts as standalone.
+    /// A host counts as standalone only if corosync's configuration contains no nodes. Otherwise, a cluster
+    /// host whose corosync has not run since boot would look like a standalone host.
     #[boxed]
     pub async fn cluster_status(&self) -> Result<ClusterStatus, Error> {
         let data = self.get(Lane::Free, "/cluster/status", &[]).await?;
@@ -65,8 +67,8 @@ impl Client {
         Ok(status)
     }
 
-    /// Whether the cluster's configuration can be written. Always true for a standalone host, whose status
-    /// has no cluster row.
+    /// Whether the cluster's configuration can be written. Always true for a standalone host, for which the
+    /// status contains no row for a cluster.
     #[boxed]
     pub async fn quorate(&self) -> Result<bool, Error> {
         self.cluster_status().await.map(|status| status.quorate)
@@ -80,11 +82,11 @@ impl Client {
         Ok(HaStatus::read(rows))
     }
 
-    /// The VMs and containers of a pool that the token can see. If there is no such pool, the error is
+    /// The VMs and containers of a pool that the token can see. If the pool does not exist, the error is
     /// [`Kind::NotFound`].
     #[boxed]
     pub async fn pool_members(&self, pool: &str) -> Result<BTreeSet<Vmid>, Error> {
-        // `/pools/{pool}` cannot name a nested pool.
+        // The path `/pools/{pool}` cannot be used for a nested pool.
         let data = self.get(Lane::Free, "/pools", &[("poolid", pool.to_owned())]).await?;
         let members = data.pointer("/0/members").and_then(Value::as_array).into_iter().flatten();
         Ok(members
@@ -94,7 +96,7 @@ impl Client {
             .collect())
     }
 
-    /// The bridges and SDN networks of a host that the token may use (`SDN.Use` or `SDN.Audit` on them).
+    /// The bridges and SDN networks of a host on which the token has `SDN.Use` or `SDN.Audit`.
     #[boxed]
     pub async fn bridges(&self, host: &str) -> Result<Vec<Bridge>, Error> {
         let path = format!("/nodes/{}/network", encode(host));
@@ -113,8 +115,8 @@ impl Client {
         Ok(privileges.into_iter().flat_map(|privileges| privileges.keys().cloned()).collect())
     }
 
-    /// Whether any VM or container of the cluster has this VMID, even one that the token cannot see. Other
-    /// calls do not show this: to a token with rights on a pool only, they refuse a hidden VM in the same way
+    /// Whether any VM or container of the cluster has this VMID, even one that the token cannot see. No other
+    /// call shows this: if a token only has rights on a pool, other calls refuse a hidden VM in the same way
     /// as a missing one. This call does not reserve the VMID.
     #[boxed]
     pub async fn vmid_taken(&self, vmid: Vmid) -> Result<bool, Error> {
@@ -151,7 +153,7 @@ impl HaStatus {
         let mut seen = Self::default();
         for row in rows {
             match text_of(row, "type").as_deref() {
-                // `pve1 (maintenance mode, …)`: only the text shows it.
+                // Maintenance only shows in the text: `pve1 (maintenance mode, …)`.
                 Some("lrm") if text_of(row, "status").is_some_and(|text| text.contains("maintenance")) => {
                     seen.maintenance.extend(text_of(row, "node"));
                 }

@@ -1,9 +1,9 @@
-//! Limits how much Proxmox VE is asked to do at a time: calls per host, clones per storage.
+//! Limits the load on Proxmox VE: calls per host, clones per storage.
 //!
-//! A host has only three workers for protected calls. The daemon therefore limits its calls to each host: one
-//! limit (a lane) for agent calls, another for all other protected calls. Every clone takes its storage's
-//! lock, for which others wait only ten seconds, and a full clone copies the entire disk. So the number of
-//! clones at a time is limited, however many machines are created.
+//! A host has only three workers for protected calls, so the daemon limits its calls to each host: one limit
+//! (a lane) for agent calls, another for all other protected calls. Every clone takes the lock of its
+//! storage, for which other tasks wait only ten seconds, and a full clone copies the entire disk. So the
+//! number of concurrent clones is limited, however many machines are created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::client::Client;
 
-/// Which of a host's lanes a call takes.
+/// The lane of a host that a call uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane<'a> {
-    /// Unprotected reads: no limit.
+    /// Unprotected reads, which are not limited.
     Free,
-    /// Guest agent calls of this host.
+    /// Calls to guest agents on this host.
     Agent(&'a str),
-    /// Other protected calls of this host.
+    /// Other protected calls to this host.
     Lifecycle(&'a str),
 }
 
@@ -35,7 +35,7 @@ enum Key {
     Suspensions(String),
 }
 
-/// How many places each kind of lane has.
+/// The number of places in each kind of lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub agent: usize,
@@ -83,19 +83,19 @@ impl Lanes {
     }
 }
 
-/// A clone's place among the clones of its source storages, or a guest's place among those being suspended.
-/// It must be kept until the task has ended.
+/// The place of a clone among the clones of its source storages, or of a guest among those being suspended.
+/// Keep this value until the task has ended.
 #[derive(Debug)]
 #[must_use = "the place is given back when it is dropped"]
 pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
 
 impl Client {
-    /// Waits until one more clone from these storages may start. The caller must always name a storage in the
-    /// same way (with its host, if it is not shared) and limit the wait.
+    /// Waits until one more clone from these storages may start. The caller must name a storage in the same
+    /// way each time (with its host, if it is not shared), and must limit the wait.
     #[boxed]
     pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let mut places = Vec::new();
-        // All calls take the places in the same order, so that no two calls wait for each other.
+        // All calls take the places in the same order. Otherwise, two calls could wait for each other.
         for source in sources {
             let lane = self.lanes().clones(source, full);
             // A lane is never closed.
@@ -104,8 +104,7 @@ impl Client {
         CloneTurn(places)
     }
 
-    /// Waits until the memory of one more guest of a host may be written to disk. The caller must limit the
-    /// wait.
+    /// Waits until one more guest of a host may be suspended to disk. The caller must limit the wait.
     #[boxed]
     pub async fn suspend_turn(&self, host: &str) -> CloneTurn {
         let lane = self.lanes().lane(Key::Suspensions(host.to_owned()));
@@ -113,9 +112,9 @@ impl Client {
         CloneTurn(lane.acquire_owned().await.ok().into_iter().collect())
     }
 
-    /// Waits for a place in a host's lane for protected calls, and returns a client that holds it, for one
-    /// call. That call does not wait again, so a check that the caller makes after this wait is still current
-    /// when the call is sent. The caller must limit the wait.
+    /// Waits for a place in a host's lane for protected calls. Returns a client that holds this place, for
+    /// one call. That call does not wait again, so whatever the caller checks after this wait is still
+    /// current when the call is sent. The caller must limit the wait.
     #[boxed]
     pub async fn in_line(&self, host: &str) -> Self {
         self.with_place(Lane::Lifecycle(host)).await
@@ -135,8 +134,8 @@ impl Client {
         }
     }
 
-    /// Takes places for a clone that began before a restart and is still running. It does not wait: if a
-    /// storage has no free place, none is taken from it.
+    /// Takes places for a clone that began before a restart and is still running. Does not wait: at a storage
+    /// without a free place, none is taken.
     pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let lanes = sources.iter().map(|source| self.lanes().clones(source, full));
         CloneTurn(lanes.filter_map(|lane| lane.try_acquire_owned().ok()).collect())

@@ -1,7 +1,7 @@
 //! Errors of Proxmox VE, sorted by what a caller can do about them.
 //!
-//! There is no 404: for a missing VM the answer is a 500 with a text, or a 403 if the token only has rights
-//! through the pool.
+//! Proxmox VE does not answer 404. For a missing VM it answers 500 with a text, or 403 if the token only has
+//! rights through the pool.
 
 use thiserror::Error;
 
@@ -10,30 +10,31 @@ use thiserror::Error;
 pub enum Kind {
     /// The VM, template, pool, storage or task does not exist.
     NotFound,
-    /// The VMID is taken, or something else that was to be created already exists.
+    /// The VMID is taken, or another object that was to be created already exists.
     Exists,
     /// The token lacks a privilege.
     Forbidden,
     /// The token is unknown, disabled or expired.
     Unauthorized,
-    /// The VM is locked; only the running operation or an administrator removes the lock.
+    /// The VM is locked. Only the running operation or an administrator can remove the lock.
     Locked,
-    /// A lock was not free in time, or a device did not answer in time; the call did nothing and can be
+    /// A lock was not free in time, or a device did not answer in time. The call had no effect and can be
     /// repeated later.
     Busy,
     /// The cluster is not quorate: nothing can be written.
     NoQuorum,
     /// The guest agent does not answer (yet).
     AgentSilent,
-    /// The call was wrong.
+    /// The call was malformed, or its parameters were rejected.
     BadRequest,
     /// The configuration was changed since it was read.
     Changed,
-    /// The host that should answer is not reachable; nothing was done.
+    /// The host that should answer cannot be reached. The call had no effect.
     HostUnreachable,
-    /// It is not known whether the call was carried out: read the state back before repeating the call.
+    /// It is not known whether the call was carried out. The state has to be read before the call is
+    /// repeated.
     OutcomeUnknown,
-    /// This instance does not lead, or no longer leads: the call was not made.
+    /// This instance does not lead, or no longer leads. The call was not made.
     Fenced,
     /// Something else.
     Other,
@@ -62,13 +63,13 @@ model::codes!(
 #[derive(Clone, Debug, Error)]
 #[error("{}{call}: {text}", if status.is_none() { "Proxmox did not answer " } else { "Proxmox refused " })]
 pub struct Error {
-    /// What can be done about it.
+    /// The kind of the error, which tells a caller what to do about it.
     pub kind: Kind,
     /// The call, e.g. `POST /nodes/pve1/qemu/9000/clone`.
     pub call: String,
-    /// The HTTP status; `None`: there was no answer.
+    /// The HTTP status; `None` if there was no answer.
     pub status: Option<u16>,
-    /// What Proxmox said, in one line.
+    /// Proxmox VE's message, in one line.
     pub text: String,
 }
 
@@ -102,8 +103,8 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
         400 if has("already exists") => return Kind::Exists,
         400 | 501 | 506 => return Kind::BadRequest,
         595 => return Kind::HostUnreachable,
-        // These statuses come from a load balancer or proxy. With 503 it forwarded nothing; with the others
-        // it may have forwarded the request.
+        // These statuses come from a load balancer or proxy. A proxy that answers 503 forwarded nothing; with
+        // the other statuses, it may have forwarded the request.
         503 => return Kind::Busy,
         502 | 504 | 596..=599 => return Kind::OutcomeUnknown,
         _ => {}
@@ -115,7 +116,7 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
     } else if has("VM is locked") {
         Kind::Locked
     } else if has("does not exist")
-        // The answer of guest agents before QEMU 8.2 to a pid that they no longer know.
+        // Before QEMU 8.2, guest agents answer this for a pid that they no longer know.
         || has("Invalid parameter 'pid'")
         || has("unable to find configuration file")
         || (has("storage") && has("is not available on node"))

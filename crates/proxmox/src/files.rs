@@ -1,4 +1,4 @@
-//! Files on storages: images that a host downloads itself, and small ISO images that are uploaded.
+//! Files on storages: images that a host downloads, and small ISO images that are uploaded.
 
 use bytes::Bytes;
 use http::Method;
@@ -15,17 +15,18 @@ use super::upid::Upid;
 pub struct Download {
     /// Its URL.
     pub url: String,
-    /// The name of the resulting file, with an extension for its format: `.qcow2`, `.raw` or `.vmdk`.
+    /// The name under which the image is stored, with an extension for its format: `.qcow2`, `.raw` or
+    /// `.vmdk`.
     pub file: String,
     /// The checksum algorithm, as Proxmox VE names it: `sha256`, `sha512` …
     pub algorithm: String,
-    /// Its digest in lower-case hexadecimal digits.
+    /// The image's digest in lower-case hexadecimal digits.
     pub digest: String,
 }
 
 impl Client {
-    /// Has a host download an image for importing disks. A file that already exists with the right checksum
-    /// is not downloaded again. Needs `Datastore.AllocateTemplate` on the storage, and `Sys.AccessNetwork` on
+    /// Makes a host download a disk image to import. A file that already exists with the right checksum is
+    /// not downloaded again. Needs `Datastore.AllocateTemplate` on the storage, and `Sys.AccessNetwork` on
     /// the host.
     #[boxed]
     pub async fn download_image(
@@ -56,10 +57,10 @@ impl Client {
         name: &str,
         image: &[u8],
     ) -> Result<Upid, Error> {
-        /// A boundary that none of our images contains.
+        /// A boundary that does not occur in any uploaded image.
         const BOUNDARY: &str = "pve-autoscaler-71c5a2f0d3";
         let part = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=");
-        // The file must be the last part.
+        // The file must be the last part of the form.
         let head = format!(
             "{part}\"content\"\r\n\r\niso\r\n{part}\"filename\"; filename=\"{name}\"\r\n\
              Content-Type: application/octet-stream\r\n\r\n"
@@ -72,7 +73,7 @@ impl Client {
         upid("POST upload", &data)
     }
 
-    /// The ISO images on a storage, by their volume ids, seen from a host.
+    /// The volume ids of the ISO images on a storage, as seen from a host.
     #[boxed]
     pub async fn isos(&self, host: &str, storage: &str) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
@@ -81,12 +82,12 @@ impl Client {
         Ok(rows.iter().filter_map(|row| text_of(row, "volid")).collect())
     }
 
-    /// Removes an ISO image; a missing one is not an error. Needs `Datastore.Allocate` on the storage,
+    /// Removes an ISO image. A missing image is not an error. Needs `Datastore.Allocate` on the storage,
     /// whichever user created the image.
     #[boxed]
     pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));
-        // Without a wait, the answer does not show whether the removal succeeded.
+        // Makes Proxmox VE wait for the removal: otherwise, the answer does not show whether it succeeded.
         let wait = [("delay", "20".to_owned())];
         self.call(Method::DELETE, Lane::Lifecycle(host), &path, &wait).await.map(|_| ())
     }

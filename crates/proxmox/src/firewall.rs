@@ -31,7 +31,7 @@ impl Client {
         self.column("/cluster/firewall/groups", "group").await
     }
 
-    /// A VM's firewall options; options that were never set are missing.
+    /// A VM's firewall options. Options that were never set are absent.
     #[boxed]
     pub async fn firewall_options(&self, host: &str, vmid: Vmid) -> Result<BTreeMap<String, String>, Error> {
         let path = firewall(host, vmid, "options");
@@ -40,7 +40,7 @@ impl Client {
         Ok(all.keys().filter_map(|key| Some((key.clone(), text_of(&data, key)?))).collect())
     }
 
-    /// Sets firewall options of a VM; others stay.
+    /// Sets firewall options of a VM. Other options keep their values.
     #[boxed]
     pub async fn set_firewall_options(
         &self,
@@ -52,7 +52,7 @@ impl Client {
         self.call(Method::PUT, Lane::Lifecycle(host), &path, set).await.map(|_| ())
     }
 
-    /// The security groups that a VM's enabled rules name.
+    /// The security groups that are named by a VM's enabled rules.
     #[boxed]
     pub async fn security_groups_of(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let rows = self.table(&firewall(host, vmid, "rules")).await?;
@@ -60,7 +60,7 @@ impl Client {
         Ok(rows.iter().filter(on).filter_map(|row| text_of(row, "action")).collect())
     }
 
-    /// Inserts a rule that names a security group before a VM's other rules.
+    /// Inserts a rule for a security group before a VM's other rules.
     #[boxed]
     pub async fn add_security_group(&self, host: &str, vmid: Vmid, group: &str) -> Result<(), Error> {
         // New rules are disabled unless set otherwise.
@@ -68,7 +68,7 @@ impl Client {
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "rules"), &form).await.map(|_| ())
     }
 
-    /// The networks of one of a VM's IP sets; `None` if there is no such set.
+    /// The networks of one of a VM's IP sets; `None` if the VM has no such set.
     #[boxed]
     pub async fn ip_set(
         &self,

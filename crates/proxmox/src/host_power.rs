@@ -1,7 +1,7 @@
-//! Hosts: what rules out switching one off, and the calls that switch it on and off.
+//! The power of hosts: what rules out switching a host off, and the calls that switch it on and off.
 //!
-//! Neither call waits for its effect: a host that was asked to shut down stops its guests first, and nothing
-//! answers a magic packet. The caller checks the result later.
+//! The calls do not wait for their effect: a host that was asked to shut down stops its guests first, and a
+//! magic packet is not answered. The caller checks the result later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,30 +13,30 @@ use super::answer::{number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::Error;
 
-/// What is known about hosts that may be switched off.
+/// What is known about the hosts that may be switched off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PowerSurvey {
     /// The votes of all hosts ([`Client::votes`]).
     pub votes: BTreeMap<String, u32>,
     /// What is known about each host.
     pub hosts: BTreeMap<String, HostSurvey>,
-    /// The VMs and containers that HA manages, by host, running or not.
+    /// The VMs and containers that HA manages, by host, whether or not they are running.
     pub ha: BTreeMap<String, BTreeSet<Vmid>>,
 }
 
 /// What is known about one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSurvey {
-    /// Whether its API answers.
+    /// Whether the host's API answers.
     pub answers: bool,
-    /// Why it has to stay on, in words.
+    /// Why the host has to stay on, in words.
     pub stays_on: Option<String>,
 }
 
 impl Client {
-    /// Determines what rules out switching these hosts off: rights, votes, HA, Ceph, and an address to wake
-    /// them. Each entry of `hosts` has a host's name, whether it answers ([`Client::host_answers`]), and
-    /// whether Proxmox VE is to wake it.
+    /// Determines what rules out switching these hosts off: rights, votes, HA, Ceph, or a missing address for
+    /// waking them. Each entry of `hosts` consists of a host's name, whether the host answers
+    /// ([`Client::host_answers`]), and whether Proxmox VE is to wake it.
     #[boxed]
     pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
         let mut found =
@@ -60,7 +60,7 @@ impl Client {
                 of_all.clone()
             } else if answers && by_packet && self.wake_address(name).await?.is_none() {
                 Some(
-                    "no MAC address is set to wake it with; run `pvenode config set --wakeonlan MAC` on it"
+                    "no MAC address is set for waking it; run `pvenode config set --wakeonlan MAC` on it"
                         .to_owned(),
                 )
             } else {
@@ -79,7 +79,7 @@ impl Client {
         Ok(text_of(&data, "wakeonlan"))
     }
 
-    /// The votes of the cluster's hosts (`quorum_votes` of corosync), including those that are off; empty for
+    /// The votes of the cluster's hosts (`quorum_votes` of corosync), including hosts that are off. Empty for
     /// a standalone host. Needs `Sys.Audit` on `/`.
     #[boxed]
     pub async fn votes(&self) -> Result<BTreeMap<String, u32>, Error> {
@@ -94,7 +94,7 @@ impl Client {
             .collect())
     }
 
-    /// Whether the cluster has a `QDevice` that is not connected, so that its votes are missing. Needs
+    /// Whether the cluster has a `QDevice` whose votes are missing because it is not connected. Needs
     /// `Sys.Audit` on `/`.
     #[boxed]
     pub async fn lacks_qdevice(&self) -> Result<bool, Error> {
@@ -103,8 +103,8 @@ impl Client {
         Ok(there && text_of(&data, "State").as_deref() != Some("Connected"))
     }
 
-    /// The hosts on which Ceph daemons run (monitors, managers, OSDs, metadata servers); empty without Ceph.
-    /// Needs `Sys.Audit` on `/`.
+    /// The hosts on which Ceph daemons run (monitors, managers, OSDs, metadata servers). Empty if Ceph is not
+    /// used. Needs `Sys.Audit` on `/`.
     #[boxed]
     pub async fn ceph_hosts(&self) -> Result<BTreeSet<String>, Error> {
         match self.get(Lane::Free, "/cluster/ceph/metadata", &[]).await {
@@ -114,7 +114,8 @@ impl Client {
         }
     }
 
-    /// The VMs and containers that HA manages, by host, running or not. Needs `Sys.Audit` on `/`.
+    /// The VMs and containers that HA manages, by host, whether or not they are running. Needs `Sys.Audit` on
+    /// `/`.
     #[boxed]
     pub async fn ha_guests(&self) -> Result<BTreeMap<String, BTreeSet<Vmid>>, Error> {
         let data = self.get(Lane::Free, "/cluster/ha/status/current", &[]).await?;
@@ -136,8 +137,8 @@ impl Client {
         self.get(Lane::Free, &path, &[]).await.map(|_| ())
     }
 
-    /// The VMs and containers that run on a host now, as reported by the host itself. Only those on which the
-    /// token has `VM.Audit` are listed.
+    /// The VMs and containers that currently run on a host, as reported by the host itself. Only those on
+    /// which the token has `VM.Audit` are listed.
     #[boxed]
     pub async fn running_on(&self, host: &str) -> Result<BTreeSet<Vmid>, Error> {
         let mut running = BTreeSet::new();
@@ -155,7 +156,7 @@ impl Client {
         Ok(running)
     }
 
-    /// The kinds of the tasks that run on a host, e.g. `vzdump`. Needs `Sys.Audit` on it.
+    /// The kinds of the tasks that run on a host, e.g. `vzdump`. Needs `Sys.Audit` on the host.
     #[boxed]
     pub async fn tasks_running_on(&self, host: &str) -> Result<BTreeSet<String>, Error> {
         let path = format!("/nodes/{}/tasks", encode(host));
@@ -166,15 +167,15 @@ impl Client {
         Ok(runs.filter_map(|row| text_of(row, "type")).collect())
     }
 
-    /// Asks a host to shut down (`POST /nodes/{node}/status`). Needs `Sys.PowerMgmt` on it.
+    /// Asks a host to shut down (`POST /nodes/{node}/status`). Needs `Sys.PowerMgmt` on the host.
     #[boxed]
     pub async fn shut_down_host(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/status", encode(host));
         self.post(Lane::Lifecycle(host), &path, &[("command", "shutdown".to_owned())]).await.map(|_| ())
     }
 
-    /// Wakes a host with a magic packet (`POST /nodes/{node}/wakeonlan`). The host that answers the call
-    /// sends the packet, to the MAC address in the options of the host to wake (`pvenode config set
+    /// Wakes a host with a magic packet (`POST /nodes/{node}/wakeonlan`). The packet is sent by the host that
+    /// answers the call, to the MAC address in the options of the host to wake (`pvenode config set
     /// --wakeonlan`). Needs `Sys.PowerMgmt` on the host to wake.
     #[boxed]
     pub async fn wake_host(&self, host: &str) -> Result<(), Error> {

@@ -1,7 +1,8 @@
 //! The inventory: hosts, guests and storages, from the cluster's own list.
 //!
 //! The list is one cheap call, but it lags: a VM's power state and name are up to 11 s old and may flip back
-//! and forth; VMs of a dead host keep their last state. VMID, host, tags, pool and lock are always current.
+//! and forth, and VMs of a dead host keep their last state. VMID, host, tags, pool and lock are always
+//! current.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use super::error::Error;
 use model::machine::{Host, Storage};
 use model::pci::HostPci;
 
-/// The tag that shows people which VMs in a list are the daemon's.
+/// The tag by which people recognize the daemon's VMs in a list.
 pub const TAG: &str = "pve-autoscaler";
 
 /// A VM or container.
@@ -23,23 +24,24 @@ pub const TAG: &str = "pve-autoscaler";
 pub struct Guest {
     /// Its VMID.
     pub vmid: Vmid,
-    /// The host it is on.
+    /// The host of the guest.
     pub host: String,
-    /// Its name, once the statistics contain it.
+    /// The guest's name, once the statistics contain it.
     pub name: Option<String>,
-    /// Whether it runs according to the statistics, and its host is up.
+    /// Whether the guest runs according to the statistics, and its host is up.
     pub running: bool,
-    /// Whether the statistics say that it does not run. They do not contain a guest in its first seconds.
+    /// Whether the guest does not run according to the statistics. In a guest's first seconds, the statistics
+    /// do not contain it.
     pub stopped: bool,
-    /// Whether it is a template.
+    /// Whether the guest is a template.
     pub template: bool,
-    /// Whether it is a container.
+    /// Whether the guest is a container.
     pub container: bool,
     /// Its tags.
     pub tags: Vec<String>,
     /// Its Proxmox pool.
     pub pool: Option<String>,
-    /// The lock that an operation holds on it, if any.
+    /// The lock that an operation holds on the guest, if any.
     pub lock: Option<String>,
     /// vCPUs.
     pub cores: u32,
@@ -52,16 +54,17 @@ pub struct Guest {
 pub struct HostSeen {
     /// Its name.
     pub name: String,
-    /// Whether it is up.
+    /// Whether the host is up.
     pub online: bool,
-    /// Whether its `pvestatd` has not reported for five minutes. Then nothing is known of its guests but what
-    /// is always current (VMID, host, tags, pool, lock), and of its storages only their names.
+    /// Whether the host's `pvestatd` has not reported for five minutes. In that case, only the values that
+    /// are always current (VMID, host, tags, pool, lock) are known of its guests, and only the names of its
+    /// storages.
     pub silent: bool,
-    /// Whether it is in HA maintenance.
+    /// Whether the host is in HA maintenance.
     pub maintenance: bool,
-    /// Its number of CPU threads.
+    /// The number of CPU threads of the host.
     pub cores: u32,
-    /// Its memory in bytes.
+    /// The host's memory in bytes.
     pub memory: i64,
     /// Memory in use in bytes.
     pub memory_used: i64,
@@ -76,7 +79,7 @@ pub struct StorageSeen {
     pub host: String,
     /// Size and use in bytes.
     pub size: Storage,
-    /// Its kind, e.g. `lvmthin`.
+    /// The kind of the storage, e.g. `lvmthin`.
     pub kind: String,
 }
 
@@ -102,8 +105,8 @@ impl Client {
 }
 
 impl Guest {
-    /// Whether another client may start it at any time. The daemon's own machines are counted through their
-    /// records.
+    /// Whether another client may start the guest at any time. False for the daemon's own machines, because
+    /// they are counted through their records.
     fn may_start(&self) -> bool {
         !self.template && self.lock.is_none() && !self.tags.iter().any(|tag| tag == TAG)
     }
@@ -141,8 +144,8 @@ impl ClusterResources {
         self.hosts.values().filter(|host| host.silent)
     }
 
-    /// Fills in what was known before about silent hosts and their guests. The guests' VMIDs, hosts, tags,
-    /// pools and locks are current even without `pvestatd`, and are kept.
+    /// Fills in the last known values for silent hosts and their guests. The guests' VMIDs, hosts, tags,
+    /// pools and locks are current even without `pvestatd`, and are not replaced.
     #[must_use]
     pub fn with_known(mut self, before: &Self) -> Self {
         let silent: BTreeSet<String> = self.silent().map(|host| host.name.clone()).collect();
@@ -175,8 +178,8 @@ impl ClusterResources {
         self.guests.values().filter(moves).map(|guest| guest.vmid).collect()
     }
 
-    /// The guests whose VMID or name is `wanted`, in the order of their VMIDs. They may be templates,
-    /// VMs or containers. A VM created less than 11 s ago may have no name yet.
+    /// The guests whose VMID or name is `wanted`, in the order of their VMIDs. They may be templates, VMs or
+    /// containers. A VM that was created less than 11 s ago may not have a name yet.
     pub fn find(&self, wanted: &str) -> Vec<&Guest> {
         let vmid = wanted.parse::<Vmid>().ok();
         let named = |guest: &Guest| guest.name.as_deref() == Some(wanted);
@@ -189,7 +192,7 @@ impl ClusterResources {
     }
 
     /// The hosts in the planner's form, with the vCPUs and memory that are assigned to running guests. With
-    /// `count_stopped`, guests that do not run count too if another client may start them at any time, so not
+    /// `count_stopped`, stopped guests also count if another client may start them at any time. This excludes
     /// templates, locked guests and the daemon's own machines.
     pub fn hosts(&self, count_stopped: bool) -> Vec<Host> {
         self.hosts
@@ -227,8 +230,8 @@ fn bytes(row: &Value, field: &str) -> i64 {
 
 fn host(row: &Value) -> HostSeen {
     let status = text_of(row, "status");
-    // A host that the cluster has lost is always `offline`; `unknown` only means that there are no statistics
-    // about a host.
+    // A host that the cluster has lost is always `offline`. `unknown` only means that a host has no
+    // statistics.
     let silent = status.as_deref() == Some("unknown");
     HostSeen {
         name: text_of(row, "node").unwrap_or_default(),
@@ -313,8 +316,8 @@ mod tests {
         let hosts = seen.hosts(false);
         assert_eq!((hosts[0].cores_assigned, hosts[0].memory_assigned, hosts[0].memory_used), (4, 30, 40));
         assert!(hosts[0].online && !hosts[1].online);
-        // VM 102 is locked because it is being cloned, so it does not count here: a machine counts through
-        // its record.
+        // VM 102 is locked because it is being cloned, so it is not counted: machines are counted through
+        // their records.
         assert_eq!(seen.hosts(true)[0].memory_assigned, 30);
     }
 
@@ -327,7 +330,7 @@ mod tests {
             json!({"type": "qemu", "node": "pve1", "vmid": 102, "status": "running", "name": "b"}),
             json!({"type": "storage", "node": "pve1", "storage": "local", "status": "available", "maxdisk": 50}),
         ]);
-        // As reported by a real cluster.
+        // This is what a real cluster reports.
         let bare = ClusterResources::read(&[
             json!({"type": "node", "cgroup-mode": 1, "node": "pve1", "status": "unknown", "hastate": "online"}),
             json!({"type": "qemu", "node": "pve1", "vmid": 9000, "status": "unknown"}),

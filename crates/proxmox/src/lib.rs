@@ -1,4 +1,4 @@
-//! The Proxmox VE client: the only place that names reqwest's types.
+//! The Proxmox VE client. Only this crate uses reqwest's types.
 //!
 //! ```text
 //!  Client ── lanes (agent, lifecycle) ──> Transport ──> an endpoint
@@ -6,10 +6,10 @@
 //!     └─ answers: data, or an Error that says what can be done about it
 //! ```
 //!
-//! Rules that hold for every call: HTTP/1.1; idle connections are closed before the server closes them; calls
-//! that occupy one of a host's three workers are limited for each host; values are percent-encoded; numbers
-//! and booleans are read in any of their forms. A write that may have reached the server is never repeated
-//! here: its error is `OutcomeUnknown`, and the caller reads the state back.
+//! Rules for every call: HTTP/1.1; idle connections are closed before the server closes them; calls that
+//! occupy one of a host's three workers are limited for each host; values are percent-encoded; numbers and
+//! booleans are read in any of their forms. A write that may have reached the server is never repeated by
+//! this crate: the error is `OutcomeUnknown`, and the caller reads the state back.
 
 mod access;
 mod agent;

@@ -1,7 +1,8 @@
-//! A VM's life: clone, configure, resize, start, suspend, shut down, stop, destroy.
+//! The life of a VM: clone, configure, resize, start, suspend, shut down, stop, destroy.
 //!
-//! Most calls return a task's id, which does not show whether they succeed. The id of a clone's task arrives
-//! before the VMID is claimed: a clone only counts once the task has succeeded and the mark was read back.
+//! Most calls return a task's id, which does not show whether the task succeeds. The id of a clone task
+//! arrives before the VMID is claimed: a clone only counts once the task has succeeded and the mark was read
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,7 @@ use super::vm_config::VmConfig;
 /// A request for a clone.
 #[derive(Clone, Debug)]
 pub struct CloneRequest {
-    /// The host that has the template. No other host can clone it.
+    /// The template's host. No other host can clone the template.
     pub template_host: String,
     /// The template's VMID.
     pub template: Vmid,
@@ -31,11 +32,11 @@ pub struct CloneRequest {
     pub description: String,
     /// The Proxmox pool.
     pub pool: Option<String>,
-    /// The host for the new VM, if it is a different one; this needs shared storage.
+    /// The host for the new VM, if it is not the template's host. This requires shared storage.
     pub target: Option<String>,
     /// Whether to copy the disks instead of linking them.
     pub full: bool,
-    /// The storage for the copies; only with `full`.
+    /// The storage for the copied disks; only used with `full`.
     pub storage: Option<String>,
 }
 
@@ -53,8 +54,8 @@ pub enum Power {
 pub struct VmStatus {
     /// Its power.
     pub power: Power,
-    /// Whether HA manages it: then start and stop tasks only ask HA and end immediately, and HA may start it
-    /// again.
+    /// Whether HA manages the VM. If so, start and stop tasks only ask HA and end immediately, and HA may
+    /// start the VM again.
     pub ha_managed: bool,
     /// The lock that an operation holds, e.g. `clone`.
     pub lock: Option<String>,
@@ -93,14 +94,14 @@ impl Client {
         ];
         form.extend(request.pool.clone().map(|pool| ("pool", pool)));
         form.extend(request.target.clone().map(|target| ("target", target)));
-        // Proxmox VE refuses a storage for a linked clone.
+        // For a linked clone, Proxmox VE refuses the `storage` parameter.
         form.extend(request.storage.clone().filter(|_| request.full).map(|storage| ("storage", storage)));
         let data = self.post(Lane::Lifecycle(&request.template_host), &path, &form).await?;
         upid("clone", &data)
     }
 
-    /// A VM's configuration, including pending changes. An unprotected call: cheap, and possible while the VM
-    /// is locked.
+    /// A VM's configuration, including pending changes. The call is unprotected, so it is cheap, and it works
+    /// while the VM is locked.
     #[boxed]
     pub async fn config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
@@ -108,7 +109,7 @@ impl Client {
         VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
     }
 
-    /// A VM's current configuration, without changes that wait for its next start.
+    /// A VM's current configuration, without the changes that only apply from the VM's next start.
     #[boxed]
     pub async fn current_config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
@@ -116,7 +117,7 @@ impl Client {
         VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
     }
 
-    /// The keys whose change waits for the VM's next start.
+    /// The keys whose changes only apply from the VM's next start.
     #[boxed]
     pub async fn pending(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let path = format!("{}/pending", vm(host, vmid));
@@ -126,20 +127,20 @@ impl Client {
         Ok(rows.iter().filter(waits).filter_map(|row| text_of(row, "key")).collect())
     }
 
-    /// Reverts changes that wait for the VM's next start, if its configuration still has this digest.
+    /// Reverts changes that only apply from the VM's next start, if the configuration still has this digest.
     #[boxed]
     pub async fn revert(&self, host: &str, vmid: Vmid, keys: &[&str], digest: &str) -> Result<(), Error> {
         let path = format!("{}/config", vm(host, vmid));
         let form = [("revert", keys.join(",")), ("digest", digest.to_owned())];
-        // With PUT instead of POST, the change is done when the answer arrives.
+        // PUT, unlike POST, makes the change before the answer is sent.
         self.call(Method::PUT, Lane::Lifecycle(host), &path, &form).await.map(drop)
     }
 
-    /// Changes a configuration if it still has this digest. Returns a task if the change is not done within
+    /// Changes a configuration if it still has this digest. Returns a task if the change takes longer than
     /// `wait` seconds (1 to 30).
     ///
-    /// `sshkeys` is given as keys, one per line. It is encoded here, for the value and then for the form.
-    /// `nameserver` may use any separator; spaces are sent, because Proxmox VE accepts commas but then
+    /// `sshkeys` is passed as keys, one per line, and is encoded twice: as the value requires, and for the
+    /// form. `nameserver` may use any separator, but is sent with spaces: Proxmox VE accepts commas, but then
     /// writes all addresses as one.
     #[boxed]
     pub async fn set_config(
@@ -165,7 +166,8 @@ impl Client {
         if data.is_null() { Ok(None) } else { upid("POST config", &data).map(Some) }
     }
 
-    /// Grows a disk to a size in bytes; the same size again has no effect. All checks are done in the task.
+    /// Grows a disk to a size in bytes. If the disk already has that size, the call has no effect. All checks
+    /// are made by the task.
     #[boxed]
     pub async fn resize(&self, host: &str, vmid: Vmid, disk: &str, bytes: i64) -> Result<Upid, Error> {
         let path = format!("{}/resize", vm(host, vmid));
@@ -174,14 +176,13 @@ impl Client {
         upid("PUT resize", &data)
     }
 
-    /// Starts a VM. The task shows whether it started.
+    /// Starts a VM. The task's result shows whether the VM started.
     #[boxed]
     pub async fn start(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "start", &[]).await
     }
 
-    /// Shuts a VM down, and cuts its power after `timeout` seconds. The task holds the VM's lock in the
-    /// meantime.
+    /// Shuts a VM down, and cuts its power after `timeout` seconds. Until then, the task holds the VM's lock.
     #[boxed]
     pub async fn shutdown(&self, host: &str, vmid: Vmid, timeout: u32) -> Result<Upid, Error> {
         let form = [("timeout", timeout.to_string()), ("forceStop", "1".to_owned())];
@@ -194,8 +195,8 @@ impl Client {
     pub async fn stop(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
-            // Proxmox VE refuses the parameter if HA manages the VM, and does not know it before 8.2. Nothing
-            // was done in either case.
+            // Proxmox VE refuses the parameter if HA manages the VM, and does not support it before 8.2. In
+            // both cases, the call had no effect.
             Err(error) if error.kind == Kind::BadRequest && error.text.contains(OVERRULE) => {
                 self.power_call(host, vmid, "stop", &[]).await
             }
@@ -203,10 +204,10 @@ impl Client {
         }
     }
 
-    /// Writes a running VM's memory to disk and ends its QEMU process; the next start resumes its guest. The
-    /// VM is locked (`suspended`) until then: only starting and destroying it are allowed. The state is
-    /// stored on the VM's `vmstatestorage`, or otherwise where Proxmox VE finds room. At first, it takes more
-    /// than twice the memory's size there.
+    /// Writes a running VM's memory to disk and ends its QEMU process. The next start resumes the guest.
+    /// Until then the VM is locked (`suspended`), and can only be started or destroyed. The state is stored
+    /// on the VM's `vmstatestorage`, or otherwise on a storage that Proxmox VE chooses. At first, it occupies
+    /// more than twice the memory's size.
     #[boxed]
     pub async fn suspend_to_disk(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "suspend", &[("todisk", "1".to_owned())]).await
@@ -224,18 +225,18 @@ impl Client {
         upid(what, &data)
     }
 
-    /// Destroys a stopped VM with its disks, and removes references to it. **Proxmox VE also accepts this
-    /// without quorum, and then removes the disks but keeps the VM**: before this call, read the mark
-    /// back, then check [`Client::quorate`].
+    /// Destroys a stopped VM with its disks, and removes references to the VM. **Proxmox VE also accepts this
+    /// without quorum, and then removes the disks but keeps the VM**: before this call, read the mark back,
+    /// then check [`Client::quorate`].
     #[boxed]
     pub async fn destroy(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
-        // `destroy-unreferenced-disks` stays off: it deletes by VMID on all storages.
+        // `destroy-unreferenced-disks` stays off, because it deletes disks by VMID on all storages.
         let query = [("purge", "1".to_owned()), ("destroy-unreferenced-disks", "0".to_owned())];
         let data = self.call(Method::DELETE, Lane::Lifecycle(host), &vm(host, vmid), &query).await?;
         upid("DELETE", &data)
     }
 
-    /// Whether QEMU is running, read from the VM itself: the cluster's list lags.
+    /// Whether QEMU is running, read from the VM itself, because the cluster's list lags.
     #[boxed]
     pub async fn power(&self, host: &str, vmid: Vmid) -> Result<Power, Error> {
         self.vm_status(host, vmid).await.map(|status| status.power)
@@ -255,7 +256,7 @@ impl Client {
         Ok(VmStatus { power, ha_managed, lock: text_of(&data, "lock") })
     }
 
-    /// Whether linked clones of a template are possible (on its storage).
+    /// Whether linked clones of a template are possible, which depends on its storage.
     #[boxed]
     pub async fn can_clone(&self, host: &str, vmid: Vmid) -> Result<bool, Error> {
         let path = format!("{}/feature", vm(host, vmid));
@@ -283,7 +284,8 @@ impl Client {
             .collect())
     }
 
-    /// Whether a call's error means that a VM with this VMID already exists. Only its mark shows whose it is.
+    /// Whether a call's error means that a VM with this VMID already exists. Only the VM's mark shows its
+    /// owner.
     pub fn is_collision(error: &Error) -> bool {
         error.kind == Kind::Exists
     }

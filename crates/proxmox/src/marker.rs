@@ -1,52 +1,53 @@
 //! The mark of ownership: the first line of a VM's description.
 //!
 //! The clone call takes a description, so a clone has the mark as soon as its configuration is complete.
-//! Until then, its description is Proxmox VE's placeholder. The mark proves that a VM belongs to this
+//! Until then, its description is a placeholder of Proxmox VE. Only the mark proves that a VM belongs to this
 //! project; a VMID or a name does not.
 
 use model::{MachineId, PoolName};
 use std::collections::BTreeMap;
 
-/// The mark of a VM, which says whose machine it is.
+/// The mark of a VM, which shows to which machine it belongs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Marker {
     /// The Kubernetes cluster's id.
     pub cluster: String,
-    /// The region's name, if it has one, for people who find the VM. It does not matter for ownership.
+    /// The region's name, if it has one. It only informs people who find the VM, and does not affect
+    /// ownership.
     pub region: Option<String>,
     /// The pool.
     pub pool: PoolName,
     /// The machine's unique id.
     pub machine: MachineId,
     /// The uid of the Kubernetes cluster's namespace `kube-system`, which distinguishes two clusters that
-    /// were given the same id. Marks of earlier versions and of adopted VMs do not have it.
+    /// were given the same id. Marks of adopted VMs and of earlier versions do not contain it.
     pub kubernetes: Option<String>,
 }
 
 /// What a VM's description says about its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Description {
-    /// It has the mark.
+    /// The description contains the mark.
     Ours(Marker),
-    /// The VM is being cloned; its owner is not known yet.
+    /// The VM is being cloned, and its owner is not known yet.
     BeingCloned,
-    /// Its disks are freed, and its configuration holds only the `destroyed` lock, so its owner is no longer
-    /// known. A destruction that is interrupted at that point leaves this state.
+    /// The VM's disks are freed, and its configuration only contains the `destroyed` lock, so its owner is no
+    /// longer known. A destroy task that is interrupted at that point leaves this state.
     BeingDestroyed,
-    /// It belongs to another owner.
+    /// The VM belongs to another owner.
     Foreign,
 }
 
 const PREFIX: &str = "pve-autoscaler/v1";
 
 impl Marker {
-    /// Whether the machine belongs to a different Kubernetes cluster from the one with this uid, even if both
+    /// Whether the machine belongs to a Kubernetes cluster with a different uid from this one, even if both
     /// clusters were given the same id. False if one of the uids is unknown.
     pub fn is_of_another(&self, uid: Option<&str>) -> bool {
         self.kubernetes.as_deref().zip(uid).is_some_and(|(theirs, own)| theirs != own)
     }
 
-    /// A description with the mark, and a text for people below it.
+    /// Returns a description that consists of the mark and, below it, a text for people.
     pub fn describe(&self, text: &str) -> String {
         let region = self.region.as_ref().map(|name| format!(" region={name}")).unwrap_or_default();
         let mark =
@@ -57,8 +58,8 @@ impl Marker {
     }
 }
 
-/// Reads a description as Proxmox returns it: trailing white space is removed, and an administrator's text
-/// below the mark is ignored.
+/// Reads a description as Proxmox VE returns it: without trailing white space. An administrator's text below
+/// the mark is ignored.
 pub fn read(description: Option<&str>) -> Description {
     let first = description.unwrap_or_default().lines().next().unwrap_or_default().trim();
     if first == "qmclone temporary file" {

@@ -1,10 +1,10 @@
-//! A refusal because of a missing right, parsed from Proxmox VE's text: the same text appears as an answer,
-//! inside another error, or as a task's exit status.
+//! A refusal because of a missing right, parsed from Proxmox VE's text. The same text may be an answer, part
+//! of another error, or a task's exit status.
 
 /// The missing right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingRight {
-    /// Any of these privileges on this path.
+    /// One of these privileges on this path.
     Privileges {
         /// The path, e.g. `/vms/9201`.
         path: String,
@@ -13,17 +13,17 @@ pub enum MissingRight {
     },
     /// The right to change this tag.
     Tag(String),
-    /// Something that no token may do at all, in Proxmox VE's words.
+    /// An action that no token is allowed, in Proxmox VE's words.
     ForRoot(String),
 }
 
 /// How a refusal for a missing privilege begins.
 const REFUSED: &str = "Permission check failed (";
-/// How a refusal begins if no privilege can prevent it.
+/// How a refusal begins if only root may do this, so that no privilege would help.
 const FOR_ROOT: &str = "only root";
 
 impl MissingRight {
-    /// Reads an error's text; `None` if it is about something else.
+    /// Parses the text of an error. `None` if the error has another cause.
     pub fn read(text: &str) -> Option<Self> {
         let Some((_, rest)) = text.split_once(REFUSED) else {
             let at = text.find(FOR_ROOT)?;
@@ -39,7 +39,7 @@ impl MissingRight {
         path.starts_with('/').then(|| Self::Privileges { path: path.to_owned(), any })
     }
 
-    /// What is missing, and what an administrator can do about it, both in words; `token` is the token's id.
+    /// What is missing, and what an administrator can do about it, each in words. `token` is the token's id.
     pub fn words(&self, token: &str) -> (String, String) {
         let user = token.split('!').next().unwrap_or_default();
         match self {

@@ -1,4 +1,4 @@
-//! Resource mappings of PCI devices, and which devices a VM's configuration names.
+//! Resource mappings of PCI devices, and the devices in a VM's configuration.
 
 use model::Vmid;
 use runtime::boxed;
@@ -16,19 +16,20 @@ use model::pci::Held;
 pub struct PciMapping {
     /// Its id.
     pub id: String,
-    /// Its entries: a host, and the address of a device there. Proxmox VE treats each entry as one device.
+    /// The mapping's entries: each consists of a host and the address of a device on that host. Proxmox VE
+    /// treats each entry as one device.
     pub devices: Vec<(String, String)>,
-    /// The error that the checking host found in it, if any. No VM that uses such a mapping starts on that
-    /// host.
+    /// The error that the checking host found in the mapping, if any. A VM that uses such a mapping does not
+    /// start on that host.
     pub problem: Option<String>,
 }
 
 impl Client {
     /// The resource mappings that the token can see (`Mapping.Use`, `Mapping.Audit` or `Mapping.Modify` on
-    /// `/mapping/pci/ID`). If `checked_on` names a host, that host compares them with its devices.
+    /// `/mapping/pci/ID`). If `checked_on` names a host, that host checks the mappings against its devices.
     ///
     /// # Errors
-    /// The call failed, or its answer is not a list.
+    /// Returns an error if the call fails, or its answer is not a list.
     #[boxed]
     pub async fn pci_mappings(&self, checked_on: Option<&str>) -> Result<Vec<PciMapping>, Error> {
         let query: Vec<(&str, String)> =
@@ -38,14 +39,14 @@ impl Client {
         Ok(rows.iter().filter_map(mapping).collect())
     }
 
-    /// The host devices that a VM holds: those that it runs with, or would be started with.
+    /// The host devices that a VM holds: those that it is running with, or would start with.
     ///
     /// # Errors
-    /// The token cannot read its configuration (`VM.Audit`), or the call failed.
+    /// Returns an error if the token cannot read the VM's configuration (`VM.Audit`), or the call fails.
     #[boxed]
     pub async fn devices_of(&self, host: &str, vmid: Vmid) -> Result<Vec<Held>, Error> {
         let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));
-        // Changes made while the VM runs apply from its next start on.
+        // The current configuration leaves out changes that only apply from the VM's next start.
         let query = [("current", "1".to_owned())];
         let data = self.get(Lane::Free, &path, &query).await?;
         let config = VmConfig::read(&data).ok_or_else(|| Error::malformed(&path, "no configuration"))?;
@@ -67,7 +68,7 @@ fn mapping(row: &Value) -> Option<PciMapping> {
     })
 }
 
-/// Host and address of an entry, e.g. `node=pve1,path=0000:01:00,id=10de:2204`.
+/// Returns the host and the address of an entry such as `node=pve1,path=0000:01:00,id=10de:2204`.
 fn device(entry: &str) -> Option<(String, String)> {
     let part = |name: &str| Properties::of("map", entry).get(name).map(ToOwned::to_owned);
     Some((part("node")?, part("path")?))
@@ -80,7 +81,7 @@ impl VmConfig {
         devices.flat_map(|(key, value)| held(vmid, key, value)).collect()
     }
 
-    /// The keys of its host devices.
+    /// The keys of the options that assign host devices.
     pub fn device_keys(&self) -> Vec<&str> {
         self.all().map(|(key, _)| key).filter(|key| is_device(key)).collect()
     }
@@ -91,7 +92,7 @@ fn is_device(key: &str) -> bool {
 }
 
 /// The devices in a value of `hostpciN`: one for a mapping, otherwise one for each address, as in
-/// `host=0000:01:00.0;0000:01:00.1`, in which `host=` may be left out.
+/// `host=0000:01:00.0;0000:01:00.1`. The prefix `host=` is optional.
 fn held(vmid: Vmid, key: &str, value: &str) -> Vec<Held> {
     let parts = Properties::of(key, value);
     if let Some(mapping) = parts.get("mapping") {

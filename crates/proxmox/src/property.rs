@@ -1,16 +1,16 @@
-//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), read as Proxmox VE reads them
-//! (`parse_property_string` of pve-common): one value may appear without its key, anywhere in the text; some
-//! keys are aliases; yes and no have four spellings each.
+//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), read as by `parse_property_string` of
+//! pve-common: one value may appear without its key, anywhere in the text; some keys are aliases; yes and no
+//! have four spellings each.
 
 /// The format of one kind of property string.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// The key of the value that may appear alone, if any.
+    /// The key of the value that may appear without a key, if any.
     default: Option<&'static str>,
-    /// Aliases of keys: the alias, and the key that it stands for.
+    /// Aliases of keys, each with the key for which it stands.
     aliases: &'static [(&'static str, &'static str)],
-    /// Keys that are also values of the default key, and the key of what follows them: `virtio=MAC` means
-    /// `model=virtio` and `macaddr=MAC`.
+    /// Keys that are at the same time values of the default key, and the key for what follows them:
+    /// `virtio=MAC` means `model=virtio` and `macaddr=MAC`.
     values_as_keys: Option<(&'static [&'static str], &'static str)>,
 }
 
@@ -91,17 +91,17 @@ impl<'t> Properties<'t> {
         Self(parts)
     }
 
-    /// A key's value; the first one, if there are several (which Proxmox VE would refuse).
+    /// Returns the value of a key. If there are several, which Proxmox VE would refuse, returns the first.
     pub fn get(&self, key: &str) -> Option<&'t str> {
         self.0.iter().find(|(one, _)| *one == key).map(|(_, value)| *value)
     }
 
-    /// Whether a key is set to yes or no; `None` if it is missing or neither.
+    /// Whether a key is set to yes or no; `None` if the key is missing or has another value.
     pub fn flag(&self, key: &str) -> Option<bool> {
         truth(self.get(key)?)
     }
 
-    /// The keys with their values, in their original order.
+    /// All keys with their values, in their original order.
     pub fn all(&self) -> impl Iterator<Item = (&'t str, &'t str)> {
         self.0.iter().copied()
     }
@@ -120,7 +120,7 @@ impl Format {
     }
 }
 
-/// Yes or no, as Proxmox VE spells them.
+/// Parses yes or no in any of Proxmox VE's spellings.
 pub fn truth(text: &str) -> Option<bool> {
     let is = |words: [&str; 4]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
     if is(["1", "on", "yes", "true"]) {
@@ -132,7 +132,8 @@ pub fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// A size such as `32G`, `1.5G`, `528K` or `4MiB` in bytes; without a unit it is bytes.
+/// Parses a size such as `32G`, `1.5G`, `528K` or `4MiB`, and returns it in bytes. A size without a unit is
+/// in bytes.
 pub fn size(text: &str) -> Option<i64> {
     let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit);
@@ -149,7 +150,7 @@ pub fn size(text: &str) -> Option<i64> {
     if fraction.is_empty() {
         return number.bytes().all(|byte| byte != b'.').then_some(whole);
     }
-    // Nine digits are finer than one byte in a GiB, and their product with a TiB still fits.
+    // Nine digits resolve less than one byte of a GiB, and their product with a TiB does not overflow.
     let fraction = fraction.get(..9).unwrap_or(fraction);
     let part = i128::from(fraction.parse::<i64>().ok().filter(|_| digits(fraction))?) << shift;
     let part = part / 10_i128.pow(u32::try_from(fraction.len()).ok()?);

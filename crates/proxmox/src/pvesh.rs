@@ -1,8 +1,8 @@
 //! Requests through `pvesh`: the API for root on a Proxmox VE host, without a token.
 //!
 //! This transport is only used for the setup. `pvesh` takes parameters as arguments, so they must not contain
-//! secrets. It runs the workers of tasks in the foreground and exits successfully whatever their result. For
-//! another host, it sends the request there through ssh.
+//! secrets. It runs the workers of tasks in the foreground, and exits successfully even if a task fails. A
+//! request for another host is sent to that host through ssh.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -22,7 +22,7 @@ const BASE: &str = "/api2/json";
 /// How much of the error output of `pvesh` is reported, in characters.
 const LONGEST: usize = 500;
 
-/// A transport that runs this program for each request, and ends it after `limit`.
+/// A transport that runs this program for each request, and kills it after `limit`.
 pub fn over_pvesh(program: PathBuf, limit: Duration) -> Transport {
     Transport::new(service_fn(move |request| run(program.clone(), limit, request)))
 }
@@ -84,7 +84,8 @@ fn arguments(request: &Request<Bytes>) -> Result<Vec<String>, BoxError> {
     Ok(arguments)
 }
 
-/// The answer for a failed call, from the error output, which begins with an HTTP status if the API gave one.
+/// The answer for a failed call, built from the error output, which begins with an HTTP status if the API
+/// returned one.
 fn refused(said: &str) -> (StatusCode, Value) {
     let text: String = said.trim().chars().take(LONGEST).collect();
     let status = text.get(..3).and_then(|digits| digits.parse::<u16>().ok());

@@ -1,42 +1,42 @@
-//! What a refusal or a failed task means for creating machines: it is temporary, or caused by the host, a
-//! storage, the pool's settings, the template or a missing right.
+//! What a refusal or a failed task means for creating machines: whether its cause is temporary, or lies in
+//! the host, a storage, the pool's settings, the template or a missing right.
 //!
-//! Proxmox VE has no codes for that, only texts. The table holds their fixed parts, each with the file that
-//! writes it: from qemu-server 8.4 and 9.2, pve-storage 8.3 and 9.1, pve-common, pve-guest-common and
-//! pve-access-control, and from the tools whose last line they pass on (LVM, ZFS, Ceph, QEMU, the kernel).
-//! The first entry that matches decides.
+//! Proxmox VE has no codes for the causes, only texts. The table lists fixed parts of these texts, each with
+//! the file that writes it. They come from qemu-server 8.4 and 9.2, pve-storage 8.3 and 9.1, pve-common,
+//! pve-guest-common and pve-access-control, and from tools whose last line is passed on (LVM, ZFS, Ceph,
+//! QEMU, the kernel). The first entry that matches is used.
 
 use super::error::{Error, Kind};
 
 /// The cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The cause is temporary: the call is retried, and the failure is attributed to the host if it persists.
+    /// The cause is temporary: the call is retried. If the failure persists, it is attributed to the host.
     Passes,
-    /// A volume that the host does not see. If another host has just created it, for example on NFS, it
-    /// becomes visible some seconds later.
+    /// The host does not see a volume. If another host has just created it, for example on NFS, it becomes
+    /// visible some seconds later.
     NotSeen,
-    /// The host: its memory, CPUs, devices, bridges or packages.
+    /// The host is to blame: its memory, CPUs, devices, bridges or packages.
     Host,
-    /// A storage has no room left.
+    /// A storage is full.
     Full,
     /// A storage is not online, or does not exist on this host.
     Storage,
-    /// The pool's settings: Proxmox VE would refuse them anywhere.
+    /// The pool's settings are to blame: every host would refuse them.
     Pool,
     /// The template.
     Template,
-    /// A right that the token lacks.
+    /// The token lacks a right.
     Right,
 }
 
 use Meaning::{Full, Host, NotSeen, Passes, Pool, Right, Storage, Template};
 
-/// The parts that a text must all contain, the file that writes it, and its meaning.
+/// The parts that a text must all contain, the file that writes the text, and its meaning.
 type Entry = (&'static [&'static str], &'static str, Meaning);
 
 const TABLE: &[Entry] = &[
-    // Rights. They come first, because the rest of such a text names the request, and could match other
+    // Missing rights. They come first, because these texts also name the request, which could match other
     // entries.
     (&["Permission check failed"], "pve-access-control: RPCEnvironment.pm", Right),
     (&["missing privileges to access"], "pve-storage: Storage.pm", Right),
@@ -50,7 +50,7 @@ const TABLE: &[Entry] = &[
     (&["insufficient free space"], "LVM: a volume group or thin pool without extents", Full),
     (&["nsufficient suitable"], "LVM: allocation without enough extents", Full),
     (&["not enough free space ("], "pve-storage: LVMPlugin.pm", Full),
-    // Storages that do not exist, or not on this host.
+    // Storages that do not exist, or do not exist on this host.
     (&["storage '", "is not available on node"], "pve-storage: Storage.pm", Storage),
     (&["storage '", "is disabled"], "pve-storage: Storage.pm", Storage),
     (&["storage '", "is not online"], "pve-storage: Storage.pm", Storage),
@@ -71,7 +71,7 @@ const TABLE: &[Entry] = &[
     (&["Transport endpoint is not connected"], "the kernel (ENOTCONN): a FUSE mount that is gone", Storage),
     (&["Host is down"], "the kernel (EHOSTDOWN): a CIFS server that is away", Storage),
     (&["error connecting to the cluster"], "Ceph: rbd without its monitors", Storage),
-    // Volumes that this host does not see, or not yet.
+    // Volumes that this host does not see, or does not see yet.
     (&["volume '", "does not exist"], "pve-storage: Plugin.pm", NotSeen),
     (&["volume ", ":", "does not exist"], "qemu-server: API2/Qemu.pm", NotSeen),
     (&["no such logical volume"], "pve-storage: LvmThinPlugin.pm", NotSeen),
@@ -82,7 +82,7 @@ const TABLE: &[Entry] = &[
     (&["no zvol device link for"], "pve-storage: ZFSPoolPlugin.pm", NotSeen),
     (&["Could not open '", "No such file or directory"], "QEMU and qemu-img", NotSeen),
     (&["can't find file '"], "pve-storage: Storage.pm", NotSeen),
-    // Resources that another task holds for a moment.
+    // Resources that another task holds for a short time.
     (&["dataset is busy"], "ZFS", Passes),
     (&["evice or resource busy"], "the kernel (EBUSY) and Ceph", Passes),
     (&["Failed to get \"write\" lock"], "QEMU: an image that another process has open", Passes),
@@ -168,12 +168,12 @@ const TABLE: &[Entry] = &[
     (&["Cloud-Init sum of snippets too big"], "qemu-server: Cloudinit.pm", Pool),
     (&["snippets directory"], "qemu-server: Cloudinit.pm, pve-guest-common: GuestHelpers.pm", Pool),
     (&["OVMF (UEFI) BIOS is not supported"], "qemu-server: QemuServer.pm", Pool),
-    // General failures to start a VM: QEMU's own messages are in the task's log.
+    // General failures to start a VM. QEMU's own messages are in the task's log.
     (&["QEMU exited with code"], "qemu-server: QemuServer.pm", Host),
     (&["start failed"], "qemu-server: QemuServer.pm", Host),
 ];
 
-/// The meaning of a text, if the table has it.
+/// The meaning of a text, if the table contains it.
 pub fn of_text(text: &str) -> Option<Meaning> {
     let fits = |parts: &&[&str]| parts.iter().all(|part| text.contains(part));
     TABLE.iter().find(|(parts, ..)| fits(parts)).map(|(.., meaning)| *meaning)

@@ -1,4 +1,4 @@
-//! Complete texts as they arrive, each with its meaning.
+//! Complete texts as Proxmox VE sends them, each with its meaning.
 
 use super::*;
 use crate::error::classify;

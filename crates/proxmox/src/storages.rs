@@ -13,30 +13,30 @@ use super::error::Error;
 pub struct StorageConfig {
     /// Its name.
     pub name: String,
-    /// Its plugin, e.g. `lvmthin`.
+    /// The storage's plugin, e.g. `lvmthin`.
     pub kind: String,
-    /// What it may hold, e.g. `images`.
+    /// The types of content that the storage may hold, e.g. `images`.
     pub content: Vec<String>,
-    /// Whether all hosts see the same volumes.
+    /// Whether all hosts see the same volumes on the storage.
     pub shared: bool,
-    /// The hosts that have it; empty: all.
+    /// The hosts that have the storage; empty if all hosts have it.
     pub hosts: Vec<String>,
-    /// Whether it is disabled.
+    /// Whether the storage is disabled.
     pub disabled: bool,
 }
 
-/// A storage on one host, as read from that host.
+/// A storage as one host reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageStatus {
     /// Its name.
     pub name: String,
-    /// Its plugin, e.g. `lvmthin`.
+    /// The storage's plugin, e.g. `lvmthin`.
     pub kind: String,
-    /// What it may hold, e.g. `images`.
+    /// The types of content that the storage may hold, e.g. `images`.
     pub content: Vec<String>,
-    /// Whether all hosts see the same volumes.
+    /// Whether all hosts see the same volumes on the storage.
     pub shared: bool,
-    /// Whether it can be used now.
+    /// Whether the storage can be used now.
     pub active: bool,
     /// Size in bytes.
     pub total: i64,
@@ -45,8 +45,8 @@ pub struct StorageStatus {
 }
 
 /// Whether a storage of this kind supports linked clones of a template's disk, according to Proxmox VE's
-/// storage plugins: thick LVM and iSCSI do not. `None` for an unknown kind; in that case
-/// [`Client::can_clone`] asks Proxmox VE about a template.
+/// storage plugins: thick LVM and iSCSI do not. For an unknown kind, returns `None`; [`Client::can_clone`]
+/// then asks Proxmox VE about a template.
 pub fn makes_linked_clones(kind: &str) -> Option<bool> {
     match kind {
         "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs" | "lvmthin" | "zfspool" | "zfs" | "rbd" => {
@@ -58,17 +58,17 @@ pub fn makes_linked_clones(kind: &str) -> Option<bool> {
 }
 
 impl StorageConfig {
-    /// Whether its volumes are files (the plugins with a `path`).
+    /// Whether the storage's volumes are files (plugins with a `path`).
     pub fn is_file_based(&self) -> bool {
         matches!(self.kind.as_str(), "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs")
     }
 
-    /// Whether it may hold VM disks.
+    /// Whether the storage may hold VM disks.
     pub fn holds_disks(&self) -> bool {
         !self.disabled && self.content.iter().any(|kind| kind == "images")
     }
 
-    /// Whether a host has it.
+    /// Whether the storage exists on a host.
     pub fn is_on(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|name| name == host)
     }
@@ -84,8 +84,8 @@ impl Client {
         Ok(rows.iter().map(config).collect())
     }
 
-    /// A host's storages, or only the one with this name. Name one if possible: the host activates each
-    /// storage that it is asked about, and a hanging one delays the answer.
+    /// A host's storages, or only the named one. If possible, pass a name: the host activates each storage
+    /// that it is asked about, so a hanging storage delays the answer.
     #[boxed]
     pub async fn storages_on(&self, host: &str, only: Option<&str>) -> Result<Vec<StorageStatus>, Error> {
         let path = format!("/nodes/{}/storage", encode(host));
@@ -95,17 +95,17 @@ impl Client {
         Ok(rows.iter().map(status).collect())
     }
 
-    /// The volume ids of a VMID's disks on a storage, as a host sees them. Proxmox VE leaves out disks
-    /// that the token cannot see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit` on it
-    /// and `VM.Config.Disk` on the VM. So a token whose rights come from a resource pool no longer sees the
-    /// leftover disks of a destroyed VM.
+    /// The volume ids of the disks on a storage that belong to a VMID, as a host sees them. Proxmox VE leaves
+    /// out disks that the token cannot see: images need `Datastore.Allocate` on the storage, or
+    /// `Datastore.Audit` on it and `VM.Config.Disk` on the VM. So a token whose rights come from a resource
+    /// pool no longer sees the leftover disks of a destroyed VM.
     #[boxed]
     pub async fn disks_of(&self, host: &str, storage: &str, vmid: Vmid) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
         let query = [("vmid", vmid.to_string()), ("content", "images".to_owned())];
         let data = self.get(Lane::Lifecycle(host), &path, &query).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET content", "no list"))?;
-        // Checked again: a disk of another VM must never be mistaken for a leftover.
+        // The VMID is checked again, because a disk of another VM must never be mistaken for a leftover.
         let own = rows.iter().filter(|row| number_of(row, "vmid") == Some(i64::from(vmid.0)));
         Ok(own.filter_map(|row| text_of(row, "volid")).collect())
     }
@@ -115,7 +115,7 @@ fn list_field(row: &Value, field: &str) -> Vec<String> {
     let text = text_of(row, field).unwrap_or_default();
     let mut words: Vec<_> =
         text.split([',', ';', ' ']).filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect();
-    // Proxmox lists them in any order.
+    // Proxmox VE lists the words in any order.
     words.sort();
     words
 }

@@ -1,4 +1,4 @@
-//! Which tags a token may set and remove: datacenter options can restrict them (`user-tag-access`,
+//! The tags that a token may set and remove. Datacenter options can restrict them (`user-tag-access`,
 //! `registered-tags`).
 
 use std::collections::BTreeSet;
@@ -17,15 +17,15 @@ pub struct TagRules {
     free: bool,
     /// Tags that only a user with `Sys.Modify` on `/` may use.
     registered: BTreeSet<String>,
-    /// Tags that the token may use in any case.
+    /// Tags that the token may always use.
     allowed: BTreeSet<String>,
     /// Whether the token may use every tag.
     all: bool,
 }
 
 impl Client {
-    /// The rules for tags, as they apply to the token. Without `Sys.Audit` on `/` Proxmox VE does not show
-    /// whether there are any.
+    /// The rules for tags, as they apply to the token. Without `Sys.Audit` on `/`, Proxmox VE does not show
+    /// whether any rules exist.
     ///
     /// # Errors
     /// The call failed.
@@ -67,7 +67,7 @@ impl TagRules {
         }
     }
 
-    /// Whether the token may add this tag to a VM, and remove it.
+    /// Whether the token may add this tag to a VM and remove it.
     pub fn allow(&self, tag: &str) -> bool {
         self.all || (self.free && !self.registered.contains(tag)) || self.allowed.contains(tag)
     }
@@ -119,7 +119,7 @@ mod tests {
             ),
             (json!({"allowed-tags": [], "user-tag-access": {"user-allow": "none"}}), "pve-autoscaler", false),
             (json!({"allowed-tags": ["a"], "user-tag-access": {"user-allow": "existing"}}), "a", true),
-            // What a user with Sys.Modify sees.
+            // This is what a user with Sys.Modify sees.
             (json!({"allowed-tags": ["prod"], "registered-tags": ["prod"]}), "prod", true),
         ] {
             assert_eq!(TagRules::read(&options).allow(tag), expected, "{options} {tag}");

@@ -1,4 +1,4 @@
-//! Tasks: started by a call, and read by their id on the host that runs them.
+//! Tasks: a call starts a task, and the host that runs the task reports its status by its id.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use super::upid::Upid;
 pub enum Exit {
     /// It succeeded.
     Ok,
-    /// It succeeded with this many warnings, which are in the log.
+    /// The task succeeded with this many warnings, which are in its log.
     Warnings(u32),
-    /// Its worker vanished (killed, host rebooted): its result is unknown.
+    /// The task's worker vanished (killed, host rebooted), so its result is unknown.
     Unknown,
-    /// It failed with this text.
+    /// The task failed with this text.
     Failed(String),
 }
 
@@ -41,7 +41,7 @@ impl Exit {
         matches!(self, Self::Ok | Self::Warnings(_))
     }
 
-    /// What can be done about a failure; `None` if the work was done.
+    /// The kind of the failure, which tells a caller what to do about it; `None` if the work was done.
     pub fn problem(&self) -> Option<Kind> {
         match self {
             Self::Ok | Self::Warnings(_) => None,
@@ -63,7 +63,7 @@ pub enum TaskStatus {
 /// Why waiting for a task ended before the task did.
 #[derive(Debug, ThisError)]
 pub enum WaitError {
-    /// The limit was reached; the task may still be running.
+    /// The time limit was reached. The task may still be running.
     #[error("task {0} is still running after {1:?}")]
     Limit(Upid, Duration),
     /// The task cannot be read.
@@ -95,9 +95,9 @@ impl Client {
         Ok(all[all.len().saturating_sub(lines)..].to_vec())
     }
 
-    /// Waits for a task's end. It checks immediately, and again after a pause of `poll`. Each further pause
-    /// is 1.5 times as long, up to five times `poll`. A host that does not answer for a while does not end
-    /// the wait.
+    /// Waits for the end of a task. Checks immediately, and again after a pause of `poll`. Each further pause
+    /// is 1.5 times as long, up to five times `poll`. If the host does not answer for a while, the wait
+    /// continues.
     #[boxed]
     pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
         let started = Instant::now();

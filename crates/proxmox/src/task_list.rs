@@ -1,5 +1,5 @@
-//! Lists of tasks, and what a task's log says about its work. With these, a restarted daemon finds the
-//! tasks that it had started.
+//! Lists of tasks, and what a task's log shows about its work. A restarted daemon uses them to find the tasks
+//! that it had started.
 
 use super::answer::{number_of, text_of};
 use super::client::{Client, Lane, encode};
@@ -9,19 +9,19 @@ use super::upid::Upid;
 use model::Vmid;
 use runtime::boxed;
 
-/// The maximum number of rows in a list if the filter does not set one.
+/// The maximum number of rows in a list, unless the filter sets one.
 const ROWS: u32 = 500;
 
 /// Which tasks of a host to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
-    /// Only tasks about this VMID. A clone task is about its **template**: see [`Client::clone_target`].
+    /// Only tasks for this VMID. A clone task is listed under its **template**: see [`Client::clone_target`].
     pub vmid: Option<Vmid>,
     /// Only tasks of this kind, e.g. `qmclone`.
     pub kind: Option<String>,
     /// Only tasks that began at this Unix time (seconds) or later.
     pub since: Option<i64>,
-    /// At most this many rows; 500 if it is absent.
+    /// The maximum number of rows; 500 if it is absent.
     pub limit: Option<u32>,
 }
 
@@ -30,26 +30,26 @@ pub struct TaskFilter {
 pub struct TaskRow {
     /// Its id.
     pub upid: Upid,
-    /// Its object, usually a VMID.
+    /// The object of the task, usually a VMID.
     pub about: String,
-    /// The user that started it: `user@realm!token`, or `user@realm`.
+    /// The user that started the task: `user@realm!token`, or `user@realm`.
     pub user: String,
-    /// When it began, Unix time in seconds.
+    /// When the task began, as Unix time in seconds.
     pub started: i64,
-    /// When it ended, Unix time in seconds.
+    /// When the task ended, as Unix time in seconds.
     pub ended: Option<i64>,
-    /// Whether it is running, or how it ended.
+    /// Whether the task is running, or how it ended.
     pub status: TaskStatus,
 }
 
 impl Client {
-    /// A host's tasks, running and ended, newest first. Without `Sys.Audit` on the host only the token's own
-    /// are listed.
+    /// A host's tasks, running and ended, newest first. Without `Sys.Audit` on the host, only the token's own
+    /// tasks are listed.
     #[boxed]
     pub async fn tasks(&self, host: &str, filter: &TaskFilter) -> Result<Vec<TaskRow>, Error> {
         let path = format!("/nodes/{}/tasks", encode(host));
         let limit = filter.limit.unwrap_or(ROWS);
-        // Without a source only ended tasks are listed.
+        // Without `source`, only ended tasks are listed.
         let mut query = vec![("source", "all".to_owned()), ("limit", limit.to_string())];
         query.extend(filter.vmid.map(|vmid| ("vmid", vmid.to_string())));
         query.extend(filter.kind.clone().map(|kind| ("typefilter", kind)));
@@ -59,8 +59,8 @@ impl Client {
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The latest tasks of all hosts, about twenty of each. Without `Sys.Audit` on `/` the list is empty: it
-    /// does not even show the token's own tasks.
+    /// The latest tasks of all hosts, about twenty of each. Without `Sys.Audit` on `/`, the list is empty,
+    /// even without the token's own tasks.
     #[boxed]
     pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, Error> {
         let data = self.get(Lane::Free, "/cluster/tasks", &[]).await?;
@@ -68,10 +68,11 @@ impl Client {
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The VMID that a clone task creates, read from its log: the task's id only names the template.
+    /// The VMID that a clone task creates, read from the task's log, because the task's id only names the
+    /// template.
     ///
-    /// `None` before the log's first line is written, and with qemu-server before 9.1.6, whose log does not
-    /// contain the VMID.
+    /// Returns `None` if the log's first line is not written yet. Also returns `None` with qemu-server before
+    /// 9.1.6, whose log does not contain the VMID.
     #[boxed]
     pub async fn clone_target(&self, upid: &Upid) -> Result<Option<Vmid>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
@@ -80,16 +81,16 @@ impl Client {
         Ok(lines.into_iter().find_map(|line| target(&line)))
     }
 
-    /// The disks that a destroy task could not remove, by their volume ids; an administrator has to remove
-    /// them. `None` if its log is gone.
+    /// The volume ids of the disks that a destroy task could not remove. An administrator has to remove them.
+    /// `None` if the task's log is gone.
     ///
-    /// Check this after every destroy task: one that leaves disks behind ends with warnings since qemu-server
-    /// 9.1.19, and before that with `OK`.
+    /// Check this after every destroy task. Since qemu-server 9.1.19, a task that leaves disks behind ends
+    /// with warnings; before that, it ends with `OK`.
     #[boxed]
     pub async fn leaked_disks(&self, upid: &Upid) -> Result<Option<Vec<String>>, Error> {
         let lines = self.task_log_tail(upid, usize::MAX).await?;
-        // If the log is gone, the call for it returns this single line, while the call for the task's status
-        // fails.
+        // If the log is gone, Proxmox VE returns this line as the entire log, while a query of the task's
+        // status fails.
         if let [line] = &*lines
             && line.starts_with("unable to open file")
         {
@@ -107,7 +108,7 @@ fn row(data: &serde_json::Value) -> Option<TaskRow> {
         None if ended.is_some() => TaskStatus::Ended(Exit::Unknown),
         _ => TaskStatus::Running,
     };
-    // A running task's row has the token in `user`, an ended task's row has it in a separate field.
+    // For a running task, the row contains the token in `user`; for an ended task, in a field of its own.
     let user = text_of(data, "user").unwrap_or_default();
     let user = match text_of(data, "tokenid") {
         Some(token) if !user.contains('!') => format!("{user}!{token}"),
@@ -117,12 +118,12 @@ fn row(data: &serde_json::Value) -> Option<TaskRow> {
     Some(TaskRow { upid, about: text_of(data, "id").unwrap_or_default(), user, started, ended, status })
 }
 
-/// Reads `creating a clone of VM 9000 with ID 120`.
+/// Parses `creating a clone of VM 9000 with ID 120`.
 fn target(line: &str) -> Option<Vmid> {
     line.strip_prefix("creating a clone of VM ")?.split_once(" with ID ")?.1.trim().parse().ok()
 }
 
-/// Reads `Could not remove disk 'local-lvm:vm-120-disk-0', check manually: …`, as a warning or as a plain
+/// Parses `Could not remove disk 'local-lvm:vm-120-disk-0', check manually: …`, as a warning or as a plain
 /// line.
 fn leaked(line: &str) -> Option<String> {
     let rest = line.split_once("ould not remove disk '")?.1;

@@ -1,4 +1,4 @@
-//! The trusted certificates: those of certificate authorities, such as the cluster's own, or one pinned
+//! The certificates to trust: those of certificate authorities, such as the cluster's own, or one pinned
 //! certificate.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use thiserror::Error;
 /// Which certificates to trust.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Only these authorities (PEM): the cluster's `pve-root-ca.pem`, or others.
+    /// Only certificates of these authorities (PEM), e.g. the cluster's `pve-root-ca.pem`.
     Authorities(String),
     /// Only the certificate with this SHA-256 fingerprint, in Proxmox's notation: hexadecimal pairs with
     /// colons.
@@ -30,7 +30,7 @@ pub enum TrustError {
     /// The fingerprint is malformed.
     #[error("not a SHA-256 fingerprint: expected 32 hexadecimal pairs with colons")]
     Fingerprint,
-    /// The TLS library refused.
+    /// The TLS library returned an error.
     #[error("TLS cannot be set up")]
     Tls(#[source] rustls::Error),
 }
@@ -72,7 +72,7 @@ fn fingerprint(text: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-/// Accepts one certificate, whatever its names and dates; signatures are still verified.
+/// Accepts one certificate, regardless of its names and dates. Signatures are still verified.
 #[derive(Debug)]
 struct Pinned {
     digest: [u8; 32],

@@ -10,7 +10,8 @@ use tower::{BoxError, service_fn};
 
 use super::tls::{self, Trust};
 
-/// A service of plain requests with absolute URLs. A failure before anything was sent must be a [`NotSent`].
+/// A service that handles plain requests with absolute URLs. If it fails before anything was sent, the error
+/// must be [`NotSent`].
 pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxError>;
 
 /// The request was not sent, because no connection could be made. Another endpoint may be tried.
@@ -18,12 +19,12 @@ pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxErr
 #[error("no connection")]
 pub struct NotSent(#[source] pub BoxError);
 
-/// How large the answer to a request may be, in bytes: an extension of the request.
+/// The maximum size of the answer to a request, in bytes. An extension of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerLimit(pub usize);
 
 impl Default for AnswerLimit {
-    /// Several times as much as the lists of a large cluster need.
+    /// The default is several times what the lists of a large cluster need.
     fn default() -> Self {
         Self(64 << 20)
     }
@@ -37,13 +38,13 @@ pub struct TooLarge {
     pub limit: AnswerLimit,
 }
 
-/// A transport over the network. No more of an answer is read than the `AnswerLimit` of its request allows.
+/// A transport over the network. It reads no more of an answer than the request's `AnswerLimit` allows.
 ///
-/// HTTP/1.1 only. Idle connections are dropped after 3 s, before Proxmox closes them after 5 s. No request is
-/// repeated, and no proxy from the environment is used.
+/// Uses only HTTP/1.1. Idle connections are dropped after 3 s, because Proxmox VE closes them after 5 s.
+/// Requests are never repeated, and proxies in the environment are ignored.
 ///
 /// # Errors
-/// The trust cannot be set up (an unreadable certificate).
+/// Returns an error if the trusted certificates cannot be used, e.g. because one is unreadable.
 pub fn connect(
     trust: &Trust,
     connect_timeout: Duration,

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Upid(String);
 
 impl Upid {
-    /// Reads an id; `None` if the text is not one.
+    /// Parses an id. `None` if the text is not a task's id.
     pub fn parse(text: &str) -> Option<Self> {
         let parts: Vec<_> = text.split(':').collect();
         let hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
@@ -16,7 +16,7 @@ impl Upid {
         (fine && !task.is_empty() && !user.is_empty()).then(|| Self(text.to_owned()))
     }
 
-    /// The host that runs the task. Only this host knows the task.
+    /// The host that runs the task. Only this host can report on the task.
     pub fn node(&self) -> &str {
         self.0.split(':').nth(1).unwrap_or_default()
     }

@@ -15,7 +15,7 @@ pub struct VmConfig {
 }
 
 impl VmConfig {
-    /// A configuration as the API returns it; `None` if it is not an object.
+    /// Parses a configuration as the API returns it. `None` if it is not an object.
     pub fn read(data: &Value) -> Option<Self> {
         let text = |value: &Value| match value {
             Value::String(text) => Some(text.clone()),
@@ -33,25 +33,26 @@ impl VmConfig {
         self.values.get(key).map(String::as_str)
     }
 
-    /// All keys with their values, in order of the keys.
+    /// All keys with their values, ordered by key.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The digest that a write must contain to apply only to this version of the configuration.
+    /// The digest of this version of the configuration. A write that contains the digest fails if the
+    /// configuration has changed since.
     pub fn digest(&self) -> Option<&str> {
         self.get("digest")
     }
 
-    /// The lock that an operation holds, e.g. `clone`, if any.
+    /// The lock that an operation holds on the VM, e.g. `clone`, if any.
     pub fn lock(&self) -> Option<&str> {
         self.get("lock")
     }
 
-    /// Whose machine the VM is.
+    /// The owner of the VM, according to its configuration.
     pub fn owner(&self) -> Description {
         match (self.lock(), self.get("description")) {
-            // While a VM is being created, or if it is almost destroyed, its configuration has only the lock.
+            // While a VM is being created, or is almost destroyed, its configuration only contains the lock.
             (Some("create"), None) => Description::BeingCloned,
             (Some("destroyed"), None) => Description::BeingDestroyed,
             (_, description) => marker::read(description),
@@ -63,23 +64,23 @@ impl VmConfig {
         self.get(key).and_then(truth) == Some(true)
     }
 
-    /// The parts of an option that is a property string; empty if it is missing.
+    /// The parts of an option that is a property string; empty if the option is missing.
     pub fn parts(&self, key: &str) -> Properties<'_> {
         self.get(key).map(|text| Properties::of(key, text)).unwrap_or_default()
     }
 
-    /// Whether it is a template.
+    /// Whether the VM is a template.
     pub fn is_template(&self) -> bool {
         self.is_set("template")
     }
 
-    /// Whether the guest agent's device exists.
+    /// Whether the VM has a device for the guest agent.
     pub fn agent_enabled(&self) -> bool {
         self.parts("agent").flag("enabled") == Some(true)
     }
 
-    /// Whether cloud-init upgrades all packages at the first boot. This is the default, and makes boots slow
-    /// and unreliable.
+    /// Whether cloud-init upgrades all packages at the first boot. This is the default, and makes the first
+    /// boot slow and unreliable.
     pub fn upgrades_packages(&self) -> bool {
         self.get("ciupgrade").and_then(truth) != Some(false)
     }
@@ -89,26 +90,27 @@ impl VmConfig {
         self.drives().find(|drive| drive.is_cloud_init()).map(|drive| drive.key)
     }
 
-    /// The SMBIOS uuid in lower case: the guest's, and so the Node's `systemUUID`.
+    /// The SMBIOS UUID in lower case. The guest has the same UUID, so it is also the Node's `systemUUID`.
     pub fn smbios_uuid(&self) -> Option<String> {
         self.parts("smbios1").get("uuid").map(str::to_lowercase)
     }
 
-    /// Its memory in bytes, if set.
+    /// The VM's memory in bytes, if set.
     pub fn memory(&self) -> Option<i64> {
         let text = self.parts("memory").get("current").or_else(|| self.get("memory"))?;
         text.parse::<i64>().ok().and_then(|mib| mib.checked_mul(1 << 20))
     }
 
-    /// The vCPUs that it starts with, if set.
+    /// The vCPUs that it starts with, if set. Of `cores` and `sockets`, one that is not set is 1.
     pub fn vcpus(&self) -> Option<u32> {
         let number = |key: &str| self.get(key).and_then(|text| text.parse::<u32>().ok());
-        let all = number("cores").map(|cores| cores.saturating_mul(number("sockets").unwrap_or(1)));
+        let (cores, sockets) = (number("cores"), number("sockets"));
+        let all = cores.or(sockets).map(|_| cores.unwrap_or(1).saturating_mul(sockets.unwrap_or(1)));
         number("vcpus").or(all)
     }
 
-    /// The static addresses that cloud-init gives the VM's network devices, without those from DHCP or router
-    /// advertisements.
+    /// The static addresses that cloud-init assigns to the VM's network devices, without those from DHCP or
+    /// router advertisements.
     pub fn static_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let texts = self.values.iter().filter(|(key, _)| stem(key) == "ipconfig" && *key != "ipconfig");
         let parts = texts.map(|(key, text)| Properties::of(key, text));
@@ -116,14 +118,15 @@ impl VmConfig {
         given.flatten().filter_map(|address| address.split('/').next()?.parse().ok())
     }
 
-    /// The model of a network device and its MAC, if it has them.
+    /// The model and the MAC address of a network device, if they are set.
     pub fn net(&self, device: &str) -> (Option<&str>, Option<&str>) {
         let parts = self.parts(device);
         (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// A network device's value with this model, if one is given, and with these parts set. Its other parts
-    /// and its MAC are kept: Proxmox VE gives a new MAC to a device that is written without one.
+    /// The value of a network device with this model, if one is given, and with these parts replaced. Its
+    /// other parts and its MAC address are kept: if a device is written without a MAC address, Proxmox VE
+    /// assigns a new one.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
         let present = self.parts(device);
         let model = model.or(present.get("model")).unwrap_or("virtio");
@@ -151,14 +154,14 @@ impl VmConfig {
         paths.map(|(key, _)| key)
     }
 
-    /// Whether one of its drives is a physical CD-ROM drive of the host.
+    /// Whether one of the VM's drives is a physical CD-ROM drive of the host.
     pub fn has_physical_cdrom(&self) -> bool {
         let mut drives = self.all().filter(|(key, _)| is_drive(key));
         drives.any(|(key, text)| Properties::of(key, text).get("file") == Some("cdrom"))
     }
 
-    /// The disks that a clone copies or links. CD images and the cloud-init drive, which is created again,
-    /// are not included.
+    /// The disks that a clone copies or links. CD images are not included, nor is the cloud-init drive,
+    /// because Proxmox VE creates a new one.
     pub fn disks(&self) -> impl Iterator<Item = Drive<'_>> {
         self.drives().filter(|drive| !drive.is_cdrom() && !drive.is_cloud_init())
     }
@@ -168,13 +171,13 @@ impl VmConfig {
         self.drives().map(|drive| drive.volume).collect()
     }
 
-    /// The storages of all drives' volumes, and of a suspended VM's memory.
+    /// The storages of all drives' volumes and of a suspended VM's memory.
     pub fn storages(&self) -> BTreeSet<&str> {
         let volumes = self.volumes().into_iter().chain(self.get("vmstate"));
         volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
     }
 
-    /// The disks that a backup job would include: for each, its key, and its value with `backup=0`.
+    /// The disks that a backup job would include, as pairs of a key and its value with `backup=0`.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
         let backed_up = |drive: &Drive| {
             !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)
@@ -192,8 +195,7 @@ impl VmConfig {
         property::size(self.parts(drive).get("size")?)
     }
 
-    /// How much room a full clone takes, in bytes: all disks, and the cloud-init drive, which is created
-    /// again.
+    /// The space that a full clone needs, in bytes: for all disks and for the new cloud-init drive.
     pub fn full_clone_bytes(&self) -> i64 {
         let copied = self.drives().filter(|drive| drive.is_cloud_init() || !drive.is_cdrom());
         copied.map(|drive| drive.size().unwrap_or(drive.least_size())).fold(0, i64::saturating_add)
@@ -203,9 +205,9 @@ impl VmConfig {
 /// A drive with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drive<'v> {
-    /// Its option, e.g. `scsi0`.
+    /// The drive's option, e.g. `scsi0`.
     pub key: &'v str,
-    /// Its volume, e.g. `local-lvm:vm-101-disk-0`.
+    /// The drive's volume, e.g. `local-lvm:vm-101-disk-0`.
     pub volume: &'v str,
     /// Its full value.
     pub text: &'v str,
@@ -224,17 +226,18 @@ impl<'v> Drive<'v> {
         Properties::of(self.key, self.text)
     }
 
-    /// The storage of its volume.
+    /// The storage of the drive's volume.
     pub fn storage(self) -> &'v str {
         self.volume.split_once(':').map_or(self.volume, |(storage, _)| storage)
     }
 
-    /// Whether it is a CD-ROM drive, which includes cloud-init drives.
+    /// Whether the drive is a CD-ROM drive. This includes cloud-init drives.
     pub fn is_cdrom(self) -> bool {
         self.parts().get("media") == Some("cdrom") || self.is_cloud_init()
     }
 
-    /// Whether it holds the data for cloud-init: `vm-101-cloudinit` or, before it is created, `cloudinit`.
+    /// Whether the drive holds the data for cloud-init: `vm-101-cloudinit` or, before Proxmox VE creates it,
+    /// `cloudinit`.
     pub fn is_cloud_init(self) -> bool {
         let file = self.volume.rsplit([':', '/']).next().unwrap_or_default();
         let name = file.split('.').next().unwrap_or_default();
@@ -242,7 +245,7 @@ impl<'v> Drive<'v> {
         name == "cloudinit" || numbered.is_some_and(|vmid| vmid.parse::<u32>().is_ok())
     }
 
-    /// Its size in bytes.
+    /// The drive's size in bytes.
     pub fn size(self) -> Option<i64> {
         property::size(self.parts().get("size")?)
     }
@@ -259,7 +262,7 @@ impl FromIterator<(String, String)> for VmConfig {
     }
 }
 
-/// Whether a key is a drive's: `scsi0`, not `scsihw`.
+/// Whether a key names a drive, such as `scsi0` but not `scsihw`.
 fn is_drive(key: &str) -> bool {
     let bus = stem(key);
     bus != key && ["ide", "sata", "scsi", "virtio", "efidisk", "tpmstate"].contains(&bus)

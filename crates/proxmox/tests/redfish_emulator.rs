@@ -1,13 +1,13 @@
-//! The Redfish client against an independent emulator, sushy-tools, whose fake systems follow a request only
-//! after some seconds.
+//! Tests the Redfish client against an independent emulator, sushy-tools. Its fake systems only change state
+//! some seconds after a request.
 //!
-//! The emulator is installed from the package index into the target folder, once. Without Python or the index
-//! the test is skipped, which is an error if the environment says `CI=true`.
+//! The emulator is installed once, from the package index into the target folder. Without Python or the
+//! index, the test is skipped; with `CI=true` in the environment, it fails instead.
 
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
-    reason = "a test may stop at what it did not expect, and says why it is skipped"
+    reason = "a test may panic on unexpected results, and prints what it skips"
 )]
 
 use std::path::{Path, PathBuf};
@@ -19,18 +19,18 @@ use proxmox::redfish::{Client, Kind, PowerState, Reset, Settings};
 use proxmox::{Transport, Trust, connect};
 use secrecy::SecretString;
 
-/// The release that is installed.
+/// The release of the emulator that is installed.
 const RELEASE: &str = "sushy-tools==2.2.0";
 const PASSWORD: &str = "hunter2";
-/// The line in the emulator's file of users: the user's name and the bcrypt hash of the password.
+/// The line in the emulator's user file: the user's name and the bcrypt hash of the password.
 const KEPT: &str = "power:$2b$04$/jk/04xZ4Jc8.COivtcPPuT3tzi6vBTZnIRal3P6ad.SuO5ItBgK6\n";
 const FIRST: &str = "27946b59-9e44-4fa7-8e91-f3527a1ef094";
 const SECOND: &str = "57946b59-9e44-4fa7-8e91-f3527a1ef094";
-/// The longest wait until the emulator has followed a request: much longer than it needs.
+/// The maximum wait until the emulator has changed a system's state, much longer than it needs.
 const FOLLOWS: Duration = Duration::from_mins(1);
 
-/// The emulator's program; `None` if it cannot be installed. Both tests call this at the same time, but it is
-/// installed only once.
+/// The emulator's program; `None` if it cannot be installed. Both tests call this at the same time, but the
+/// emulator is installed only once.
 fn installed() -> Option<PathBuf> {
     static PROGRAM: LazyLock<Option<PathBuf>> = LazyLock::new(install);
     PROGRAM.clone()
@@ -109,13 +109,13 @@ impl Emulator {
     }
 }
 
-/// The daemon's transport; the trust only matters with TLS.
+/// The same transport as in the daemon. The trust setting only matters with TLS.
 fn transport() -> Transport {
     let seconds = Duration::from_secs;
     connect(&Trust::Fingerprint(vec!["00"; 32].join(":")), seconds(5), seconds(20)).unwrap()
 }
 
-/// Waits until a condition holds; the emulator uses real time.
+/// Waits in real time, like the emulator, until a condition is true.
 async fn until<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
     let waiting = async {
         loop {

@@ -15,17 +15,17 @@ pub(super) fn name(time: Timestamp) -> String {
     format!("{BEGINNING}{}{ENDING}", format!("{time:.9}").replace(':', "-"))
 }
 
-/// When a file with this name begins; `None` if it does not belong to a recording.
+/// The time at which the file with this name begins; `None` if it does not belong to a recording.
 pub(super) fn begins(name: &str) -> Option<Timestamp> {
     let time = name.strip_prefix(BEGINNING)?.strip_suffix(ENDING)?;
     let (date, of_day) = time.split_once('T')?;
     format!("{date}T{}", of_day.replace('-', ":")).parse().ok()
 }
 
-/// The files of a folder, oldest first.
+/// The recording files in a folder, oldest first.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub(super) fn all(folder: &Path) -> io::Result<Vec<(Timestamp, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {

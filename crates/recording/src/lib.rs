@@ -1,8 +1,9 @@
-//! Days and weeks of rounds as files: the input of each decision, as changes since the previous one.
+//! Records days or weeks of rounds in files. For each decision, its input is stored as changes since the
+//! previous one.
 //!
-//! `recording-TIME.jsonl.gz` covers an hour at most. Its lines are JSON, one for each round: the first is a
-//! complete snapshot, each further one has the changes since the previous round ([`snapshot::Changes`]). Each
-//! round is flushed as a unit, so if the end of a file is missing, all complete rounds in it can be read.
+//! `recording-TIME.jsonl.gz` covers at most an hour. Each line is the JSON of one round: the first is a
+//! complete snapshot, the others contain the changes since the previous round ([`snapshot::Changes`]). Each
+//! round is flushed as a unit, so if the end of a file is missing, all of its complete rounds can be read.
 
 mod file;
 mod read;

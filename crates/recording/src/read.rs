@@ -1,4 +1,4 @@
-//! Reading a recording, round by round: only one snapshot is in memory.
+//! Reads a recording, round by round. Only one snapshot is in memory at a time.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,12 +12,13 @@ use thiserror::Error;
 use super::file;
 use snapshot::{Changes, Fold};
 
-/// The largest size of a round as text: a larger one does not belong to a recording.
+/// The largest size of a round as text. Anything larger does not belong to a recording.
 const LARGEST: u64 = 1 << 30;
-/// If a file breaks off, and the next round follows within this time, the daemon was only restarted.
+/// If the end of a file is missing and the next round follows within this time, the daemon was only
+/// restarted.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
-/// If the next round in the same file follows within this time, the instance has led throughout: rounds in
+/// If the next round in the same file follows within this time, the instance has led all the time: rounds in
 /// other files with times in between come from a clock that was set back.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
@@ -33,7 +34,7 @@ pub enum RecordingError {
         #[source]
         source: io::Error,
     },
-    /// There is no such folder.
+    /// The folder does not exist.
     #[error(
         "there is no folder {}: name the folder of a recording (`--records`), which the daemon creates with `days = 14` or similar in `[record]`",
         path.display()
@@ -51,10 +52,10 @@ pub enum RecordingError {
         /// The folder.
         path: PathBuf,
     },
-    /// No round of any file can be read.
+    /// No round can be read from any file.
     #[error("no round can be read: {0}")]
     Nothing(Damage),
-    /// The recording begins later.
+    /// The recording begins after the requested time.
     #[error("{} begins at {begins}: nothing was recorded at {wanted} or before", path.display())]
     TooEarly {
         /// The folder.
@@ -66,15 +67,15 @@ pub enum RecordingError {
     },
 }
 
-/// A file that cannot be read to its end: the rest is left out.
+/// A file that cannot be read to its end. The rest of the file is left out.
 #[derive(Clone, Debug, Error)]
 #[error("{} is damaged {}: {why}", path.display(), self.place())]
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
-    /// How many of its rounds could be read.
+    /// The number of rounds that could be read.
     pub rounds: usize,
-    /// The time of the last of them.
+    /// The time of the last round that could be read.
     pub until: Option<Timestamp>,
     /// What is wrong.
     pub why: String,
@@ -100,7 +101,7 @@ impl Recording {
     /// The recording in this folder.
     ///
     /// # Errors
-    /// There is no recording, or it cannot be read.
+    /// Returns an error if there is no recording, or if it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, RecordingError> {
         let path = folder.to_owned();
         match file::all(folder) {
@@ -115,7 +116,7 @@ impl Recording {
         }
     }
 
-    /// Its rounds, oldest first.
+    /// The rounds of the recording, oldest first.
     pub fn rounds(&self) -> Rounds {
         Rounds {
             files: self.files.iter().cloned().collect(),
@@ -129,7 +130,7 @@ impl Recording {
     /// The last round at or before this time, and the damaged files found on the way.
     ///
     /// # Errors
-    /// There is no such round.
+    /// Returns an error if there is no such round.
     pub fn at(&self, wanted: Timestamp) -> Result<(model::Snapshot, Vec<Damage>), RecordingError> {
         let begins = self.files.first().map_or(wanted, |(time, _)| *time);
         let path = self.folder.clone();
@@ -153,7 +154,8 @@ impl Recording {
             best = best.max(last.map(|time| (time, at, count)));
         }
         if let Some((_, at, count)) = best {
-            // The file is read again up to that round, because a complete snapshot is built only here.
+            // The file is read again up to that round, because only this round's snapshot is built
+            // completely.
             let mut rounds = one(at).rounds();
             for _ in 0..count {
                 rounds.next_round();
@@ -164,15 +166,15 @@ impl Recording {
     }
 }
 
-/// The rounds of a recording, one after the other. Files of instances that led in turn may overlap, because
-/// each instance continues in the file that it has begun.
+/// The rounds of a recording, one after the other. The files of several instances may overlap if the
+/// instances led in turn, because each one continues its own file.
 #[derive(Debug)]
 pub struct Rounds {
-    /// Files that were not opened yet, because they begin later.
+    /// The files that were not opened yet, because they begin later.
     files: VecDeque<(Timestamp, PathBuf)>,
-    /// The file of the current round, at that round.
+    /// The file that contains the current round, positioned at that round.
     current: Option<Open>,
-    /// Other files, each at its next round.
+    /// Other open files, each positioned at its next round.
     ahead: Vec<Open>,
     /// The empty state before the first round.
     none: Fold,
@@ -196,8 +198,8 @@ struct Open {
 }
 
 impl Rounds {
-    /// Moves to the next round; false if there is none. Unreadable parts of files are left out, and reported
-    /// by [`Rounds::damages`].
+    /// Moves to the next round. Returns false if there is none. Unreadable parts of files are left out, and
+    /// reported by [`Rounds::damages`].
     pub fn next_round(&mut self) -> bool {
         let last = self.current.as_ref().map(|open| open.fold.time());
         if let Some(open) = self.current.take().and_then(|open| self.go_on(open)) {
@@ -250,7 +252,7 @@ impl Rounds {
         }
     }
 
-    /// Moves to the next round in a file, if it has one.
+    /// Moves to the next round in a file, if the file has one.
     fn go_on(&mut self, mut open: Open) -> Option<Open> {
         match open.next() {
             Ok(Next::End) => {}
@@ -267,8 +269,9 @@ impl Rounds {
         None
     }
 
-    /// Handles a file whose end is missing. If it has rounds, and is the last one or is soon continued by
-    /// another file, the daemon was killed or is still writing it. Otherwise the file is reported as damaged.
+    /// Handles a file whose end is missing. If the file has rounds, and is the last one or is soon followed
+    /// by another, the daemon was killed or is still writing the file. Otherwise, the file is reported as
+    /// damaged.
     fn broken_off(&mut self, open: Open) {
         let last = open.fold.time();
         let begins = self.files.front().map(|(begins, _)| *begins);
@@ -286,7 +289,7 @@ impl Rounds {
 }
 
 impl Open {
-    /// The next line. An incomplete line is left out.
+    /// Reads the next line. An incomplete line is left out.
     fn next(&mut self) -> Result<Next, String> {
         let mut line = Vec::new();
         let read = (&mut self.lines).take(LARGEST).read_until(b'\n', &mut line);

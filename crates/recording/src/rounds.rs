@@ -1,9 +1,9 @@
-//! The last rounds as files: the input of each decision, and the decision.
+//! Keeps the last rounds as files: the input of each decision, and the decision.
 //!
-//! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` the output of `plan --output
-//! json` for it with the same configuration. Days of rounds are kept as a recording ([`crate`]). Only the
-//! owner can read the files. Rounds are written in the background. While one is still being written, new ones
-//! are skipped, so a slow disk neither delays rounds nor fills memory.
+//! `round-TIME.yaml` is the snapshot in the format of `snapshot`. `round-TIME.json` is the output of `plan
+//! --output json` for that snapshot with the same configuration. Longer periods are kept as a recording
+//! ([`crate`]). Only the owner can read the files. Rounds are written in the background. While one is being
+//! written, new rounds are skipped, so that a slow disk neither delays rounds nor fills the memory.
 
 use std::fs;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub enum RecordError {
     /// The plan, or the changes since the last round, cannot be written as JSON.
     #[error("the round cannot be written as JSON")]
     Plan(#[source] serde_json::Error),
-    /// One round alone is larger than the limit for all rounds.
+    /// A single round is larger than the limit for all rounds.
     #[error("a round of {size} bytes exceeds the limit for all rounds ({most})")]
     TooLarge {
         /// Its size.
@@ -57,12 +57,14 @@ pub enum RecordError {
 impl RoundFiles {
     /// Records a round if the settings say so, without waiting for the disk.
     pub fn keep(&self, settings: &Record, snapshot: &Snapshot, plan: &Plan) {
-        if (settings.rounds == 0 && settings.days == 0) || self.writing.swap(true, Ordering::AcqRel) {
+        if settings.rounds == 0 && settings.days == 0 {
             return;
         }
+        let Some(turn) = Turn::take(&self.writing) else { return };
         let (settings, snapshot, plan) = (settings.clone(), snapshot.clone(), plan.clone());
-        let (writing, recording) = (self.writing.clone(), self.recording.clone());
+        let recording = self.recording.clone();
         tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let failed = |error: RecordError| {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "the round was not recorded");
@@ -75,16 +77,32 @@ impl RoundFiles {
                 let bounds = (settings.days, settings.share());
                 recording.keep(&settings.directory, bounds, &snapshot).unwrap_or_else(failed);
             }
-            writing.store(false, Ordering::Release);
         });
+    }
+}
+
+/// The right to write: one round has it at a time. It ends with this value, so a panic while a round is
+/// written does not end the recording.
+struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    /// `None` while another round is being written.
+    fn take(writing: &Arc<AtomicBool>) -> Option<Self> {
+        (!writing.swap(true, Ordering::AcqRel)).then(|| Self(writing.clone()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
 /// Writes a round and drops the oldest ones beyond the limits.
 ///
 /// # Errors
-/// The round cannot be written. Its decision or an unfinished file may be left, until room is made for a
-/// later round.
+/// Returns an error if the round cannot be written. Its decision or an unfinished file may be left until room
+/// is made for a later round.
 fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), RecordError> {
     let text = snapshot::write(snapshot)?;
     let mut decision = serde_json::to_string_pretty(plan).map_err(RecordError::Plan)?;
@@ -98,7 +116,7 @@ fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), Reco
     made.map_err(|source| RecordError::File { path: folder.to_owned(), source })?;
     make_room(settings, size)?;
     let name = name(snapshot.time);
-    // The snapshot is written last: if it exists, the decision does, too.
+    // The snapshot is written last, so that if it exists, the decision exists, too.
     put(&folder.join(format!("{name}.json")), &decision)?;
     put(&folder.join(format!("{name}.yaml")), &text)
 }
@@ -108,7 +126,7 @@ fn name(time: Timestamp) -> String {
     format!("round-{time:.9}").replace(':', "-")
 }
 
-/// Writes a file so that a reader sees the complete file or none.
+/// Writes a file atomically: a reader sees either the complete file or none.
 fn put(path: &Path, text: &str) -> Result<(), RecordError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".part");
@@ -120,7 +138,7 @@ fn put(path: &Path, text: &str) -> Result<(), RecordError> {
         .open(&unfinished)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&unfinished, path));
-    // An unfinished file that is left is removed when room is made for the next round.
+    // If an unfinished file is left, it is removed when room is made for the next round.
     written.map_err(|source| RecordError::File { path: path.to_owned(), source })
 }
 
@@ -209,6 +227,19 @@ mod tests {
         }
         assert_eq!(files(folder.path()).len(), 3 * 2);
         assert!(matches!(round(folder.path(), 9, one - 1, 9), Err(RecordError::TooLarge { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_a_round_is_written_does_not_end_the_recording() {
+        let files = RoundFiles::default();
+        let turn = Turn::take(&files.writing).unwrap();
+        assert!(Turn::take(&files.writing).is_none(), "one at a time");
+        let written = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            panic!("while writing");
+        });
+        assert!(written.await.is_err());
+        assert!(Turn::take(&files.writing).is_some());
     }
 
     #[test]

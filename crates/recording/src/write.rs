@@ -43,7 +43,7 @@ impl Writer {
     /// Records a round in this folder, and drops files older than this many days or beyond the total limit.
     ///
     /// # Errors
-    /// The round cannot be written; then the next round begins a new file.
+    /// Returns an error if the round cannot be written. The next round then begins a new file.
     pub fn keep(
         &mut self,
         folder: &Path,
@@ -120,7 +120,7 @@ impl Open {
     }
 }
 
-/// Drops the oldest files, except the one that is being written.
+/// Drops the oldest files that are too old or exceed the limit, except the one that is being written.
 fn make_room(folder: &Path, written: Option<&Path>, oldest: Timestamp, most: u64) -> Result<(), RecordError> {
     let mut files = Vec::new();
     for (began, path) in file::all(folder).map_err(failed(folder))? {

@@ -1,6 +1,7 @@
 //! Errors with their causes.
 
-/// An error and its causes, in one line; a cause that its error already contains is not repeated.
+/// Returns an error and its causes in one line. A cause whose text the error above it already contains is not
+/// repeated.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| {
@@ -9,7 +10,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     })
 }
 
-/// The root cause: the last of the causes. Those above it only name the operation that failed.
+/// Returns the root cause. The errors above it only name the operation that failed.
 pub fn root(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }

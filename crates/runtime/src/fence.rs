@@ -1,8 +1,9 @@
 //! The fence around every write: an instance writes only while it leads, and stops by its own clock before
 //! another instance may lead.
 //!
-//! Both clients check it at the last moment before sending a request, so no write can skip the check. Still,
-//! a lease is not a lock: a request that was sent may arrive late. So each write is also conditional.
+//! Both clients check the fence at the last moment before they send a request, so no write can skip the
+//! check. Still, a lease is not a lock: a request that was sent in time may arrive late. So each write is
+//! also conditional.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a write waits at a closed fence before it is refused. Usually, the end of the term also ends the
-/// calling task in this time.
+/// How long a write waits at a closed fence before it is refused. Usually, the calling task ends with the
+/// term during this wait.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// This instance does not lead, or no longer leads.
@@ -26,12 +27,12 @@ enum Gate {
     Closed,
 }
 
-/// Whether writes may be sent. Cheap to clone; clones share their state.
+/// Whether writes may be sent. Cheap to clone, and clones share their state.
 #[derive(Clone, Debug)]
 pub struct Fence(watch::Sender<Gate>);
 
 impl Fence {
-    /// A fence that lets every write pass: for an operator's commands, and if no other instance can lead.
+    /// A fence that lets every write pass: for an operator's commands, or if no other instance can lead.
     pub fn open() -> Self {
         Self(watch::Sender::new(Gate::Open))
     }
@@ -71,11 +72,11 @@ impl Fence {
         }
     }
 
-    /// Lets a write pass.
+    /// Checks, before a write is sent, that the fence is open.
     ///
     /// # Errors
-    /// This instance does not lead. The error follows a short wait, during which the calling task is usually
-    /// ended.
+    /// Returns an error if this instance does not lead, after a short wait during which the calling task is
+    /// usually ended.
     pub async fn pass(&self) -> Result<(), Fenced> {
         if self.is_open() {
             return Ok(());

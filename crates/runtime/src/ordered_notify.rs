@@ -1,5 +1,5 @@
-//! A signal that wakes its waiters in the order in which they began to wait. With tokio's own `watch` that
-//! order is random, and simulations would not be reproducible.
+//! A signal that wakes its waiters in the order in which they began to wait. tokio's `watch` wakes them in
+//! random order, which would make simulations irreproducible.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Our own documents in a snapshot file.
+//! The project's own documents in a snapshot file.
 
 use std::collections::BTreeMap;
 
@@ -100,10 +100,10 @@ struct MachineDocument {
 pub(super) struct ClusterDocument {
     /// The server version that `kubectl version` shows.
     pub version: KubernetesVersion,
-    /// Whether it serves ProvisioningRequests, even if there are none.
+    /// Whether the API server serves ProvisioningRequests, even if none exist.
     #[serde(default)]
     pub provisioning_requests: bool,
-    /// Whether it serves PodGroups, even if there are none.
+    /// Whether the API server serves PodGroups, even if none exist.
     #[serde(default)]
     pub pod_groups: bool,
 }
@@ -173,7 +173,7 @@ struct LearntDocument {
     kubelet: String,
 }
 
-/// A quantity, written as text or as a number.
+/// A quantity, written as a string or as a number.
 #[derive(Clone, Debug)]
 pub(super) struct Amount(String);
 

@@ -14,7 +14,7 @@ use model::Snapshot;
 /// Kind, namespace and name of an object.
 pub(super) type Key = (String, String, String);
 
-/// The changes from one snapshot to the next; the first ones contain everything.
+/// The changes from one snapshot to the next. The first changes contain the complete snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
@@ -43,7 +43,7 @@ pub fn changes(before: Option<&Snapshot>, after: &Snapshot) -> Changes {
     between.changes
 }
 
-/// Kind, namespace and name of a written object.
+/// The kind, namespace and name of an object that is given as a value.
 pub(super) fn key(value: &Value) -> Key {
     let field = |name: &str| value.pointer(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     (field("/kind"), field("/metadata/namespace"), field("/metadata/name"))

@@ -1,7 +1,7 @@
-//! The objects of a snapshot file, read only as far as needed to identify them.
+//! The objects of a snapshot file, parsed only as far as needed to identify them.
 //!
-//! JSON stays text until an object's turn: if a file of tens of megabytes were first parsed into values, it
-//! would take ten times as much memory.
+//! JSON stays text until its object is needed. Parsing a file of tens of megabytes into values first would
+//! need ten times as much memory.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ use super::read::SnapshotError;
 
 /// One object.
 pub(super) struct Document<'t> {
-    /// The number of its document in the stream, from 1.
+    /// The number of the object's document in the stream, from 1.
     pub number: usize,
-    /// Its kind. An item of a list such as `PodList` may omit it, and then has the kind that the list
-    /// implies.
+    /// The object's kind. An item of a list such as `PodList` may omit it; its kind then follows from the
+    /// list's kind.
     pub kind: Cow<'t, str>,
-    /// Its `apiVersion`. An item of a list may omit it, and then has that of the list.
+    /// The object's `apiVersion`. An item of a list may omit it, and then has the list's version.
     pub version: Cow<'t, str>,
-    /// Its namespace; empty if it has none.
+    /// The object's namespace; empty if it has none.
     pub namespace: Cow<'t, str>,
     /// Its name.
     pub name: Cow<'t, str>,
@@ -55,17 +55,17 @@ struct Meta<'t> {
     name: Cow<'t, str>,
 }
 
-/// The kind and version of a list's items, for those that omit them.
+/// The kind and version of list items that omit them.
 #[derive(Clone, Default)]
 struct List<'t> {
     kind: Cow<'t, str>,
     version: Cow<'t, str>,
 }
 
-/// All objects in a YAML stream or JSON text, with the items of lists one by one.
+/// All objects in a YAML stream or JSON text. The items of lists are returned one by one.
 ///
 /// # Errors
-/// The text is neither, or a document is not an object with a kind.
+/// Returns an error if the text is neither YAML nor JSON, or a document is not an object with a kind.
 pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> {
     // JSON is read much faster than YAML. If reading only the identifying fields fails, the full objects are
     // read. A text that begins like JSON may still be YAML in flow style.
@@ -81,7 +81,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> 
     of_values(yaml(text)?)
 }
 
-/// The objects of a JSON text; `None` if it is not JSON, or an object is not in the expected form.
+/// The objects of a JSON text; `None` if the text is not JSON, or an object does not have the expected form.
 fn of_json(text: &str) -> Option<Vec<Document<'_>>> {
     let mut found = Vec::new();
     let mut heads = serde_json::Deserializer::from_str(text).into_iter::<Head>();
@@ -153,13 +153,14 @@ fn add_value(
     Ok(())
 }
 
-/// `Pod` for `PodList`; empty for `List`.
+/// The kind of a list's items: `Pod` for `PodList`, empty for `List`.
 fn item_kind(list: &str) -> &str {
     list.strip_suffix("List").unwrap_or_default()
 }
 
 fn yaml(text: &str) -> Result<Vec<Value>, SnapshotError> {
-    // A large cluster makes a large file: the reader's guards against hostile input are set far above that.
+    // The file of a large cluster is large, so the parser's limits against hostile input are set far above
+    // that.
     let options = serde_saphyr::options! {
         // As in YAML 1.2, `y` is a string: a pod may have that name.
         strict_booleans: true,
@@ -191,12 +192,12 @@ impl<'t> Document<'t> {
 }
 
 impl Document<'_> {
-    /// Whether it has this version.
+    /// Whether the object has this `apiVersion`.
     pub(super) fn is(&self, version: &str) -> bool {
         self.version == version
     }
 
-    /// Its API group; empty for the core one.
+    /// The object's API group; empty for the core group.
     pub(super) fn group(&self) -> &str {
         self.version.split_once('/').map_or("", |(group, _)| group)
     }
@@ -204,10 +205,11 @@ impl Document<'_> {
     /// Parses the object according to its kind.
     ///
     /// # Errors
-    /// It does not have the fields of its kind.
+    /// Returns an error if the object does not have the fields of its kind.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, SnapshotError> {
         let parsed = match &self.body {
-            // Errors are reported as for a value: positions in the text of one object would be misleading.
+            // After a failure, the text is parsed again as a value, because positions within one object's
+            // text would be misleading.
             Body::Text(text) => serde_json::from_str(text)
                 .or_else(|_| serde_json::from_str::<Value>(text).and_then(serde_json::from_value)),
             Body::Tree(value) => T::deserialize(value),
@@ -221,7 +223,7 @@ impl Document<'_> {
         })
     }
 
-    /// Its namespace and name, as far as it has them.
+    /// The object's namespace and name, as far as it has them.
     pub(super) fn title(&self) -> String {
         match self.namespace.as_ref() {
             "" => self.name.clone().into_owned(),

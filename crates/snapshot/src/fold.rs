@@ -17,10 +17,10 @@ use model::{KubernetesVersion, Snapshot};
 /// The kind of the document that determines the rules for reading pods.
 const CLUSTER: &str = "KubernetesCluster";
 
-/// Why changes do not fit the last snapshot.
+/// Why changes cannot be applied to the last snapshot.
 #[derive(Debug, Error)]
 pub enum FoldError {
-    /// An object that does not exist is changed or dropped, or the change is impossible.
+    /// An object that is to be changed or dropped does not exist, or the change cannot be applied to it.
     #[error("the recorded change of {kind} `{name}` cannot be applied: {why}")]
     Patch {
         /// Its kind.
@@ -30,7 +30,7 @@ pub enum FoldError {
         /// What is wrong.
         why: &'static str,
     },
-    /// An object does not match its kind.
+    /// An object does not have the fields of its kind.
     #[error(transparent)]
     Object(#[from] SnapshotError),
 }
@@ -43,7 +43,7 @@ pub struct Fold {
     objects: BTreeMap<Key, Object>,
 }
 
-/// An object as it was recorded, and read into a snapshot of its own.
+/// An object as it was recorded, and the snapshot that contains only this object.
 #[derive(Debug)]
 struct Object {
     value: Value,
@@ -51,10 +51,10 @@ struct Object {
 }
 
 impl Fold {
-    /// Advances to the next snapshot.
+    /// Applies the changes that lead to the next snapshot.
     ///
     /// # Errors
-    /// The changes do not fit the last snapshot.
+    /// Returns an error if the changes cannot be applied to the last snapshot.
     pub fn apply(&mut self, changes: Changes) -> Result<(), FoldError> {
         let time = changes.time;
         let failed = |(kind, _, name): Key, why: &'static str| FoldError::Patch { kind, name, why };
@@ -74,7 +74,7 @@ impl Fold {
             changed.push((key, value));
         }
         changed.extend(changes.put.into_iter().map(|value| (key(&value), value)));
-        // All other objects are read according to this document.
+        // This document comes first, because all other objects are read according to it.
         changed.sort_by_key(|(key, _)| key.0 != CLUSTER);
         for (key, value) in changed {
             let read = self.read(&value)?;
@@ -96,7 +96,7 @@ impl Fold {
         self.time
     }
 
-    /// Its pods, in order of their namespaces and names.
+    /// The pods of the last snapshot, ordered by namespace and name.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.objects.iter().filter(|(key, _)| key.0 == "Pod").filter_map(|(_, pod)| pod.read.pods.first())
     }
@@ -108,7 +108,7 @@ impl Fold {
         whole
     }
 
-    /// The full snapshot except the pods.
+    /// The last snapshot without its pods.
     pub fn without_pods(&self) -> Snapshot {
         let mut whole = Snapshot { time: self.time, kubernetes: self.version, ..Snapshot::default() };
         for (key, object) in self.objects.iter().filter(|(key, _)| key.0 != "Pod") {

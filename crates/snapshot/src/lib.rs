@@ -1,11 +1,11 @@
 //! Snapshot files, which `plan` and `explain` read and `snapshot` writes.
 //!
-//! A YAML stream or JSON of Kubernetes objects as `kubectl get -o yaml` prints them, single or in Lists, in
-//! any order, and three optional documents of our own: `ProxmoxInventory`, `AutoscalerState` and
-//! `KubernetesCluster`, which has the version of the control plane.
+//! A snapshot file is a YAML stream or JSON of Kubernetes objects as `kubectl get -o yaml` prints them,
+//! single or in lists, in any order. It may also contain three documents of this project: `ProxmoxInventory`,
+//! `AutoscalerState` and `KubernetesCluster`, which states the version of the control plane.
 //!
-//! Successive snapshots of one cluster are mostly the same: [`changes`] computes the differences, object by
-//! object and field by field, and a [`Fold`] reassembles the snapshots.
+//! Successive snapshots of one cluster are mostly equal. [`changes`] computes the differences, object by
+//! object and field by field, and a [`Fold`] rebuilds the snapshots from them.
 
 mod autoscaler_documents;
 mod changes;

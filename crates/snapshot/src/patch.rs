@@ -1,12 +1,12 @@
-//! A patch from one value to another, itself written as a value.
+//! A patch from one JSON value to another. The patch is itself a JSON value.
 //!
-//! * `[]`: the field is removed. `[VALUE]`: the value is replaced by this one. `[AT, CUT, [VALUE, …]]`:
-//!   starting at index AT, CUT items of a list are replaced by these values.
-//! * `{"KEY": PATCH, …}`: these fields of an object change, or the items of a list at these indices.
+//! * `[]` removes the field. `[VALUE]` replaces the value. `[AT, CUT, [VALUE, …]]` replaces CUT items of a
+//!   list, starting at index AT, with these values.
+//! * `{"KEY": PATCH, …}` changes these fields of an object, or the items of a list at these indices.
 
 use serde_json::{Map, Value};
 
-/// The patch from `before` to `after`; `None`: they are equal.
+/// The patch from `before` to `after`; `None` if they are equal.
 pub(super) fn between(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;
@@ -27,7 +27,7 @@ pub(super) fn between(before: &Value, after: &Value) -> Option<Value> {
 /// Applies a patch to a value.
 ///
 /// # Errors
-/// The patch does not fit this value.
+/// Returns an error if the patch does not fit this value.
 pub(super) fn apply(to: &mut Value, patch: Value) -> Result<(), &'static str> {
     match (patch, to) {
         (Value::Array(mut words), to) => match words.len() {
@@ -46,7 +46,8 @@ pub(super) fn apply(to: &mut Value, patch: Value) -> Result<(), &'static str> {
         }
         (Value::Object(changes), Value::Array(items)) => {
             for (at, change) in changes {
-                let at: usize = at.parse().map_err(|_| "it names an item without a number")?;
+                let at: usize =
+                    at.parse().map_err(|_| "it refers to a list item by something other than its index")?;
                 apply(items.get_mut(at).ok_or("it changes an item that does not exist")?, change)?;
             }
         }
@@ -82,7 +83,7 @@ fn spliced(to: &mut Value, words: &[Value]) -> Result<(), &'static str> {
     let number = |at: usize| words.get(at).and_then(Value::as_u64).and_then(|one| usize::try_from(one).ok());
     let (Some(first), Some(cut), Some(put)) = (number(0), number(1), words.get(2).and_then(Value::as_array))
     else {
-        return Err("it does not state where a list changes");
+        return Err("it does not state which items of a list change");
     };
     let items = to.as_array_mut().ok_or("it changes items of a value that has none")?;
     let end = first.checked_add(cut).filter(|end| *end <= items.len());

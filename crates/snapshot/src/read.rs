@@ -15,7 +15,7 @@ use model::quantity::QuantityError;
 /// Why a snapshot cannot be read.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    /// It is neither YAML nor JSON.
+    /// The text is neither YAML nor JSON.
     #[error("the snapshot is not valid YAML or JSON")]
     Syntax(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A document is not an object with a `kind`.
@@ -23,7 +23,7 @@ pub enum SnapshotError {
         "document {number} of the snapshot has no `kind`: expected Kubernetes objects as `kubectl get -o yaml` prints them"
     )]
     NoKind {
-        /// Its number in the stream, from 1.
+        /// The document's number in the stream, from 1.
         number: usize,
     },
     /// An object does not have the fields of its kind.
@@ -31,9 +31,9 @@ pub enum SnapshotError {
     Shape {
         /// Its kind.
         kind: String,
-        /// Its namespace and name, as far as they can be read.
+        /// The object's namespace and name, as far as they can be read.
         name: String,
-        /// The number of its document in the stream, from 1.
+        /// The number of the object's document in the stream, from 1.
         number: usize,
         /// What is wrong.
         #[source]
@@ -44,20 +44,20 @@ pub enum SnapshotError {
     Value {
         /// Its kind.
         kind: String,
-        /// Its namespace and name, as far as they can be read.
+        /// The object's namespace and name, as far as they can be read.
         name: String,
-        /// The number of its document in the stream, from 1.
+        /// The number of the object's document in the stream, from 1.
         number: usize,
         /// What is wrong.
         #[source]
         source: ConvertError,
     },
-    /// One of our own documents has a malformed quantity.
+    /// A document of this project contains a malformed quantity.
     #[error("document {number} of the snapshot, `{kind}`, has an impossible value")]
     Own {
         /// Its kind.
         kind: String,
-        /// Its number in the stream, from 1.
+        /// The document's number in the stream, from 1.
         number: usize,
         /// What is wrong.
         #[source]
@@ -65,7 +65,8 @@ pub enum SnapshotError {
     },
 }
 
-/// Reads a snapshot: a YAML stream or JSON. The snapshot's time is that of its inventory, if it has one.
+/// Reads a snapshot from a YAML stream or JSON. Also returns the time of the snapshot, if its inventory
+/// contains one.
 pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> {
     let documents = documents(text)?;
     let has_buffers = documents.iter().any(|one| one.kind == "CapacityBuffer");
@@ -99,7 +100,7 @@ pub(super) struct Reader {
     pub snapshot: Snapshot,
     pub time: Option<Timestamp>,
     pub specs: Specs,
-    /// Whether the templates of controllers are read, because buffers may refer to them.
+    /// Whether to read the templates of controllers. This is only needed if buffers may refer to them.
     pub templates: bool,
 }
 
@@ -120,9 +121,9 @@ impl Document<'_> {
 }
 
 impl Reader {
-    /// Reads the version: the rules for reading pods depend on it, and its document may come last. The
-    /// document also says whether the API server serves ProvisioningRequests or PodGroups, because an empty
-    /// list does not show this.
+    /// Reads the version first, because the rules for reading pods depend on it and its document may come
+    /// last. The document also states whether the API server serves ProvisioningRequests or PodGroups, which
+    /// an empty list cannot show.
     pub(super) fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
         if it.kind == "KubernetesCluster" && it.group() == "pve-autoscaler" {
             let cluster: ClusterDocument = it.parse()?;
@@ -205,7 +206,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A controller of pods, with its template if a buffer may refer to it.
+    /// Reads a controller of pods, with its template if a buffer may refer to the controller.
     fn controller(&mut self, it: &Document) -> Result<(), SnapshotError> {
         let templates = self.templates;
         let controller = match it.kind.as_ref() {
@@ -219,7 +220,8 @@ impl Reader {
         Ok(())
     }
 
-    /// The device objects of `resource.k8s.io`. Versions other than the supported one have different fields.
+    /// Reads the device objects of `resource.k8s.io`. Only the supported version is read, because other
+    /// versions have different fields.
     fn devices(&mut self, it: &Document) -> Result<(), SnapshotError> {
         let all = &mut self.snapshot;
         if !it.is("resource.k8s.io/v1") {

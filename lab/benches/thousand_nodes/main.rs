@@ -11,7 +11,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a bench prints its figures, and may stop at what it did not expect"
+    reason = "a benchmark prints, and may panic on unexpected results"
 )]
 
 mod cluster;

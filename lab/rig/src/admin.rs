@@ -1,5 +1,5 @@
-//! An administrator of the cluster: kubectl for what is made and removed, plain HTTPS for what is looked at
-//! often.
+//! An administrator of the cluster. Objects are created and removed by kubectl, and frequent reads use plain
+//! HTTPS.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::programs::Programs;
 
-/// How long a look may take.
+/// How long a read may take.
 const LIMIT: Duration = Duration::from_secs(20);
 /// How long a watch may last.
 const WATCH: Duration = Duration::from_hours(1);
@@ -27,7 +27,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// By a kubeconfig with client certificates in it, as kubeadm writes them.
+    /// Reads a kubeconfig with embedded client certificates, as kubeadm writes it.
     pub(crate) fn new(programs: Programs, kubeconfig: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(kubeconfig).context("cannot read the kubeconfig")?;
         let config: Value = serde_saphyr::from_str(&text).context("cannot read the kubeconfig")?;
@@ -51,10 +51,10 @@ impl Admin {
         Ok(Self { programs, kubeconfig: kubeconfig.to_owned(), http, server, ca })
     }
 
-    /// What a path answers.
+    /// The body of the answer to a GET of a path.
     ///
     /// # Errors
-    /// No answer, or another status than 2xx.
+    /// Returns an error if there is no answer, or if its status is not 2xx.
     pub async fn text(&self, path: &str) -> anyhow::Result<String> {
         let response = self.http.get(format!("{}{path}", self.server)).send().await?;
         Ok(response.error_for_status()?.text().await?)
@@ -63,7 +63,7 @@ impl Admin {
     /// The object or list at a path.
     ///
     /// # Errors
-    /// No answer, another status than 2xx, or no JSON.
+    /// Returns an error if there is no answer, if its status is not 2xx, or if it is not JSON.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&self.text(path).await?)?)
     }
@@ -79,10 +79,10 @@ impl Admin {
         }
     }
 
-    /// Hands over each event of a watch as it comes, until that is no longer wanted.
+    /// Passes each event of a watch to `wanted`, until that returns `false`.
     ///
     /// # Errors
-    /// The watch ends by itself, or cannot be read.
+    /// Returns an error if the watch ends by itself or cannot be read.
     pub async fn watch(&self, path: &str, mut wanted: impl FnMut(Value) -> bool) -> anyhow::Result<()> {
         let request = self.http.get(format!("{}{path}", self.server)).timeout(WATCH);
         let mut response = request.send().await?.error_for_status()?;
@@ -99,10 +99,10 @@ impl Admin {
         bail!("the watch of {path} has ended")
     }
 
-    /// Runs kubectl with this on its standard input; its standard output.
+    /// Runs kubectl with the given standard input. Returns its standard output.
     ///
     /// # Errors
-    /// It failed, with what it said.
+    /// Returns an error with kubectl's message if it fails.
     pub async fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
         let all = [&["--kubeconfig", &kubeconfig][..], arguments].concat();
@@ -112,7 +112,7 @@ impl Admin {
     /// `kubectl apply` of one or more objects: JSON or YAML documents.
     ///
     /// # Errors
-    /// It was refused.
+    /// Returns an error if an object is refused.
     pub async fn apply(&self, text: &str) -> anyhow::Result<()> {
         self.kubectl(&["apply", "-f", "-"], text).await.map(drop)
     }
@@ -120,7 +120,7 @@ impl Admin {
     /// A new bootstrap token, `id.secret`.
     ///
     /// # Errors
-    /// kubeadm failed.
+    /// Returns an error if kubeadm fails.
     pub async fn token(&self) -> anyhow::Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
         let token =
@@ -128,10 +128,10 @@ impl Admin {
         Ok(token.trim_end().to_owned())
     }
 
-    /// A kubeconfig for a service account, whose token comes from a TokenRequest.
+    /// A kubeconfig for a service account, with a token from a TokenRequest.
     ///
     /// # Errors
-    /// No token was given.
+    /// Returns an error if no token is issued.
     pub async fn kubeconfig_for(&self, namespace: &str, account: &str) -> anyhow::Result<String> {
         let token =
             self.kubectl(&["-n", namespace, "create", "token", account, "--duration=12h"], "").await?;

@@ -1,5 +1,5 @@
-//! The control plane: certificates and cluster objects by kubeadm's phases, then one process for each
-//! component.
+//! The control plane. Phases of kubeadm create the certificates and the cluster objects. Each component is a
+//! process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,28 +18,29 @@ use crate::programs::Programs;
 
 /// How long a component may take to come up.
 const LIMIT: Duration = Duration::from_mins(2);
-/// How often the rig looks whether it did.
+/// How often the rig checks whether a component has come up.
 const LOOK: Duration = Duration::from_millis(100);
-/// kubeadm and the API server advertise no loopback address. This one leads nowhere (RFC 5737); no client
-/// uses it, since all clients go by `controlPlaneEndpoint`.
+/// kubeadm and the API server refuse to advertise a loopback address. This address leads nowhere (RFC 5737),
+/// and is never used: all clients connect to `controlPlaneEndpoint`.
 const ADVERTISED: &str = "192.0.2.1";
 
-/// How a control plane is to be.
+/// The options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the API server listens, and how machines and clients reach it.
+    /// The address at which the API server listens, and by which machines and clients reach it.
     pub address: IpAddr,
-    /// How long a Node may say nothing until it counts as dead.
+    /// How long a Node may be silent before it counts as dead.
     pub node_monitor_grace: Duration,
-    /// Calls a second of the controllers and of the scheduler (20 and 50 by default): a large cluster is
-    /// filled with more.
+    /// Calls per second of the controllers and of the scheduler (20 and 50 by default). Filling a large
+    /// cluster needs more.
     pub calls: Option<u32>,
-    /// PodGroups are served, and the scheduler keeps gangs together, if the version has them as `v1beta1`.
+    /// Whether PodGroups are served, and the scheduler keeps gangs together. Without effect if the version
+    /// lacks PodGroups as `v1beta1`.
     pub pod_groups: bool,
 }
 
 impl Default for Options {
-    /// On loopback, else as kubeadm sets it up.
+    /// Listens on loopback. Everything else is as kubeadm sets it up.
     fn default() -> Self {
         Self {
             address: Ipv4Addr::LOCALHOST.into(),
@@ -57,15 +58,15 @@ pub struct ControlPlane {
     directory: PathBuf,
     endpoint: String,
     api_server: Vec<String>,
-    // Ended in this order: the store last.
+    // The processes are ended in this order, etcd last.
     processes: Mutex<Vec<(&'static str, Process)>>,
 }
 
 impl ControlPlane {
-    /// Starts one; keys, data and logs go to the directory.
+    /// Starts a control plane. Its keys, data and logs are written to the directory.
     ///
     /// # Errors
-    /// A component cannot be started or does not come up, with the end of what it logged.
+    /// Returns an error with the end of the log if a component cannot be started or does not come up.
     pub async fn start(programs: Programs, directory: &Path, options: &Options) -> anyhow::Result<Self> {
         let [api, etcd, peer, manager, scheduler] = free_ports(options.address)?;
         let endpoint = format!("{}:{api}", options.address);
@@ -103,29 +104,29 @@ impl ControlPlane {
         &self.endpoint
     }
 
-    /// Where keys, data and logs are.
+    /// The directory with the keys, data and logs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The programs that it is made of.
+    /// The programs of the control plane.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// An administrator's access. Must be called inside a tokio runtime, and used in that one only.
+    /// An administrator's access. Must be called inside a tokio runtime, and may be used only in that
+    /// runtime.
     ///
     /// # Errors
-    /// The kubeconfig is not as kubeadm writes it.
+    /// Returns an error if the kubeconfig is not as kubeadm writes it.
     pub fn admin(&self) -> anyhow::Result<Admin> {
         Admin::new(self.programs.clone(), Path::new(&self.at("super-admin.conf")))
     }
 
-    /// What service accounts outside of `kube-system` have asked of the API server so far: one audit event
-    /// each.
+    /// The requests to the API server so far by service accounts outside of `kube-system`, as audit events.
     ///
     /// # Errors
-    /// The log cannot be read.
+    /// Returns an error if the log cannot be read.
     pub fn audit(&self) -> anyhow::Result<Vec<Value>> {
         let text = fs::read_to_string(self.at(AUDIT_LOG)).context("cannot read the audit log")?;
         // The last line may be half written.
@@ -140,8 +141,8 @@ impl ControlPlane {
         fs::write(self.at(name), text).with_context(|| format!("cannot write {name}"))
     }
 
-    /// kubeadm's configuration; `certificatesDir` must not reach the cluster, whose machines take it over (a
-    /// kubelet fails on a folder that it does not have).
+    /// kubeadm's configuration. The copy in the cluster must not contain `certificatesDir`: machines adopt
+    /// it, and a kubelet fails if that folder does not exist.
     fn configuration(&self, options: &Options, port: u16, etcd: &str, own_certificates: bool) -> String {
         let certificates =
             if own_certificates { format!("certificatesDir: {}\n", self.at("pki")) } else { String::new() };
@@ -160,7 +161,8 @@ impl ControlPlane {
         )
     }
 
-    /// kubeadm lets these two go to the advertised address.
+    /// Points a kubeconfig to the endpoint. kubeadm writes the advertised address into those of the
+    /// controllers and the scheduler.
     fn lead_to_endpoint(&self, name: &str, port: u16) -> anyhow::Result<()> {
         let text = fs::read_to_string(self.at(name)).with_context(|| format!("cannot read {name}"))?;
         self.write(name, &text.replace(&format!("{ADVERTISED}:{port}"), &self.endpoint))
@@ -171,7 +173,7 @@ impl ControlPlane {
         let arguments = [&["init", "phase"][..], phase, &["--config", &file]].concat();
         timeout(LIMIT, self.programs.run("kubeadm", &arguments, ""))
             .await
-            .context("kubeadm does not end")??;
+            .context("kubeadm has not ended in time")??;
         Ok(())
     }
 
@@ -191,10 +193,10 @@ impl ControlPlane {
         self.processes().retain(|(name, _)| *name != API_SERVER);
     }
 
-    /// Starts it, unless it runs, and waits until it is ready.
+    /// Starts the API server unless it runs, and waits until it is ready.
     ///
     /// # Errors
-    /// It cannot be started or does not come up.
+    /// Returns an error if the API server cannot be started or does not come up.
     pub async fn start_api_server(&self) -> anyhow::Result<()> {
         if !self.processes().iter().any(|(name, _)| *name == API_SERVER) {
             self.launch(API_SERVER, self.api_server.clone())?;
@@ -206,7 +208,8 @@ impl ControlPlane {
         .await
     }
 
-    /// Waits until the controllers work: the signer of cluster-info and the namespace's service account.
+    /// Waits until the controllers work: cluster-info is signed, and the namespace `default` has its service
+    /// account.
     async fn settled(&self) -> anyhow::Result<()> {
         let admin = self.admin()?;
         self.until("the controllers work", async || {
@@ -285,7 +288,7 @@ impl ControlPlane {
         options.pod_groups && !self.programs.version().starts_with("v1.36.")
     }
 
-    /// What is on that is off by default.
+    /// The flags for feature gates that are off by default.
     fn gates(&self, options: &Options) -> Vec<String> {
         let gates = [("feature-gates", "GenericWorkload=true".to_owned())];
         if self.has_pod_groups(options) { flags(&gates) } else { Vec::new() }
@@ -328,17 +331,17 @@ impl ControlPlane {
     }
 }
 
-/// How often a component may call the API server.
+/// The flags for how often a component may call the API server.
 fn rates(options: &Options) -> Vec<String> {
     let Some(calls) = options.calls else { return Vec::new() };
     flags(&[("kube-api-qps", calls.to_string()), ("kube-api-burst", (calls * 2).to_string())])
 }
 
 const API_SERVER: &str = "kube-apiserver";
-/// Where the API server writes what it was asked.
+/// The file to which the API server logs requests.
 const AUDIT_LOG: &str = "audit.log";
 
-/// Who asked for what, without contents.
+/// The audit policy: who asked for what is logged, but not the contents.
 const AUDIT: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -361,7 +364,7 @@ fn etcd_flags(directory: &Path, url: &str, peer: u16) -> Vec<String> {
         ("listen-peer-urls", peer.clone()),
         ("initial-advertise-peer-urls", peer.clone()),
         ("initial-cluster", format!("rig={peer}")),
-        // Nothing here outlives the test.
+        // The data does not outlive the test.
         ("unsafe-no-fsync", "true".to_owned()),
         ("log-level", "warn".to_owned()),
     ])
@@ -371,8 +374,8 @@ fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
-/// Ports that nothing listens on: all are held until all are known. None is given twice to one process, whose
-/// next control plane may ask before this one listens.
+/// Ports that are not in use. All of them are held until all are known. A process is never given a port
+/// twice, since its next control plane may ask before this one listens.
 fn free_ports<const N: usize>(address: IpAddr) -> anyhow::Result<[u16; N]> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);

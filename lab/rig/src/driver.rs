@@ -1,4 +1,4 @@
-//! A DRA driver on a node: Kubernetes' own helper for drivers, with devices that are not there.
+//! A DRA driver on a node. It uses Kubernetes' own helper for drivers, and its devices do not exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ impl Driver {
     /// Starts the driver of this name for a node whose kubelet has this root directory.
     ///
     /// # Errors
-    /// The program cannot be built or started.
+    /// Returns an error if the program cannot be built or started.
     pub async fn start(
         programs: &Programs,
         (name, kubeconfig): (&str, &Path),
@@ -39,7 +39,7 @@ impl Driver {
         Ok(Self { prepared: root.join("plugins").join(name).join("prepared"), _process: process })
     }
 
-    /// How many claims the kubelet has had it prepare, and not given back.
+    /// The number of claims that the driver has prepared for the kubelet and that are not released yet.
     pub fn prepared(&self) -> usize {
         fs::read_dir(&self.prepared).map_or(0, Iterator::count)
     }

@@ -1,5 +1,5 @@
-//! The guests of the embedded Proxmox VE as the real control plane sees them: a `machine` process each, which
-//! joins and runs a kubelet by Kubernetes' own code.
+//! The guests of the embedded Proxmox VE, as the real control plane sees them. Each guest is a `machine`
+//! process, which joins and runs a kubelet with Kubernetes' own code.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,12 +18,12 @@ use world::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest};
 use crate::process::Process;
 use crate::programs::Programs;
 
-/// kubeadm's patience with the kubelet's TLS bootstrap (`timeouts.tlsBootstrap`).
+/// How long kubeadm waits for the kubelet's TLS bootstrap (`timeouts.tlsBootstrap`).
 const BOOTSTRAP: Duration = Duration::from_mins(5);
-/// How often the rig looks whether the kubelet has its certificate.
+/// How often the rig checks whether the kubelet has its certificate.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A control plane's side of the guests.
+/// The guests of a control plane.
 #[derive(Debug)]
 pub struct Guests {
     programs: Programs,
@@ -35,13 +35,13 @@ pub struct Guests {
 struct Machine {
     directory: PathBuf,
     hardware: Vec<String>,
-    /// `None` while its power is off.
+    /// `None` while the machine is off.
     kubelet: Option<Process>,
 }
 
 impl Guests {
-    /// Guests that keep their disks in this directory, whose path has to be short: kubelets have sockets in
-    /// it.
+    /// Guests that keep their disks in this directory. Its path must be short, since kubelets create sockets
+    /// in it.
     pub fn new(programs: Programs, directory: PathBuf) -> Arc<Self> {
         Arc::new(Self { programs, directory, joined: Mutex::default() })
     }
@@ -65,14 +65,14 @@ impl Guests {
     async fn try_join(&self, request: &JoinRequest) -> anyhow::Result<Result<(), JoinFailure>> {
         let uuid = request.system_uuid.to_lowercase();
         let directory = self.directory.join(&uuid[..8.min(uuid.len())]);
-        fs::create_dir_all(&directory).context("cannot make a machine's disk")?;
+        fs::create_dir_all(&directory).context("cannot create a machine's disk")?;
         let hardware = hardware(request, &directory);
         let file = directory.join("join.yaml");
         fs::write(&file, &request.configuration).context("cannot write join.yaml")?;
         let mut join = Command::new(self.programs.path("machine"));
         join.arg("join").args(&hardware).stdin(Stdio::null()).kill_on_drop(true);
         let output = join.output().await.context("cannot run machine")?;
-        // It holds the token.
+        // The file contains the token.
         fs::remove_file(&file).context("cannot remove join.yaml")?;
         if !output.status.success() {
             return Ok(Err(JoinFailure {
@@ -139,7 +139,7 @@ impl ControlPlane for Guests {
     fn booted_again(&self, system_uuid: &str) {
         let uuid = system_uuid.to_lowercase();
         if self.joined().contains_key(&uuid) {
-            // A kubelet that does not start is a Node that is not ready, which is what a test sees.
+            // If the kubelet does not start, its Node is not ready, and the test sees that.
             let _ = self.power_on(&uuid);
         }
     }

@@ -1,4 +1,4 @@
-//! Many nodes at once, by one process: what a large cluster is to its API server, without its machines.
+//! Many nodes in one process. To the API server they look like a large cluster, but there are no machines.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use anyhow::Context as _;
 use crate::process::Process;
 use crate::programs::Programs;
 
-/// Nodes of 4 vCPUs, 16 GiB and 110 pods that say that they are there as kubelets do, and let pods run. Gone
-/// silent when dropped.
+/// Nodes of 4 vCPUs, 16 GiB and 110 pods. They report to the API server as kubelets do, and let pods run.
+/// When dropped, they fall silent.
 #[derive(Debug)]
 pub struct Hollow {
     _process: Process,
 }
 
 impl Hollow {
-    /// Makes them in the control plane whose folder this is.
+    /// Adds the nodes to the control plane in this directory.
     ///
     /// # Errors
-    /// The program cannot be built or started.
+    /// Returns an error if the program cannot be built or started.
     pub async fn start(programs: &Programs, directory: &Path, nodes: usize) -> anyhow::Result<Self> {
         programs.build("hollow").await?;
         let kubeconfig = directory.join("super-admin.conf");

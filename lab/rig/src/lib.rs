@@ -1,6 +1,6 @@
-//! A real Kubernetes control plane for tests: etcd, API server, controller manager and scheduler as processes
-//! on loopback, set up by kubeadm's own phases, and guests of the embedded Proxmox VE that join it by the
-//! code of kubeadm and of the kubelet.
+//! A real Kubernetes control plane for tests. etcd, the API server, the controller manager and the scheduler
+//! are processes on loopback, set up by kubeadm's own phases. Guests of the embedded Proxmox VE join it with
+//! the code of kubeadm and the kubelet.
 //!
 //! ```text
 //!  tests/rig/build ──> programs ──> control plane (processes) <── HTTPS ── admin (objects), the daemon
@@ -8,7 +8,7 @@
 //!                          └──────> drivers: one `driver` process for each node with devices
 //! ```
 //!
-//! Whatever is started here ends with the process that started it, however that ends.
+//! All child processes end with the process that started them, even if that is killed.
 
 mod admin;
 mod control_plane;

@@ -1,4 +1,4 @@
-//! Processes that end with this one, and what they log.
+//! Child processes that end with this process, and their logs.
 
 use std::fs::File;
 use std::io;
@@ -9,13 +9,13 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use anyhow::Context as _;
 
-/// A process that is killed when this is dropped, and by the kernel when the process that started it ends in
-/// any other way.
+/// A process that is killed when this value is dropped. If the process that started it ends in any other way,
+/// the kernel kills it.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Starts a program; what it writes goes to the end of the log.
+    /// Starts a program. Its output is appended to the log.
     pub(crate) fn start(program: &Path, arguments: &[String], log: &Path) -> anyhow::Result<Self> {
         let file = File::options().create(true).append(true).open(log);
         let file = file.with_context(|| format!("cannot write `{}`", log.display()))?;
@@ -28,7 +28,7 @@ impl Process {
         Ok(Self(child))
     }
 
-    /// How it ended, if it did.
+    /// The exit status of the process, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()
     }
@@ -36,7 +36,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails if it has ended by itself.
+        // This fails if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -44,14 +44,14 @@ impl Drop for Process {
 
 type Order = (Command, std::sync::mpsc::SyncSender<io::Result<Child>>);
 
-/// Starts it on a thread that lives as long as this process: threads of a test's runtime do not.
+/// Starts the command on a thread that lives as long as this process, unlike the threads of a test's runtime.
 fn spawn(command: Command) -> io::Result<Child> {
     static STARTER: OnceLock<Sender<Order>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (orders, taken) = channel::<Order>();
         std::thread::spawn(move || {
             for (mut command, answer) in taken {
-                // Who ordered it waits for it.
+                // The caller waits for this answer.
                 let _ = answer.send(command.spawn());
             }
         });

@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use anyhow::{Context as _, bail};
 use tokio::process::Command;
 
-/// What this machine lacks for a real control plane.
+/// What this machine lacks to run a real control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing(pub String);
 
@@ -21,24 +21,24 @@ impl std::fmt::Display for Missing {
 pub struct Programs(PathBuf);
 
 impl Programs {
-    /// The programs, built now where they are not there yet: minutes the first time. They are of the newest
-    /// release that is tested, or of the minor that `RIG_KUBERNETES` says. Without Go there are none, which
-    /// is an error if the environment says `CI=true`.
+    /// The programs. Those that do not exist yet are built first, which takes minutes. They are of the newest
+    /// tested release, or of the minor version in `RIG_KUBERNETES`. Without Go there are no programs, which
+    /// is an error if the environment contains `CI=true`.
     ///
     /// # Errors
-    /// They cannot be built.
+    /// Returns an error if the programs cannot be built.
     pub async fn get() -> anyhow::Result<Result<Self, Missing>> {
         Self::only(&[]).await
     }
 
-    /// The same with no other programs than these, for who needs no control plane.
+    /// Like [`get`](Self::get), but only with these programs, for callers that need no control plane.
     ///
     /// # Errors
-    /// They cannot be built.
+    /// Returns an error if the programs cannot be built.
     pub async fn only(names: &[&str]) -> anyhow::Result<Result<Self, Missing>> {
         let output = run_build(names).await?;
         if output.status.code() == Some(NO_GO) {
-            let missing = Missing("no Go to build a Kubernetes control plane with".to_owned());
+            let missing = Missing("Go is needed to build a Kubernetes control plane".to_owned());
             if std::env::var("CI").is_ok_and(|value| value == "true") {
                 bail!("{missing}");
             }
@@ -47,14 +47,14 @@ impl Programs {
         if !output.status.success() {
             bail!("`{BUILD}` ended with {}", output.status);
         }
-        let said = String::from_utf8(output.stdout).context("the build says no path")?;
+        let said = String::from_utf8(output.stdout).context("the build printed no valid path")?;
         Ok(Ok(Self(PathBuf::from(said.trim_end()))))
     }
 
-    /// Builds one that the others do not need.
+    /// Builds an additional program, which the control plane does not need.
     ///
     /// # Errors
-    /// It cannot be built.
+    /// Returns an error if the program cannot be built.
     pub async fn build(&self, name: &str) -> anyhow::Result<()> {
         let output = run_build(&[name]).await?;
         if !output.status.success() {
@@ -63,8 +63,7 @@ impl Programs {
         Ok(())
     }
 
-    /// The release of Kubernetes that they are of, e.g. `v1.37.2`: their folder is called after it, and after
-    /// where they are from.
+    /// The Kubernetes release of the programs, e.g. `v1.37.2`. The name of their folder begins with it.
     pub fn version(&self) -> String {
         let folder = self.0.file_name().unwrap_or_default().to_string_lossy();
         folder.split('-').next().unwrap_or_default().to_owned()
@@ -75,17 +74,17 @@ impl Programs {
         self.0.join(name)
     }
 
-    /// Runs one to its end, with this on its standard input; its standard output.
+    /// Runs a program to its end, with the given standard input. Returns its standard output.
     ///
     /// # Errors
-    /// It failed, with what it wrote to standard error.
+    /// Returns an error with the program's standard error if it fails.
     pub async fn run(&self, name: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         use tokio::io::AsyncWriteExt as _;
         let mut command = Command::new(self.path(name));
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().with_context(|| format!("cannot run {name}"))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A program that does not read has ended, which its status tells.
+            // If the program no longer reads its input, it has ended, and its status says why.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         let output = child.wait_with_output().await.with_context(|| format!("cannot wait for {name}"))?;
@@ -97,7 +96,7 @@ impl Programs {
     }
 }
 
-/// Runs the script that builds them.
+/// Runs the script that builds the programs.
 async fn run_build(names: &[&str]) -> anyhow::Result<Output> {
     let mut build = Command::new(BUILD);
     build.args(names).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
@@ -105,5 +104,5 @@ async fn run_build(names: &[&str]) -> anyhow::Result<Output> {
 }
 
 const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/rig/build");
-/// How the script ends if Go is missing.
+/// The exit code of the script if Go is missing.
 const NO_GO: i32 = 3;

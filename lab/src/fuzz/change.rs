@@ -1,5 +1,5 @@
-//! Inputs derived from others: bytes flipped; parts removed, doubled, cut off, or swapped with those of
-//! another; and values inserted that often break programs.
+//! Derives inputs from known ones: bytes are flipped; parts are removed, doubled, cut off, or swapped with
+//! parts of another input; and values that often break programs are inserted.
 
 use fastrand::Rng;
 
@@ -48,7 +48,7 @@ const AWKWARD: [&str; 42] = [
     "\u{202e}ü𝄞",
     "abcdef.0123456789abcdef",
 ];
-/// The largest input.
+/// The maximum size of an input, in bytes.
 const MOST: usize = 64 * 1024;
 
 /// Derives inputs from known ones.
@@ -58,7 +58,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// From these inputs, of which there must be at least one.
+    /// Creates a source of inputs from known ones, of which there must be at least one.
     pub fn new(known: Vec<Vec<u8>>, random: Rng) -> Self {
         Self { known, random }
     }
@@ -117,7 +117,7 @@ impl Change {
         value.as_bytes().to_vec()
     }
 
-    /// Replaces a number by another one.
+    /// Replaces a number in the input with another one.
     fn number(&mut self, input: &mut Vec<u8>) {
         let digits: Vec<usize> =
             (0..input.len()).filter(|at| input.get(*at).is_some_and(u8::is_ascii_digit)).collect();

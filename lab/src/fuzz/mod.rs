@@ -1,9 +1,9 @@
-//! Hostile input for everything that the daemon reads: known inputs, changed at random, until something
-//! breaks.
+//! Tries hostile input on everything that the daemon parses: known inputs are changed at random until
+//! something breaks.
 //!
-//! `targets` defines what must hold: nothing panics, nothing takes long, and valid input has the same meaning
-//! after it is written and read again. Known inputs are in `lab/corpus`, one folder for each target; failing
-//! inputs are saved there too.
+//! `targets` defines what must be true for any input: no parser panics or takes long, and valid input keeps
+//! its meaning when it is written and read again. Known inputs are in `lab/corpus`, in one folder for each
+//! target; failing inputs are saved in the same folder.
 
 mod change;
 mod targets;
@@ -20,30 +20,30 @@ pub use targets::Target;
 
 use change::Change;
 
-/// An input that takes longer could be used to stop the daemon.
+/// The time limit for one input. With an input that takes longer, the daemon could be stalled.
 const SLOW: Duration = Duration::from_secs(10);
 
-/// What is tried.
+/// Which target to try, and how.
 #[derive(Clone, Debug, Args)]
 pub struct Wanted {
-    /// What reads the input
+    /// The parser to try
     #[arg(value_enum)]
     target: Target,
     /// Duration in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Seed of all changes
+    /// Seed of all random changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The folder with known inputs, with a folder for each target
+    /// Folder of the known inputs, with a subfolder for each target
     #[arg(long, default_value = "lab/corpus")]
     corpus: PathBuf,
 }
 
-/// Tries inputs for some time.
+/// Tries inputs for the requested time.
 ///
 /// # Errors
-/// Something failed: the input is shown, and saved beside the known ones.
+/// Returns an error with the input if the target failed on it. The input is saved beside the known ones.
 pub fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
     let folder = wanted.corpus.join(wanted.target.name());
     let known = known(&folder)?;
@@ -56,13 +56,14 @@ pub fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
         if let Err(error) = runner.run(&input) {
             let path = folder.join(format!("broke-{}-{tried}", wanted.seed));
             std::fs::write(&path, &input)?;
-            bail!("{error:#}; the input is kept in `{}`", path.display());
+            bail!("{error:#}; the input is saved in `{}`", path.display());
         }
         tried += 1;
     }
     let (understood, longest) = (runner.understood, runner.longest);
     anstream::println!(
-        "{}: {tried} inputs in {} s from {} known ones, {understood} of them valid, at most {longest:?} for one: no failure",
+        "{}: {tried} inputs in {} s from {} known ones, {understood} of them valid, at most {longest:?} for one \
+        input: no failure",
         wanted.target.name(),
         wanted.seconds,
         known.len(),
@@ -70,10 +71,10 @@ pub fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The known inputs of a folder, by name.
+/// The known inputs of a folder, sorted by file name.
 ///
 /// # Errors
-/// There are none.
+/// Returns an error if the folder has no inputs, or an input cannot be read.
 pub fn known(folder: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
     let files =
         std::fs::read_dir(folder).with_context(|| format!("no known inputs in `{}`", folder.display()))?;
@@ -99,10 +100,10 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// For one target.
+    /// Creates a runner for one target.
     ///
     /// # Errors
-    /// The runtime cannot be created.
+    /// Returns an error if the runtime cannot be created.
     pub fn new(target: Target) -> anyhow::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
@@ -112,7 +113,8 @@ impl Runner {
     /// Passes one input.
     ///
     /// # Errors
-    /// It panics, takes too long, or has a different meaning the second time.
+    /// Returns an error if the target panics, takes too long, or reads its own output with a different
+    /// meaning.
     pub fn run(&mut self, input: &[u8]) -> anyhow::Result<()> {
         let begun = now();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.target.reads(input, &self.runtime)));
@@ -121,19 +123,19 @@ impl Runner {
         match outcome {
             Ok(Ok(understood)) => self.understood += u64::from(understood),
             Ok(Err(broken)) => bail!("{broken}: {}", input.escape_ascii()),
-            Err(_) => bail!("it panics: {}", input.escape_ascii()),
+            Err(_) => bail!("the target panics: {}", input.escape_ascii()),
         }
         if took > SLOW {
-            bail!("it takes {took:?}: {}", input.escape_ascii());
+            bail!("the input took {took:?}: {}", input.escape_ascii());
         }
         Ok(())
     }
 }
 
-/// Changes known inputs from a seed, for tests that try a few.
+/// Tries a few inputs that are derived from known ones with this seed. For tests.
 ///
 /// # Errors
-/// Those of [`Runner::run`].
+/// Returns the errors of [`Runner::run`].
 pub fn try_some(target: Target, known: Vec<Vec<u8>>, seed: u64, number: u32) -> anyhow::Result<()> {
     let mut runner = Runner::new(target)?;
     known.iter().try_for_each(|input| runner.run(input))?;
@@ -141,7 +143,7 @@ pub fn try_some(target: Target, known: Vec<Vec<u8>>, seed: u64, number: u32) -> 
     (0..number).try_for_each(|_| runner.run(&change.next()))
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long something really takes is part of the question")]
+#[expect(clippy::disallowed_methods, reason = "the real duration of each input is measured")]
 fn now() -> Instant {
     Instant::now()
 }

@@ -1,4 +1,4 @@
-//! The code that reads input, and what must hold for any input.
+//! The parsers, and what must be true for any input to them.
 
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -12,12 +12,12 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tower::{BoxError, service_fn};
 
-/// Pools for planning any snapshot.
+/// The pools for which snapshots are planned.
 const POOLS: &str = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n";
-/// The form of a bootstrap token: this many letters and digits before and after the dot.
+/// The length of a bootstrap token: letters and digits before and after the dot.
 const TOKEN: (usize, usize) = (6, 16);
 
-/// What reads the input.
+/// The parser that is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Target {
     /// The configuration file
@@ -35,11 +35,11 @@ pub enum Target {
 }
 
 impl Target {
-    /// All of them.
+    /// All targets.
     pub const ALL: [Self; 6] =
         [Self::Configuration, Self::Snapshot, Self::Answer, Self::Agent, Self::Quantity, Self::Property];
 
-    /// Its name, that of the folder with known inputs.
+    /// The target's name, which is also the name of its folder with known inputs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -51,7 +51,7 @@ impl Target {
         }
     }
 
-    /// Reads one input: returns whether it was valid, or what went wrong.
+    /// Reads one input. Returns whether the input was valid, or a description of the failure.
     pub(super) fn reads(self, input: &[u8], runtime: &Runtime) -> Result<bool, String> {
         let text = String::from_utf8_lossy(input);
         match self {
@@ -95,17 +95,17 @@ fn snapshot(text: &str) -> Result<bool, String> {
         return Err("the same snapshot gives two plans".to_owned());
     }
     if let Ok(written) = snapshot::write(&found) {
-        let (again, _) =
-            snapshot::read(&written).map_err(|error| format!("the written text is refused: {error}"))?;
+        let (again, _) = snapshot::read(&written)
+            .map_err(|error| format!("the written text cannot be read again: {error}"))?;
         let rewritten = snapshot::write(&again).map_err(|error| error.to_string())?;
         if rewritten != written {
-            return Err("reading and writing it again gives a different text".to_owned());
+            return Err("reading the text and writing it again gives a different text".to_owned());
         }
     }
     Ok(true)
 }
 
-/// A client that gets this response to every call.
+/// A client that receives this response to every call.
 fn client(status: u16, body: Vec<u8>) -> Result<Client, String> {
     let body = Bytes::from(body);
     let transport = Transport::new(service_fn(move |_: Request<Bytes>| {
@@ -158,7 +158,7 @@ async fn answer(text: &str) -> Result<bool, String> {
     Ok(fine)
 }
 
-/// Reads everything that is ever read of a VM's configuration.
+/// Reads every part of a VM's configuration that the daemon reads.
 fn look_at(config: &pve_autoscaler::proxmox::VmConfig) -> Result<(), String> {
     let _ = (config.owner(), config.digest(), config.lock(), config.is_template(), config.agent_enabled());
     let _ = (config.upgrades_packages(), config.cloudinit_drive(), config.smbios_uuid(), config.volumes());
@@ -172,7 +172,7 @@ fn look_at(config: &pve_autoscaler::proxmox::VmConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// The output of a program as the guest agent passes it on: each byte is a character.
+/// Checks the output of a program as the guest agent returns it: each byte is a character.
 async fn agent(input: &[u8]) -> Result<bool, String> {
     let text: String = input.iter().map(|byte| char::from(*byte)).collect();
     let mut fine = false;

@@ -1,5 +1,5 @@
-//! An administrator who changes things by hand: deletes, moves, renames and locks VMs, creates VMs in the
-//! slots of machines, and carries out the commands in the daemon's reports word for word.
+//! A simulated administrator: deletes, moves, renames and locks VMs, creates VMs in the slots of machines,
+//! and carries out the commands in the daemon's reports word for word.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::hands::{Deed, Hands};
 use super::log::Log;
 use super::world::World;
 
-/// How long a command of a report waits until an administrator reads it.
+/// How many seconds pass until the administrator reads a report and carries out its command.
 const READS: std::ops::Range<u64> = 30..200;
 
-/// The time between two attempts to evict what is left on a node that is drained by hand.
+/// The time between two attempts to evict the remaining pods from a node that is drained by hand.
 const EVICTS: Duration = Duration::from_secs(5);
 
 /// The administrator of one run.
@@ -28,7 +28,7 @@ pub struct Admin {
     checker: Checker,
     random: Rng,
     hands: Hands,
-    /// What they do with VMs that leaves a task.
+    /// The random numbers for actions that leave a Proxmox VE task or are undone later.
     deeds: Rng,
     /// Locks and cordons that will be removed again.
     held: Vec<(Instant, Held)>,
@@ -47,7 +47,7 @@ enum Held {
 }
 
 impl Admin {
-    /// Has done nothing yet.
+    /// Creates an administrator who has not done anything yet.
     pub fn new(world: &World, log: &Log, checker: &Checker, hands: &Hands, random: Rng) -> Self {
         let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
         Self {
@@ -68,7 +68,7 @@ impl Admin {
         self.log.say("admin", what);
     }
 
-    /// Does something by hand.
+    /// Performs one random action.
     pub fn step(&mut self) {
         let pve = self.world.pve.clone();
         let act = self.random.u8(..16);
@@ -109,8 +109,8 @@ impl Admin {
                 let host = self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned();
                 let host =
                     host.filter(|host| *host != vm.node && pve.is_online(host) && pve.is_online(&vm.node));
-                // Proxmox VE migrates no VM with an image that is only on its host, none that runs with a
-                // device of its host, and none to a host without such a device.
+                // Proxmox VE refuses to migrate a VM that has a local image, that runs with a host device, or
+                // whose device does not exist on the target host.
                 let devices = self.world.rules.devices;
                 let stays = |host: &String| {
                     seeds::is_bound(&vm) || (devices::has_one(&vm) && (vm.running || devices.on(host) == 0))
@@ -129,8 +129,8 @@ impl Admin {
                 pve.set_config_by_hand(vmid, "lock", Some("backup"));
                 self.held.push((until, Held::Lock(vmid)));
             }
-            // A VM that has not been checked since it was cloned has no owner without its notes, and must be
-            // left alone.
+            // If a VM has not been checked since it was cloned, its notes are the only proof of its owner.
+            // Without them, the daemon must leave it alone.
             8 if !locked && self.checker.is_known_by_uuid(vmid) => {
                 self.say(&format!("rewrites the notes of VM {vmid}"));
                 pve.set_config_by_hand(vmid, "description", Some("do not touch, belongs to the cluster"));
@@ -161,7 +161,7 @@ impl Admin {
                 }
             }
             13 if !locked => {
-                self.say(&format!("starts VM {vmid} or finds it running"));
+                self.say(&format!("starts VM {vmid}, or finds it running"));
                 self.checker.started_by_hand(vmid);
                 pve.start_by_hand(vmid);
             }
@@ -169,7 +169,7 @@ impl Admin {
         }
     }
 
-    /// Does one of the things that leave a task, or that are undone later.
+    /// Performs one of the actions that leave a Proxmox VE task or are undone later.
     fn do_a_deed(&mut self, ours: &[u32]) {
         let deed = Deed::ALL[self.deeds.usize(..Deed::ALL.len())];
         if let Some(vmid) = ours.get(self.deeds.usize(..ours.len())) {
@@ -185,7 +185,8 @@ impl Admin {
         if free && self.checker.may_be_taken(vmid) {
             let mut vm = VmSpec::machine(vmid, "pve3", "visitor");
             vm.running = self.random.bool();
-            // A running VM keeps its host on that could be switched off, so not all of them run.
+            // A running VM prevents its host from being switched off, so not all new VMs are put on such a
+            // host.
             if self.world.rules.power.is_some() && !vmid.is_multiple_of(4) {
                 "pve1".clone_into(&mut vm.node);
             }
@@ -207,13 +208,14 @@ impl Admin {
         self.checker.removed_by_hand(vmid);
         let seed = self.world.pve.vm(vmid).as_ref().and_then(seeds::of_machine);
         self.world.pve.delete_by_hand(vmid);
-        // A VM that was a machine has that machine's seed.
+        // If the VM was a machine, its seed image is removed too.
         if let Some(volume) = seed {
             self.world.pve.free_by_hand(&volume);
         }
     }
 
-    /// In the resource pool of the machines, the token has all rights over a VM.
+    /// Puts the VM into the machines' resource pool, or into none. In that pool, the token has all rights
+    /// over the VM.
     fn choose_pool(&mut self, vm: &mut VmSpec) {
         vm.pool = self.random.bool().then(|| "k8s-workers".to_owned());
     }
@@ -227,8 +229,8 @@ impl Admin {
         made
     }
 
-    /// Continues drains as `kubectl drain --ignore-daemonsets` does: evictions that a budget forbids are
-    /// tried again.
+    /// Continues drains like `kubectl drain --ignore-daemonsets`: an eviction that a budget forbids is tried
+    /// again.
     fn evict(&mut self, now: Instant) {
         if now < self.evicts {
             return;
@@ -247,7 +249,7 @@ impl Admin {
         self.world.kube.patch_by_hand("Node", "", node, &json!({ "spec": { "unschedulable": value } }));
     }
 
-    /// Removes locks and cordons whose time is over, and carries out the commands of reports.
+    /// Removes expired locks and cordons, and carries out the commands of reports that are due.
     pub fn tick(&mut self, everything: bool) {
         let now = Instant::now();
         for command in self.log.commands() {
@@ -291,10 +293,12 @@ impl Admin {
         }
     }
 
-    /// A command as the reports write it: `on HOST: COMMAND && COMMAND; then …: COMMAND`.
+    /// Carries out the command of a report, which has the form `on HOST: COMMAND && COMMAND; then …:
+    /// COMMAND`.
     fn carry_out(&self, report: &str) {
         let report = match report.split_once("; or, if it is an unmanaged VM: ") {
-            // Its owner is visible: what an interrupted clone or destruction leaves is locked by it.
+            // The lock shows the owner of the VM: an interrupted clone or destroy task of the daemon leaves a
+            // locked VM behind.
             Some((half_made, foreign)) => {
                 let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());
                 let Some(vmid) = vmid else { return };
@@ -303,7 +307,7 @@ impl Admin {
                 match lock.as_deref() {
                     Some("clone" | "destroyed") => half_made,
                     _ if self.checker.foreigners().contains(&vmid) => foreign,
-                    // There is nothing left to fix: it has completed, or is gone.
+                    // Nothing is left to fix: the task has completed, or the VM is gone.
                     _ => return,
                 }
             }
@@ -341,7 +345,7 @@ impl Admin {
                 ["pvesm", "free", volume] => {
                     let pve = &self.world.pve;
                     let has_it = |vmid: u32| pve.vm(vmid).as_ref().and_then(seeds::of_machine);
-                    // A reader of the report sees which VM has it.
+                    // An administrator would see that a VM has this volume, and would not remove it.
                     if !pve.vmids().into_iter().filter_map(has_it).any(|one| one == *volume) {
                         pve.free_by_hand(volume);
                     }

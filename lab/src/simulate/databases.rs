@@ -1,4 +1,4 @@
-//! Databases whose volumes are attached to nodes: a StatefulSet that grows and shrinks.
+//! A StatefulSet that grows and shrinks, with volumes that are attached to nodes.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::drawn::volumes::Volumes;
 use super::log::Log;
 use super::workload::FITS;
 
-/// The StatefulSet.
+/// The name of the StatefulSet.
 pub const NAME: &str = "db";
 
 /// The StatefulSet of one run.
@@ -20,10 +20,11 @@ pub struct Databases {
 }
 
 impl Databases {
-    /// Creates it without pods, with its volumes. `None` if the seed has none.
+    /// Creates the StatefulSet with its volumes but without pods. Returns `None` if the seed has no
+    /// databases.
     ///
     /// # Errors
-    /// The cluster refuses an object, which is a mistake here.
+    /// Returns an error if the cluster rejects an object, which is a bug in the simulation.
     pub fn begin(
         kube: &Kube,
         pools: &[PoolShape],
@@ -50,7 +51,7 @@ impl Databases {
         }
     }
 
-    /// No replicas are wanted from now on.
+    /// Scales the StatefulSet to zero for the rest of the run.
     pub fn end(&self) {
         self.scale(0);
     }
@@ -94,7 +95,7 @@ fn claim_spec(volume: &str) -> Value {
     })
 }
 
-/// A volume that is bound to the claim of the same name.
+/// A volume, and the claim of the same name that is bound to it.
 fn volume(name: &str) -> [Value; 2] {
     let volume = json!({
         "kind": "PersistentVolume",

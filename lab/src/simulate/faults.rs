@@ -1,4 +1,4 @@
-//! Faults of machines and networks: each begins at some time, and ends.
+//! Faults of hosts, guests and networks. Each fault begins at some time, and ends again.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::storm::Storm;
 use super::troupe::Troupe;
 use super::world::World;
 
-/// How long an order to resume may take before an administrator does it by hand.
+/// How long the daemon may take to carry out an order to resume before an administrator resumes it by hand.
 const RESUMES: Duration = Duration::from_mins(1);
 
 /// A fault that ends again.
@@ -52,12 +52,12 @@ pub struct Faults {
     /// The random numbers for interference from outside.
     hinders: Rng,
     going_on: Vec<(Instant, Ends)>,
-    /// Begun so far.
+    /// The number of faults that have begun.
     pub begun: u64,
 }
 
 impl Faults {
-    /// No faults yet.
+    /// Starts without faults.
     pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
         let hinders = Rng::with_seed(random.get_seed() ^ 0x41de_0f77_0e1d);
         let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
@@ -72,15 +72,15 @@ impl Faults {
         }
         let World { pve, kube, .. } = self.world.clone();
         match self.random.u8(..38) {
-            0 => self.begin("Proxmox VE is away", 10..300, Ends::ProxmoxAway, || pve.set_away(true)),
+            0 => self.begin("Proxmox VE is unreachable", 10..300, Ends::ProxmoxAway, || pve.set_away(true)),
             1 => self.begin("Kubernetes is away", 10..300, Ends::KubernetesAway, || kube.set_away(true)),
             2 => {
                 pve.set_quorum(false);
                 self.begin("the quorum is lost", 20..300, Ends::Quorum, || {});
             }
             3 | 4 => {
-                // One host at a time: with two of three gone, the quorum is gone too, which is a separate
-                // fault.
+                // Only one host at a time: if two of three hosts are off, the quorum is lost too, which is a
+                // separate fault.
                 if let Some(host) = self.host()
                     && !self.going_on.iter().any(|(_, ends)| matches!(ends, Ends::Host(_)))
                 {
@@ -142,7 +142,7 @@ impl Faults {
                 });
             }
             _ => self.begin("everything is paused", 60..1200, Ends::Paused, || {
-                troupe.order(Order::Pause { reason: "the simulation wants it".to_owned() });
+                troupe.order(Order::Pause { reason: "the simulation pauses the daemon".to_owned() });
             }),
         }
     }
@@ -157,7 +157,7 @@ impl Faults {
         self.going_on.push((Instant::now() + Duration::from_secs(seconds), ends));
     }
 
-    /// Adds interference from outside from time to time.
+    /// Starts interference from outside from time to time.
     async fn be_hindered(&mut self, troupe: &mut Troupe) {
         match self.hinders.u8(..12) {
             0 | 1 => self.hinder(),
@@ -184,7 +184,7 @@ impl Faults {
         self.going_on.push((Instant::now() + Duration::from_secs(seconds), Ends::Hindrance(what)));
     }
 
-    /// Everything is frozen, and the clocks go on.
+    /// Freezes all instances while the clocks continue to run.
     async fn stand_still(&mut self) {
         let time = standing::draw(&mut self.hinders);
         self.log.say("fault", &format!("all instances are frozen for {} s", time.as_secs()));
@@ -205,7 +205,7 @@ impl Faults {
         (!names.is_empty()).then(|| names.get(self.random.usize(..names.len())).cloned()).flatten()
     }
 
-    /// The guests of a template, and those of its next clones, boot with problems.
+    /// Guests of a template's existing and next clones boot with problems.
     fn guests(&mut self) {
         let template = self.random.u32(9000..=9003);
         let faults = match self.random.u8(..8) {
@@ -220,9 +220,9 @@ impl Faults {
             6 => GuestFaults { maintenance: true, ..GuestFaults::default() },
             _ => GuestFaults { ignores_shutdown: true, ..GuestFaults::default() },
         };
-        // In one of three cases, guests do not see plugged resources either.
+        // In one of three cases, guests also fail to detect hot-plugged resources.
         let faults = GuestFaults { deaf_to_plugs: self.begun.is_multiple_of(3), ..faults };
-        let what = format!("clones of {template} come up with {faults:?}");
+        let what = format!("clones of {template} boot with {faults:?}");
         let pve = self.world.pve.clone();
         self.begin(&what, 60..900, Ends::Guests(template), || pve.set_guest_faults(template, faults));
     }
@@ -235,7 +235,7 @@ impl Faults {
             0 => TaskFault::Fails("can't lock file '/var/lock/qemu-server/lock.conf' - got timeout".into()),
             1 => TaskFault::Fails("cfs-lock 'storage-shared' error: got lock request timeout".into()),
             2 => TaskFault::Fails("start failed: QEMU exited with code 1".into()),
-            3 => TaskFault::Warns("something is not as it should be".into()),
+            3 => TaskFault::Warns("something is not right".into()),
             4 => TaskFault::FailsLate("cfs-lock 'file-user_cfg' error: got lock request timeout".into()),
             5 => TaskFault::Dies(Duration::from_millis(self.random.u64(0..500))),
             6 => TaskFault::Fails("storage 'old' does not exist".into()),
@@ -258,7 +258,7 @@ impl Faults {
         }
     }
 
-    /// Ends faults whose time is over; all of them, if it is time for that.
+    /// Ends faults that are due; with `everything`, all faults.
     pub fn mend(&mut self, troupe: &mut Troupe, storm: &Storm, everything: bool) {
         let now = Instant::now();
         if !everything && self.going_on.iter().all(|(until, _)| *until > now) {

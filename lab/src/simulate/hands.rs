@@ -1,5 +1,5 @@
-//! What administrators and others do with machines' VMs, each with its task. Some of it is undone after a
-//! while, and some is done just when the daemon is about to change that VM.
+//! Actions of administrators and other clients on machines' VMs, each with its Proxmox VE task. Some are
+//! undone after a while, and some happen just when the daemon is about to change the VM.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,48 +15,48 @@ use super::drawn::{devices, seeds};
 use super::log::Log;
 use super::world::World;
 
-/// The user of these tasks.
+/// The user who runs these tasks.
 const WHO: &str = "root@pam";
-/// The pool of the machines.
+/// The resource pool of the machines.
 const POOL: &str = "k8s-workers";
 /// One in this many calls that change a VM coincides with another client's action on that VM.
 const AT_A_CALL: u32 = 160;
-/// Within this many milliseconds after the call.
+/// How many milliseconds after the call the action of another client happens.
 const SOON: std::ops::Range<u64> = 0..4000;
-/// How long Proxmox VE waits for the lock of a VM, and how often it looks in between.
+/// How long Proxmox VE waits for the lock of a VM, and the interval at which it tries again.
 const LOCK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
 /// Reversible actions are undone after this many seconds.
 const LASTS: std::ops::Range<u64> = 20..900;
 /// The longest time for which a VM is in no resource pool, so that the token cannot see it.
 const HIDDEN: std::ops::Range<u64> = 20..150;
 
-/// What is done.
+/// An action on a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// It is destroyed.
+    /// The VM is destroyed.
     Destroy,
-    /// It loses its power.
+    /// The VM loses its power.
     Stop,
-    /// Its reset button is pressed.
+    /// The VM's reset button is pressed.
     Reset,
-    /// It is rolled back to a snapshot.
+    /// The VM is rolled back to a snapshot.
     RollBack,
-    /// It gets another name.
+    /// The VM is renamed.
     Rename,
-    /// It is moved to another host.
+    /// The VM is moved to another host.
     Migrate,
-    /// It is converted to a template, and belongs to an administrator from then on.
+    /// The VM is converted to a template, and belongs to an administrator from then on.
     Template,
-    /// It is protected from destruction for a while.
+    /// The VM is protected from removal for a while.
     Protect,
-    /// It leaves its resource pool for a while.
+    /// The VM is removed from its resource pool for a while.
     LeavePool,
-    /// HA manages it, for a while or for good.
+    /// HA manages the VM, for a while or permanently.
     Manage,
 }
 
 impl Deed {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Self; 10] = [
         Self::Destroy,
         Self::Stop,
@@ -70,13 +70,13 @@ impl Deed {
         Self::Manage,
     ];
 
-    /// Whether the VM must not be locked for this.
+    /// Whether this action is only possible if the VM is not locked.
     fn needs_no_lock(self) -> bool {
         matches!(self, Self::Destroy | Self::RollBack | Self::Migrate | Self::Template | Self::Manage)
     }
 }
 
-/// What is to be undone.
+/// A state of a VM that will be undone.
 #[derive(Clone, Copy, Debug)]
 enum Held {
     Protected(u32),
@@ -84,19 +84,19 @@ enum Held {
     Managed(u32),
 }
 
-/// The hands of all. Clones share what they hold.
+/// Performs actions for all clients other than the daemon. Clones share their state.
 #[derive(Clone)]
 pub struct Hands {
     world: World,
     log: Log,
     checker: Checker,
     held: Arc<Mutex<Vec<(Instant, Held)>>>,
-    /// VMs that now belong to an administrator, who has to remove them.
+    /// VMs that now belong to an administrator, who must remove them.
     kept: Arc<Mutex<Vec<u32>>>,
 }
 
 impl Hands {
-    /// They hold nothing yet.
+    /// Creates the value with nothing to undo.
     pub fn new(world: &World, log: &Log, checker: &Checker) -> Self {
         let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
         Self { world, log, checker, held: Arc::default(), kept: Arc::default() }
@@ -111,7 +111,7 @@ impl Hands {
         std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Does it, if Proxmox VE allows it now.
+    /// Performs the action on the VM, if Proxmox VE currently allows it.
     pub fn does(&self, deed: Deed, vmid: u32, random: &mut Rng, when: &str) {
         let pve = &self.world.pve;
         let Some(vm) = pve.vm(vmid).filter(|_| !self.checker.is_foreign(vmid)) else { return };
@@ -138,7 +138,7 @@ impl Hands {
                 self.held().push((until, Held::Outside(vmid)));
             }
             Deed::Manage => {
-                // HA starts it whenever it is off.
+                // HA starts the VM whenever it is off.
                 self.checker.started_by_hand(vmid);
                 if random.bool() {
                     self.held().push((until, Held::Managed(vmid)));
@@ -147,7 +147,7 @@ impl Hands {
             _ => {}
         }
         if deed == Deed::Template {
-            // Otherwise HA would move it, or start it.
+            // If HA still managed the template, it would move or start it.
             pve.set_ha(vmid, false);
         }
         match touch {
@@ -160,7 +160,8 @@ impl Hands {
         }
     }
 
-    /// The operation in Proxmox VE; `None` if it is not possible. Orders to HA are no such operations.
+    /// The operation in Proxmox VE, or `None` if the action is not possible. HA orders are not operations of
+    /// this kind.
     fn touch(&self, deed: Deed, vmid: u32, vm: &VmView, random: &mut Rng) -> Option<Touch> {
         let free = || !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid);
         let touch = match deed {
@@ -172,7 +173,7 @@ impl Hands {
             Deed::Migrate => Touch::Migrated(self.target(vm, random)?),
             Deed::Template if free() => Touch::Template,
             Deed::Protect => Touch::Protected,
-            // As long as its kubelet reports, nothing of the machine is removed.
+            // While the VM's kubelet reports, the daemon does not remove anything of the machine.
             Deed::LeavePool if self.serves(vmid) => Touch::LeftPool,
             _ => return None,
         };
@@ -189,14 +190,14 @@ impl Hands {
     fn target(&self, vm: &VmView, random: &mut Rng) -> Option<String> {
         let (pve, hosts) = (&self.world.pve, &self.world.hosts);
         let host = hosts.get(random.usize(..hosts.len()))?;
-        // Proxmox VE migrates no VM with an image that is only on its host, none that runs with a device of
-        // its host, and none to a host without such a device.
+        // Proxmox VE refuses to migrate a VM that has a local image, that runs with a host device, or whose
+        // device does not exist on the target host.
         let devices = self.world.rules.devices;
         let stays = seeds::is_bound(vm) || (devices::has_one(vm) && (vm.running || devices.on(host) == 0));
         (*host != vm.node && pve.is_online(host) && !stays).then(|| host.clone())
     }
 
-    /// Undoes what has lasted long enough, or everything.
+    /// Undoes actions that are due; with `everything`, all of them.
     pub fn tick(&self, everything: bool) {
         let now = Instant::now();
         let over: Vec<(Instant, Held)> =
@@ -220,7 +221,8 @@ impl Hands {
                     if self.checker.record(vmid).is_some() {
                         pve.move_to_pool_by_hand(vmid, Some(POOL));
                     } else {
-                        // It was forgotten meanwhile, as the daemon has reported.
+                        // The daemon has dropped the machine's record in the meantime and reported the VM, so
+                        // an administrator removes it.
                         pve.touch(vmid, WHO, &Touch::Destroyed);
                     }
                 }
@@ -229,8 +231,8 @@ impl Hands {
         }
     }
 
-    /// A call is about to change a VM: from time to time, another client does something with it at that
-    /// moment.
+    /// Called when a call is about to change a VM. From time to time, another client acts on the VM at the
+    /// same moment.
     pub(super) fn may_meddle(&self, call: &Call<'_>, random: &mut Rng) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         let ("POST" | "PUT" | "DELETE", Side::Proxmox, ["nodes", _, "qemu", vmid, rest @ ..]) =
@@ -245,7 +247,7 @@ impl Hands {
         }
         let (hands, mut random) = (self.clone(), random.fork());
         let deed = Deed::ALL[random.usize(..Deed::ALL.len())];
-        let when = format!(", about which {} {} is under way", call.method, rest.join("/"));
+        let when = format!(", while {} {} is in progress", call.method, rest.join("/"));
         let pause = Duration::from_millis(random.u64(SOON));
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -258,7 +260,7 @@ impl Hands {
     }
 }
 
-/// Whether all hosts have what the VM needs.
+/// Whether the VM can run on every host.
 fn is_movable(vm: &VmView) -> bool {
     let drive = |key: &str| ["scsi", "virtio", "sata", "ide"].iter().any(|bus| key.starts_with(bus));
     let mut drives = vm.config.iter().filter(|(key, _)| drive(key) && *key != "scsihw");

@@ -1,5 +1,5 @@
-//! Temporary interference from outside: a silent `pvestatd`, storages that are slow or lie, tags and networks
-//! that may no longer be used, and volumes that another host does not see yet.
+//! Temporary interference from outside: a silent `pvestatd`, storages that are slow or report wrong numbers,
+//! tags and networks that may no longer be used, and volumes that another host does not see yet.
 
 use std::ops::Range;
 
@@ -16,28 +16,28 @@ use super::world::World;
 /// Speed of a slow storage in bytes per second: a copy of a disk takes minutes.
 const CRAWLS: u64 = 24 << 20;
 
-/// One of them.
+/// One kind of interference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hindrance {
-    /// The `pvestatd` of this host is silent; `at_once`: it has been silent for long.
+    /// The `pvestatd` of this host is silent. With `at_once`, it has already been silent for a long time.
     Silent {
         /// The host.
         host: String,
-        /// Whether its data is unknown from the first moment on.
+        /// Whether the host's data is unknown from the first moment on.
         at_once: bool,
     },
     /// Copies to this storage take long.
     Slow(&'static str),
     /// This storage is full, but reports that it is almost empty.
     Lies(&'static str),
-    /// The machines' tag may no longer be used.
+    /// The token may no longer use the machines' tag.
     Tags,
-    /// The network with this path may no longer be used.
+    /// The token may no longer use the network with this path.
     Network(String),
 }
 
 impl Hindrance {
-    /// Draws one, and for how many seconds it may last.
+    /// Draws an interference, and the range of its duration in seconds.
     pub fn draw(random: &mut Rng, world: &World) -> Option<(Self, Range<u64>)> {
         let storage = if random.bool() { "shared" } else { "local-lvm" };
         Some(match random.u8(..6) {
@@ -55,7 +55,7 @@ impl Hindrance {
         })
     }
 
-    /// Whether only one of the kind may be active at a time.
+    /// Whether the two are of the same kind, so that only one may be active at a time.
     pub fn is_like(&self, other: &Self) -> bool {
         let of_rights = |one: &Self| matches!(one, Self::Tags | Self::Network(_));
         self == other
@@ -63,11 +63,13 @@ impl Hindrance {
             || matches!((self, other), (Self::Silent { host, .. }, Self::Silent { host: one, .. }) if host == one)
     }
 
-    /// In words.
+    /// A description for the log.
     pub fn words(&self) -> String {
         match self {
-            Self::Silent { host, at_once: true } => format!("pvestatd of {host} has long been silent"),
-            Self::Silent { host, .. } => format!("pvestatd of {host} falls silent"),
+            Self::Silent { host, at_once: true } => {
+                format!("pvestatd of {host} has been silent for a long time")
+            }
+            Self::Silent { host, .. } => format!("pvestatd of {host} becomes silent"),
             Self::Slow(storage) => format!("{storage} is slow"),
             Self::Lies(storage) => format!("{storage} is full, but reports that it is empty"),
             Self::Tags => "the token may not use the machines' tag".to_owned(),
@@ -75,7 +77,7 @@ impl Hindrance {
         }
     }
 
-    /// It begins.
+    /// Begins the interference.
     pub fn begin(&self, world: &World, checker: &Checker) {
         let pve = &world.pve;
         match self {
@@ -98,7 +100,7 @@ impl Hindrance {
         }
     }
 
-    /// It ends.
+    /// Ends the interference.
     pub fn end(&self, world: &World, checker: &Checker) {
         let pve = &world.pve;
         match self {
@@ -121,8 +123,8 @@ impl Hindrance {
     }
 }
 
-/// Makes the next task of its kind fail: on another host than the one that created it, a volume is not
-/// visible yet. Returns words for the log.
+/// Makes the next task of a random kind fail because its host does not see a volume yet that another host
+/// created. Returns a description for the log.
 pub fn volume_not_seen(random: &mut Rng, world: &World) -> String {
     let kind = if random.bool() { "resize" } else { "qmstart" };
     let text = "volume 'shared:9100/vm-9100-disk-0.qcow2' does not exist";

@@ -1,5 +1,5 @@
-//! What happened, line by line: the same seed gives the same lines. Everything that the daemon logs passes
-//! through here, so that a secret in it is noticed.
+//! The log of a run. The same seed gives the same lines. It also receives everything that the daemon logs, so
+//! that secrets in the daemon's log are noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use tracing_subscriber::layer::Context;
 
 /// Length of a bootstrap token's secret.
 const SECRET: usize = 16;
-/// The text before a command for an administrator in the daemon's reports.
+/// The text that precedes a command for an administrator in the daemon's reports.
 const COMMAND: &str = "to fix it: ";
 
 /// The log of one run. Clones share it.
@@ -25,14 +25,14 @@ struct Inner {
     began: Instant,
     text: String,
     verbose: bool,
-    /// Words with the form of a token's secret, and the lines that contain them.
+    /// Words that look like a token's secret, and the lines that contain them.
     suspects: BTreeMap<String, String>,
     leaks: Vec<String>,
     commands: Vec<String>,
 }
 
 impl Log {
-    /// An empty log that begins now; a verbose one also has the daemon's debug messages. Must be called
+    /// An empty log that begins now. If `verbose`, it includes the daemon's debug messages. Must be called
     /// inside a tokio runtime.
     pub fn new(verbose: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner {
@@ -64,13 +64,13 @@ impl Log {
         std::mem::take(&mut self.inner().commands)
     }
 
-    /// The number of texts that may contain a secret: it only grows.
+    /// The number of texts that may contain a secret. It only grows.
     pub fn suspicious(&self) -> usize {
         let inner = self.inner();
         inner.suspects.len() + inner.leaks.len()
     }
 
-    /// Lines of the daemon that contain one of these secrets, or one that is always secret.
+    /// The daemon's log lines that contain one of these secrets, or one that is the same in every run.
     pub fn leaks(&self, secrets: &BTreeSet<String>) -> Vec<String> {
         let inner = self.inner();
         let found = inner.suspects.iter().filter(|(word, _)| secrets.contains(*word));
@@ -98,7 +98,7 @@ impl Log {
 /// Receives the daemon's `tracing` events.
 #[derive(Debug)]
 pub struct Ear {
-    /// Where it goes.
+    /// The log to which the events are added.
     pub log: Log,
     /// Secrets that are the same in every run.
     pub always_secret: Vec<&'static str>,

@@ -1,6 +1,6 @@
-//! Hours of cluster life from one seed, in seconds: the real daemon between the embedded clusters under
-//! virtual time, a workload that grows and shrinks, faults at every call and instant, an administrator, and a
-//! checker that watches.
+//! Simulates hours of cluster life from one seed, in seconds: the real daemon with the embedded clusters in
+//! virtual time, a workload that grows and shrinks, faults at any call and at any time, an administrator, and
+//! a checker of the daemon's promises.
 //!
 //! ```text
 //!  workload ─┐                          ┌─> world::kubernetes ─┐
@@ -8,9 +8,9 @@
 //!  admin ────┘        daemon (troupe) ──┘─> world::proxmox ────┘         └─> log: the same seed, the same lines
 //! ```
 //!
-//! What a seed draws is in `drawn`, what the checker knows in `checker`, and each promise that it watches in
-//! a file of `promises`. Everything that is drawn is drawn from the seed; nothing comes from the machine's
-//! clock or randomness.
+//! `drawn` contains what is drawn from the seed, `checker` what the checker knows, and `promises` one file
+//! for each promise. All randomness comes from the seed; the clock and the randomness of the computer are not
+//! used.
 
 mod admin;
 mod checker;
@@ -46,21 +46,21 @@ pub struct Wanted {
     /// Hours of cluster life with faults for each seed; after that, the cluster must settle without faults
     #[arg(long, default_value_t = 3)]
     hours: u64,
-    /// Factor for how often faults, acts of an administrator and changes of the workload occur
+    /// Factor for the rate of faults, administrator actions and workload changes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10))]
     often: u64,
     /// Add interference: templates with options that no machine should have, missing rights and tags,
-    /// storages that are slow or lie, a silent pvestatd, and administrators who change a VM just when the
-    /// daemon is about to
+    /// storages that are slow or report wrong numbers, a silent pvestatd, and administrators who change a VM
+    /// just when the daemon is about to
     #[arg(long)]
     hindered: bool,
-    /// Number of seeds, counted from the first
+    /// Number of seeds, including the first
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Start no further seed after this many seconds
+    /// Start no new seed after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// Number of seeds at a time
+    /// Number of seeds to run in parallel
     #[arg(long, default_value_t = 2)]
     jobs: usize,
     /// Print the log of every seed, not only of failed ones
@@ -77,9 +77,12 @@ pub struct Wanted {
 /// Simulates all seeds.
 ///
 /// # Errors
-/// A promise was broken; the seeds are named.
+/// Returns an error with the seeds for which a promise was broken.
 pub fn simulate(wanted: &Wanted) -> anyhow::Result<()> {
-    ensure!(wanted.seeds > 0 && wanted.jobs > 0, "at least one seed, and one at a time");
+    ensure!(
+        wanted.seeds > 0 && wanted.jobs > 0,
+        "the number of seeds and the number at a time must be at least 1"
+    );
     let next = AtomicU64::new(0);
     let failed = Mutex::new(Vec::new());
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! One seed from its beginning to its end.
+//! Runs one seed from beginning to end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::troupe::Troupe;
 use super::workload::Workload;
 use super::world::{K3S_TOKEN, World};
 
-/// How often everything is checked.
+/// The interval of the checks.
 const TICK: Duration = Duration::from_millis(500);
 /// How many of these ticks pass between two checks of the entire state.
 const TICKS: u32 = 4;
@@ -32,28 +32,30 @@ const TICKS: u32 = 4;
 const SETTLES: Duration = Duration::from_hours(5);
 /// For how long a settled state must last.
 const STAYS: Duration = Duration::from_mins(15);
-/// Seconds between two faults, two acts of the administrator, and two changes of the workload, at the normal
-/// rate.
+/// The range of seconds between two faults, at the normal rate.
 const FAULTS: std::ops::Range<u64> = 20..400;
+/// The range of seconds between two administrator actions, at the normal rate.
 const ACTS: std::ops::Range<u64> = 100..1500;
+/// The range of seconds between two workload changes, at the normal rate.
 const CHANGES: std::ops::Range<u64> = 15..600;
-/// Between two changes of the settings.
+/// The range of seconds between two changes of the settings.
 const RELOADS: std::ops::Range<u64> = 3600..28_800;
 
 /// The result of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Promises that were broken.
+    /// The promises that were broken.
     pub violations: Vec<String>,
-    /// What happened.
+    /// The log of the run.
     pub log: String,
-    /// What the daemon did.
+    /// The number of actions of the daemon.
     pub figures: Figures,
-    /// Calls, faulty calls, other faults, runs of daemons, and hand-overs.
+    /// The number of calls, of calls with a fault, of other faults, of daemon starts, and of changes of the
+    /// leader.
     pub counts: [u64; 5],
-    /// How long it took to settle without faults.
+    /// How long the cluster took to settle once there were no more faults.
     pub settled: Duration,
-    /// How much cluster time passed.
+    /// The simulated time that passed.
     pub lived: Duration,
 }
 
@@ -87,8 +89,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Plays one seed: this many hours with faults, then a time without. Faults, acts of the administrator and
-/// changes of the workload occur `often` times their normal rate.
+/// Runs one seed: this many hours with faults, then a time without. Faults, administrator actions and
+/// workload changes occur at `often` times their normal rate.
 pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) -> Outcome {
     let built = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let failed = |what: String| Outcome {
@@ -113,7 +115,7 @@ pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) ->
     }
 }
 
-/// All participants.
+/// The parts of one run.
 struct Play {
     world: World,
     log: Log,
@@ -153,7 +155,7 @@ async fn whole(seed: u64, hours: u64, often: u64, hindered: bool, log: Log) -> a
     if play.is_fine() {
         play.log.say("world", "no more faults from now on");
         play.faults.mend(&mut play.troupe, &play.storm, true);
-        // A daemon may act on it before the next tick.
+        // A daemon may act on the change before the next tick.
         play.checker.look_at_places();
         settled = play.settle(false).await?;
     }
@@ -182,7 +184,8 @@ impl Play {
         self.checker.violations().is_empty()
     }
 
-    /// Hours in which things happen, at this multiple of the normal rate.
+    /// Runs for this time with faults, administrator actions and workload changes at `often` times the normal
+    /// rate.
     async fn live(&mut self, time: Duration, often: u64) -> anyhow::Result<()> {
         let begun = Instant::now();
         let after =
@@ -210,7 +213,7 @@ impl Play {
                 self.admin.step();
                 act = soon(&mut self.random, ACTS);
             }
-            // Their actions are at most this old.
+            // Records the effects of the actions above without delay.
             self.checker.look_at_places();
             if now >= reload {
                 self.troupe.reload()?;
@@ -220,7 +223,8 @@ impl Play {
         Ok(())
     }
 
-    /// Waits until everything is in its intended state and stays so. Returns how long the first took.
+    /// Waits until everything has reached its intended state and keeps it. Returns how long it took to reach
+    /// that state.
     async fn settle(&mut self, idle: bool) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         let mut fine_since: Option<Instant> = None;
@@ -261,7 +265,7 @@ impl Play {
                     format!("{all:?}; {:?}", status.problems)
                 });
                 self.checker.violated(&format!(
-                    "it has not settled: {}; the daemon shows {}",
+                    "the cluster has not settled: {}; the daemon shows {}",
                     wrong.join("; "),
                     shown.unwrap_or_default()
                 ));

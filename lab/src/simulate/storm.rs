@@ -1,4 +1,4 @@
-//! Faults at calls: at any call, of every kind that the two APIs are known for.
+//! Faults of calls: any call may fail in each way that is known of its API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,13 +15,14 @@ use super::hands::Hands;
 use super::log::Log;
 use super::world::World;
 
-/// One in this many calls gets a fault, in quiet times and in a storm.
+/// One in this many calls gets a fault: normally, and during a storm.
 const RARE: (u32, u32) = (120, 8);
 
-/// One in this many clones finds its VMID taken at the last moment.
+/// For one in this many clones, another client takes the VMID at the last moment.
 const FASTER: u8 = 40;
 
-/// The wire between the daemon and the clusters: the checker sees each call first, then a fault may hit it.
+/// The connection between the daemon and the clusters. The checker sees each call first; then the call may
+/// get a fault.
 pub struct Storm {
     world: World,
     log: Log,
@@ -32,7 +33,7 @@ pub struct Storm {
 
 struct Inner {
     random: Rng,
-    /// What others do at calls.
+    /// The random numbers for what other clients do at calls.
     of_others: Rng,
     over: bool,
     storm: bool,
@@ -40,7 +41,7 @@ struct Inner {
 }
 
 impl Storm {
-    /// Few faults at first.
+    /// Starts without a storm, so that few calls get faults.
     pub fn new(world: &World, log: &Log, checker: &Checker, hands: &Hands, random: Rng) -> Self {
         let of_others = Rng::with_seed(random.get_seed() ^ 0x07e5_0f77_0e1d);
         let inner = Mutex::new(Inner { random, of_others, over: false, storm: false, met: 0 });
@@ -53,12 +54,12 @@ impl Storm {
         self.inner().storm = storm;
     }
 
-    /// No further call gets a fault.
+    /// Stops adding faults to calls.
     pub fn end(&self) {
         self.inner().over = true;
     }
 
-    /// Calls that got a fault so far.
+    /// The number of calls that got a fault so far.
     pub fn met(&self) -> u64 {
         self.inner().met
     }
@@ -68,13 +69,13 @@ impl Storm {
     }
 }
 
-/// One daemon's wire, watched.
+/// The watched connection of one daemon.
 struct Watched {
     storm: Arc<Storm>,
     who: String,
 }
 
-/// The wires of the daemon on this host, with the checker and the faults.
+/// An observer of the calls of the daemon on this host, which adds the checker and the faults.
 pub fn watched(storm: &Arc<Storm>, who: &str) -> Arc<dyn Observer> {
     Arc::new(Watched { storm: storm.clone(), who: who.to_owned() })
 }
@@ -139,7 +140,7 @@ impl Storm {
         Arrival::Once
     }
 
-    /// Another client takes the VMID while the clone is on its way.
+    /// Another client takes the VMID while the clone request is in transit.
     fn another_client_is_faster(&self, call: &Call<'_>, random: &mut Rng) {
         let Some(vmid) = newid(call.body).filter(|_| call.path.ends_with("/clone")) else { return };
         if self.inner().over || !self.checker.may_be_taken(vmid) || random.u8(..FASTER) > 0 {
@@ -150,14 +151,14 @@ impl Storm {
         vm.pool = random.bool().then(|| "k8s-workers".to_owned());
         vm.running = random.bool();
         if self.world.pve.vm(vmid).is_none() && self.world.pve.create_by_hand(vm) {
-            self.log.say("admin", &format!("creates VM {vmid} just before its clone begins"));
+            self.log.say("admin", &format!("creates VM {vmid} just before the daemon's clone begins"));
             self.checker.made_by_hand(vmid);
         }
     }
 }
 
-/// What a proxy between a client and a server may repeat by itself: methods that are safe to repeat, but not
-/// streams.
+/// Whether a proxy between client and server may repeat the call by itself. It may for methods that are safe
+/// to repeat, but not for streams.
 fn repeats(call: &Call<'_>) -> bool {
     match call.side {
         Side::Proxmox => call.method == "GET",
@@ -167,7 +168,7 @@ fn repeats(call: &Call<'_>) -> bool {
     }
 }
 
-/// Whether the outcome of the call is unknown afterwards.
+/// Whether the effect leaves the outcome of the call unknown.
 fn leaves_doubt(effect: &proxmox::Effect) -> bool {
     match effect {
         proxmox::Effect::Answer { status, .. } => (596..=599).contains(status),

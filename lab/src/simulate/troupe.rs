@@ -1,5 +1,5 @@
-//! The instances of the daemon: one run after the other on each of some hosts, started, killed at a call,
-//! stopped, cut off from one side or both for a while, with clocks that go wrong.
+//! The instances of the daemon, at most one at a time on each of some hosts. They are started, stopped,
+//! killed at a call, and cut off from one or both APIs for a while, and their clocks go wrong.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub struct Troupe {
     config: watch::Sender<Arc<Config>>,
     disks: BTreeMap<&'static str, u32>,
     seats: Vec<Seat>,
-    /// Runs so far.
+    /// The number of times that a daemon was started.
     pub runs: u64,
     /// Whether a daemon ended without being asked to.
     pub fell: bool,
@@ -49,11 +49,11 @@ struct Seat {
     clock: Wrong,
     stall: Stall,
     on_stage: Option<Actor>,
-    /// Since when no daemon runs, and until when.
+    /// When the daemon is to be started again, if none runs.
     pause: Option<Instant>,
-    /// Sides that it is cut off from, until when.
+    /// The APIs from which the host is cut off, and until when.
     held: Vec<(Instant, Side)>,
-    /// Until when it is frozen.
+    /// Until when the host is frozen.
     still: Option<Instant>,
 }
 
@@ -101,7 +101,7 @@ impl Seat {
 }
 
 impl Troupe {
-    /// No daemon runs yet. The number of hosts is drawn.
+    /// Creates a random number of hosts. No daemon runs yet.
     pub fn new(world: &World, log: &Log, checker: &Checker, storm: Arc<Storm>, mut random: Rng) -> Self {
         let number = random.usize(1..=world.hosts.len());
         let seat = |host: &String| Seat {
@@ -131,7 +131,7 @@ impl Troupe {
     /// Starts a daemon on every host.
     ///
     /// # Errors
-    /// The client of Proxmox VE refuses its settings, which is a mistake here.
+    /// Returns an error if the Proxmox VE client rejects its settings, which is a bug in the simulation.
     pub fn start(&mut self) -> anyhow::Result<()> {
         (0..self.seats.len()).try_for_each(|at| self.start_at(at))
     }
@@ -161,7 +161,7 @@ impl Troupe {
         Ok(())
     }
 
-    /// One of the instances, most often the leader.
+    /// The index of one of the instances, most often of the leader.
     fn pick(&mut self) -> usize {
         let leads = self.checker.leader();
         let leader = self.seats.iter().position(|seat| Some(&seat.host) == leads.as_ref());
@@ -197,7 +197,7 @@ impl Troupe {
     /// Stops a daemon as systemd does.
     pub async fn stop(&mut self) {
         let at = self.pick();
-        // A frozen host passes on no signals.
+        // A frozen host does not deliver signals.
         if let Some(seat) = self.seats.get_mut(at).filter(|seat| seat.still.is_some()) {
             seat.go_on();
         }
@@ -216,8 +216,8 @@ impl Troupe {
         }
     }
 
-    /// Cuts a daemon off from one side, or both, for a while: what it sends meanwhile arrives late, unless it
-    /// gave up waiting.
+    /// Cuts a daemon off from one or both APIs for a while. Its calls during that time arrive late, unless
+    /// the daemon has stopped waiting for them.
     pub fn cut_off(&mut self) {
         let (at, seconds) = (self.pick(), self.random.u64(1..90));
         let sides: &[Side] = match self.random.u8(..4) {
@@ -234,7 +234,7 @@ impl Troupe {
         }
     }
 
-    /// The host of one of them is frozen for this time, and its clock goes on.
+    /// Freezes the host of one of the daemons for this time while its clock continues to run.
     pub fn stand_still(&mut self, time: Duration) {
         let at = self.pick();
         let Some(seat) = self.seats.get_mut(at) else { return };
@@ -245,7 +245,7 @@ impl Troupe {
         seat.still = Some(Instant::now() + time);
     }
 
-    /// A clock goes wrong, or is correct again.
+    /// Sets a daemon's clock to a wrong time, or corrects it.
     pub fn set_clock(&mut self) {
         let at = self.random.usize(..self.seats.len());
         let wrong = if self.random.bool() { self.random.i64(-WRONG..WRONG) } else { 0 };
@@ -255,37 +255,37 @@ impl Troupe {
         }
     }
 
-    /// An administrator sets other disks for a pool, and all daemons reload the settings.
+    /// An administrator changes the disk size of a pool, and all daemons reload the settings.
     ///
     /// # Errors
-    /// The settings are refused, which is a mistake here.
+    /// Returns an error if the settings are rejected, which is a bug in the simulation.
     pub fn reload(&mut self) -> anyhow::Result<()> {
         let at = self.random.usize(..self.world.pools.len());
         let gib = DISKS.get(self.random.usize(..DISKS.len())).copied();
         let (Some(pool), Some(gib)) = (self.world.pools.get(at).map(|pool| pool.name), gib) else {
             return Ok(());
         };
-        self.log.say("admin", &format!("wants disks of {gib} GiB for the pool {pool}"));
+        self.log.say("admin", &format!("changes the disk size of pool {pool} to {gib} GiB"));
         self.disks.insert(pool, gib);
         self.checker.disks_change(pool, gib);
         self.config.send_replace(Arc::new(world::parse(&self.world.settings.with(&self.disks))?));
         Ok(())
     }
 
-    /// Turns the pause switch at one of them, without waiting for the result.
+    /// Pauses or resumes through one of the daemons, without waiting for the result.
     pub fn order(&mut self, order: Order) {
         let at = self.random.usize(..self.seats.len());
         if let Some(actor) = self.seats.get(at).and_then(|seat| seat.on_stage.as_ref()) {
             let switch = actor.switch.clone();
-            // A missing answer means nothing, so the switch itself is checked.
+            // A missing answer says nothing about the outcome, so the checker reads the switch itself.
             tokio::spawn(async move { switch.follow(order).await.is_ok() });
         }
     }
 
-    /// Starts daemons when it is time.
+    /// Starts the daemons that are due.
     ///
     /// # Errors
-    /// Those of [`Self::start`].
+    /// Returns the errors of [`Self::start`].
     pub fn tick(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         for at in 0..self.seats.len() {
@@ -313,7 +313,7 @@ impl Troupe {
         }
     }
 
-    /// Stalls the watch streams of one host, or of all; or lets all continue.
+    /// Stalls the watch streams of one or all hosts, or lets all of them continue.
     pub fn stall(&mut self, still: bool) {
         let all = !still || self.random.bool();
         let at = self.pick();
@@ -322,7 +322,7 @@ impl Troupe {
         }
     }
 
-    /// The status that the leader shows, if there is one.
+    /// The status of the leader, or of another daemon if the leader does not run.
     pub fn status(&self) -> Option<Status> {
         let leads = self.checker.leader();
         let leader = self.seats.iter().find(|seat| Some(&seat.host) == leads.as_ref());
@@ -331,7 +331,7 @@ impl Troupe {
         actor.map(|actor| actor.board.status())
     }
 
-    /// Calls of all runs so far.
+    /// The number of calls in all runs so far.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }

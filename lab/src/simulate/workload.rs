@@ -8,10 +8,10 @@ use world::kubernetes::Kube;
 use super::drawn::pool_shape::PoolShape;
 use super::log::Log;
 
-/// The label of a pod that names the pools whose machines can take it, joined by dots.
+/// The label of a pod with the names of the pools that it fits, joined by dots.
 pub const FITS: &str = "lab/fits";
-/// The largest part of a machine that is not left for its pods: the DaemonSet's pod and what the kubelet
-/// reserves.
+/// The largest part of a machine that its pods cannot use: the DaemonSet's pod and the kubelet's reserve.
+/// Thousandths of a core, and MiB.
 const KEPT: (u32, u32) = (200, 640);
 
 /// The workload of one run.
@@ -28,10 +28,10 @@ struct Deployment {
 }
 
 impl Workload {
-    /// Creates the first part of it.
+    /// Creates the DaemonSet, the Deployments and their budgets.
     ///
     /// # Errors
-    /// The cluster refuses an object, which is a mistake here.
+    /// Returns an error if the cluster rejects an object, which is a bug in the simulation.
     pub fn begin(kube: &Kube, pools: &[PoolShape], mut random: Rng) -> anyhow::Result<Self> {
         apply(kube, &daemon_set())?;
         let mut deployments = Vec::new();
@@ -46,10 +46,10 @@ impl Workload {
         Ok(Self { kube: kube.clone(), random, deployments, jobs: 0 })
     }
 
-    /// Changes something.
+    /// Makes one random change to the workload.
     ///
     /// # Errors
-    /// The cluster refuses an object, which is a mistake here.
+    /// Returns an error if the cluster rejects an object, which is a bug in the simulation.
     pub fn step(&mut self, pools: &[PoolShape], log: &Log) -> anyhow::Result<()> {
         if self.random.u8(..10) < 2 {
             self.jobs += 1;
@@ -59,16 +59,16 @@ impl Workload {
         }
         let at = self.random.usize(..self.deployments.len());
         let Some(deployment) = self.deployments.get(at) else { return Ok(()) };
-        // No pods are wanted often enough for nodes to be removed.
+        // Half of the changes scale to zero, so that nodes are removed often enough.
         let replicas = if self.random.bool() { 0 } else { self.random.u32(1..=deployment.most) };
         log.say("workload", &format!("{} has {replicas} replicas", deployment.name));
         self.kube.scale("default", &deployment.name, replicas);
         Ok(())
     }
 
-    /// No more pods are wanted.
+    /// Scales all Deployments to zero and removes all Jobs.
     pub fn end(&mut self, log: &Log) {
-        log.say("workload", "no more pods are wanted");
+        log.say("workload", "all pods are removed");
         for deployment in &self.deployments {
             self.kube.scale("default", &deployment.name, 0);
         }
@@ -83,7 +83,7 @@ fn apply(kube: &Kube, object: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests of a pod, and the pools that can take it, joined by dots.
+/// The requests of a pod, and the names of the pools that it fits, joined by dots.
 fn size(pools: &[PoolShape], random: &mut Rng) -> (u32, u32, String) {
     let (cpu, memory) = match random.u8(..10) {
         0..=4 => (random.u32(1..8) * 100, random.u32(1..8) * 128),
@@ -182,7 +182,7 @@ fn daemon_set() -> Value {
     })
 }
 
-/// The tolerations of such a pod.
+/// The tolerations of a pod that tolerates all taints.
 pub fn tolerations() -> Value {
     json!([{ "operator": "Exists" }])
 }

@@ -1,4 +1,4 @@
-//! What is simulated: two clusters and a configuration, drawn from the seed.
+//! The simulated clusters and their configuration, drawn from the seed.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -30,16 +30,17 @@ use super::drawn::settings::Settings;
 use super::drawn::volumes::Volumes;
 use super::drawn::{devices, growth, networks, places, power, seeds, settings, warm};
 
-/// When the world begins: 2026-11-21T00:00:00Z.
+/// The simulated time at which a run begins: 2026-11-21T00:00:00Z.
 const BEGINNING: i64 = 1_795_219_200;
 /// The templates of the demo clusters.
 const TEMPLATES: std::ops::RangeInclusive<u32> = 9000..=9003;
-/// What an administrator gives every machine, if the settings have it read from a file: a bootstrap token.
+/// The bootstrap token that an administrator gives to all machines, if the settings read a secret from a
+/// file.
 const TOKEN: (&str, &str) = ("c0ffee", "0123456789abcdef");
-/// The token of K3s' server.
+/// The token of the K3s server.
 pub const K3S_TOKEN: &str = "K10c0ffee::server:a-secret-of-the-cluster";
 
-/// Everything that is played on.
+/// The clusters, the settings and the clock of one run.
 #[derive(Clone)]
 pub struct World {
     /// Proxmox VE.
@@ -48,35 +49,37 @@ pub struct World {
     pub kube: Kube,
     /// Wall-clock time.
     pub clock: TokioClock,
-    /// The settings that a run begins with.
+    /// The settings at the beginning of the run.
     pub config: Arc<Config>,
-    /// The settings with a place for what is changed while it runs.
+    /// The text of the settings, with placeholders for the values that change during the run.
     pub settings: Settings,
-    /// What they promise beyond the ordinary.
+    /// What the settings promise in addition to the general promises.
     pub rules: Rules,
     /// The pools of the settings.
     pub pools: Vec<PoolShape>,
     /// The hosts.
     pub hosts: Vec<String>,
-    /// VMs that are there from the start.
+    /// VMs that exist from the start and are not the daemon's.
     pub foreign: Vec<u32>,
-    /// Node that is no machine's and has the label of a pool.
+    /// A Node that has the label of a pool but is not a machine's.
     pub decoy: Option<String>,
-    /// Holds the files that the settings name.
+    /// The folder with the files that the settings name. It is removed when the last clone of this value is
+    /// dropped.
     folder: Arc<TempDir>,
 }
 
 impl World {
-    /// The world of a seed; `hindered`: with what others, networks and storages do to it. Must be called
-    /// inside a tokio runtime.
+    /// Creates the world of a seed. With `hindered`, other clients, networks and storages interfere. Must be
+    /// called inside a tokio runtime.
     ///
     /// # Errors
-    /// The settings are refused, which is a mistake here.
+    /// Returns an error if the settings are rejected, which is a bug in the simulation.
     pub fn of(seed: u64, hindered: bool) -> anyhow::Result<Self> {
         let mut random = Rng::with_seed(seed ^ 0x5eed_0f77_0e1d);
         let mut pools = settings::pools(&mut random);
         let mut rules = settings::rules(&mut random, &mut pools);
-        // Independent of all else, so that it does not change what a seed is.
+        // Each feature has its own random numbers, so that a new feature does not change what is drawn for
+        // the others.
         warm::draw(&mut Rng::with_seed(seed ^ 0x3a53_0f77_0e1d), rules.bootstrap, &mut pools);
         let mut of_places = Rng::with_seed(seed ^ 0x91ac_0f77_0e1d);
         places::draw(&mut of_places, &mut rules, &mut pools);
@@ -108,10 +111,10 @@ impl World {
         }
         let mut foreign: Vec<u32> = cluster.vms.iter().map(|vm| vm.vmid).collect();
         for pool in &pools {
-            // An unmanaged VM, in the middle of the pool's VMIDs.
+            // An unmanaged VM whose VMID is in the pool's range.
             let vmid = pool.vmids.start() + random.u32(0..3);
             let mut vm = VmSpec::machine(vmid, "pve2", "unmanaged-vm");
-            // A guest on a host that may be switched off keeps it on for good.
+            // A running guest would prevent its host from being switched off for the entire run.
             vm.running = random.bool() && rules.power.is_none();
             cluster.vms.push(vm);
             foreign.push(vmid);
@@ -120,14 +123,14 @@ impl World {
         let hosts: Vec<String> = cluster.hosts.iter().map(|host| host.name.clone()).collect();
         let decoy = random.bool().then(|| "decoy".to_owned());
         if rules.bootstrap == Bootstrap::Nothing {
-            // Such templates may have no guest agent.
+            // If machines join by themselves, their templates need no guest agent.
             cluster.vms.iter_mut().filter(|vm| vm.config.contains_key("template")).for_each(|vm| {
                 vm.config.remove("agent");
                 vm.faults = GuestFaults { agent_never: true, ..GuestFaults::default() };
             });
         }
         if random.bool() {
-            // Room for a few copies only.
+            // Leaves room for only a few copies.
             let small = cluster.storages.iter_mut().filter(|storage| storage.id == "local-lvm");
             small.for_each(|storage| storage.used = storage.size - random.u64(50..100) * GIB);
         }
@@ -147,7 +150,7 @@ impl World {
         Ok(world)
     }
 
-    /// What an administrator prepares for ways to make nodes that the daemon makes no tokens for.
+    /// Prepares the secrets that an administrator provides for join methods without a token from the daemon.
     fn hand_out_secrets(&self) -> anyhow::Result<()> {
         let (id, secret) = TOKEN;
         let join = json!({
@@ -186,28 +189,28 @@ impl World {
         Ok(())
     }
 
-    /// The Secret of a bootstrap token that the daemon has not made.
+    /// Whether this Secret is the bootstrap token that the administrator created.
     pub fn is_prepared(&self, secret: &str) -> bool {
         self.rules.bootstrap != Bootstrap::Kubeadm && secret.strip_prefix("bootstrap-token-") == Some(TOKEN.0)
     }
 
-    /// The pool whose VMIDs have this one.
+    /// The pool whose range of VMIDs contains this one.
     pub fn pool_of(&self, vmid: u32) -> Option<&PoolShape> {
         self.pools.iter().find(|pool| pool.vmids.contains(&vmid))
     }
 }
 
-/// Checked settings.
+/// Parses and checks the settings.
 ///
 /// # Errors
-/// They are refused, which is a mistake here.
+/// Returns an error if the settings are rejected, which is a bug in the simulation.
 pub fn parse(text: &str) -> anyhow::Result<Config> {
     pve_autoscaler::settings::parse("simulation.toml", text, Needs::Run)
         .map_err(|report| anyhow::anyhow!("{report}"))
-        .context("the simulation's settings are refused")
+        .context("the simulation's settings are invalid")
 }
 
-/// How long pods take to end, if their grace period is not shorter: every other seed has slow ones.
+/// How long pods take to end, unless their grace period is shorter. In every other seed, pods end slowly.
 fn time_to_end(random: &mut Rng) -> Duration {
     let slow = random.bool();
     Duration::from_millis(if slow { random.u64(2_000..28_000) } else { 700 })

@@ -1,4 +1,4 @@
-//! One run of the daemon, from its start to its end by whatever means.
+//! One run of the daemon, from its start until it stops or is killed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use world::redfish;
 use crate::helpers::{HelperDoor, Helpers};
 use crate::wire::{Side, Wire};
 
-/// How long a daemon that was asked to end may take.
+/// How long a daemon may take to stop.
 const FAREWELL: Duration = Duration::from_mins(1);
 
 /// What a daemon is started with.
@@ -31,11 +31,11 @@ const FAREWELL: Duration = Duration::from_mins(1);
 pub struct Cast {
     /// Proxmox VE.
     pub pve: Pve,
-    /// Further clusters, by the names of their regions.
+    /// Other Proxmox VE clusters, by the names of their regions.
     pub regions: Vec<(String, Pve)>,
     /// Kubernetes.
     pub kube: Kube,
-    /// Wall-clock time, as the daemon's host has it.
+    /// The wall-clock time of the daemon's host.
     pub clock: SharedClock,
     /// The settings.
     pub config: watch::Receiver<Arc<Config>>,
@@ -43,11 +43,11 @@ pub struct Cast {
     pub probes: bool,
     /// The helpers that give machines CPUs of their own.
     pub helpers: Helpers,
-    /// Seed of names, ids and jitter.
+    /// The seed of names, ids and jitter.
     pub seed: u64,
     /// The name of this instance.
     pub instance: String,
-    /// Where tokens' bytes come from; `None`: from the operating system.
+    /// The source of the random bytes in tokens. `None`: the operating system.
     pub entropy: Option<Entropy>,
 }
 
@@ -60,11 +60,11 @@ impl std::fmt::Debug for Cast {
 /// One run of the daemon.
 #[derive(Debug)]
 pub struct Actor {
-    /// What it shows.
+    /// The state that the daemon shows.
     pub board: Board,
     /// Its wires.
     pub wire: Wire,
-    /// The operator's hand on it.
+    /// The operator's switch for the daemon.
     pub switch: Switch,
     still: watch::Sender<bool>,
     cancel: CancellationToken,
@@ -75,7 +75,7 @@ impl Actor {
     /// Starts the daemon. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The client of Proxmox VE refuses its settings.
+    /// Returns an error if the Proxmox VE client refuses its settings.
     pub fn start(cast: Cast, wire: Wire) -> Result<Self, http::Error> {
         let (board, cancel) = (Board::default(), CancellationToken::new());
         board.introduce(&cast.instance, "active", cast.clock.now());
@@ -116,34 +116,35 @@ impl Actor {
         Ok(Self { board, wire, switch, still, cancel, running })
     }
 
-    /// Makes its host stand still, or go on: no round, no renewal of its lease, no order is worked on, and
-    /// nothing is sent or heard. What it has begun for single machines notices that only by its calls.
+    /// Freezes the daemon's host, or lets it go on. While it is frozen, there are no rounds and no renewals
+    /// of the lease, no order is worked on, and nothing is sent or received. Running operations on single
+    /// machines notice the freeze only when they make a call.
     pub fn stand_still(&self, still: bool) {
         self.wire.hold(Side::Proxmox, still);
         self.wire.hold(Side::Kubernetes, still);
         self.still.send_replace(still);
     }
 
-    /// Ends it as SIGTERM does; says whether it ended in time, and well.
+    /// Stops the daemon as SIGTERM does. Returns whether it stopped in time and without a panic.
     pub async fn stop(self) -> bool {
         self.cancel.cancel();
         matches!(tokio::time::timeout(FAREWELL, self.running).await, Ok(Ok(())))
     }
 
-    /// Ends it as SIGKILL does: whatever is under way is torn off.
+    /// Kills the daemon as SIGKILL does. Work in progress is cut off.
     pub fn kill(self) {
         self.wire.cut();
         self.running.abort();
         self.cancel.cancel();
     }
 
-    /// Whether it has ended, which it never should by itself.
+    /// Whether the daemon has ended. It should never end by itself.
     pub fn has_ended(&self) -> bool {
         self.running.is_finished()
     }
 }
 
-/// Runs it, but not while it stands still.
+/// Runs a future, except while `still` is set.
 async fn unless_still(run: impl Future<Output = ()>, mut still: watch::Receiver<bool>) {
     let mut run = std::pin::pin!(run);
     loop {
@@ -158,7 +159,7 @@ async fn unless_still(run: impl Future<Output = ()>, mut still: watch::Receiver<
     }
 }
 
-/// Management controllers, at `https://HOST` each; their password is not read from the configuration.
+/// The management controllers, each at `https://HOST`. Their password is not read from the configuration.
 fn controllers(wire: Wire, pve: Pve, kube: Kube) -> Controllers {
     Arc::new(move |settings| {
         let name = settings.endpoint.trim_start_matches("https://");
@@ -174,7 +175,7 @@ fn controllers(wire: Wire, pve: Pve, kube: Kube) -> Controllers {
     })
 }
 
-/// Sees guests through the embedded network, in whichever cluster they are.
+/// A probe that sees guests through the embedded network of every cluster.
 struct Network(Vec<Pve>);
 
 impl Probe for Network {

@@ -1,5 +1,5 @@
-//! Stand-ins for the helpers that give machines CPUs of their own, one on each host on which it is enabled:
-//! what the real one decides, written into the embedded Proxmox VE as root.
+//! Stand-ins for the helpers that give machines CPUs of their own, one for each host on which the helper is
+//! enabled. They decide like the real helper, and write the result into the embedded Proxmox VE as root.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,17 +15,18 @@ use pve_autoscaler::settings::Config;
 use tokio::sync::watch;
 use world::proxmox::Pve;
 
-/// The hosts on which the helper is enabled, with what their kernels say. Clones share them.
+/// The hosts on which the helper is enabled, with the topology that their kernels report. Clones share the
+/// hosts.
 #[derive(Clone, Debug, Default)]
 pub struct Helpers(Arc<Mutex<BTreeMap<String, Topology>>>);
 
 impl Helpers {
-    /// Enables it on a host.
+    /// Enables the helper on a host.
     pub fn enable(&self, host: &str, topology: Topology) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(host.to_owned(), topology);
     }
 
-    /// Takes it away from a host.
+    /// Disables the helper on a host.
     pub fn disable(&self, host: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(host);
     }
@@ -35,7 +36,7 @@ impl Helpers {
     }
 }
 
-/// The way of the daemon on one host to its helper.
+/// The connection from the daemon on one host to the helper on that host.
 pub(crate) struct HelperDoor {
     pub helpers: Helpers,
     pub host: String,
@@ -81,16 +82,19 @@ impl HelperDoor {
     }
 
     fn pin(&self, topology: &Topology, vmid: u32, machine: &str) -> Result<Answer, String> {
-        let vm = self.pve.vm(vmid).filter(|vm| vm.node == self.host).ok_or("it is not on this host")?;
+        let vm = self.pve.vm(vmid).filter(|vm| vm.node == self.host).ok_or("the VM is not on this host")?;
         let file = file(&vm.config);
-        let Description::Ours(owner) = file.owner() else { return Err("it is another owner's".to_owned()) };
+        let Description::Ours(owner) = file.owner() else {
+            return Err("the VM belongs to another owner".to_owned());
+        };
         if owner.machine != machine || vm.running {
-            return Err("it is another machine, or runs".to_owned());
+            return Err("the VM belongs to another machine, or it is running".to_owned());
         }
         let config = self.config.borrow().clone();
         let pool = config.pools.iter().find(|pool| pool.name == owner.pool);
-        let pinning = pool.and_then(|pool| pool.pinning.as_ref()).ok_or("its pool is not pinned")?;
-        let wish = settings::wish(pinning, &file).ok_or("its size is not known")?;
+        let pinning =
+            pool.and_then(|pool| pool.pinning.as_ref()).ok_or("the pool of the VM has no pinning")?;
+        let wish = settings::wish(pinning, &file).ok_or("the size of the VM is not known")?;
         let taken = self.taken(vmid);
         let chosen = match keeps(topology, &taken, &wish, &file.affinity()) {
             Some(kept) => kept,
@@ -125,7 +129,7 @@ impl HelperDoor {
     }
 }
 
-/// A VM's configuration as its host has it in a file.
+/// A VM's configuration, in the form of the file on its host.
 fn file(config: &BTreeMap<String, String>) -> VmFile {
     let mut text = String::new();
     for (key, value) in config {

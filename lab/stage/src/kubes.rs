@@ -6,12 +6,12 @@ use futures::future::BoxFuture;
 use world::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest, K3sRequest};
 use world::kubernetes::Kube;
 
-/// The control planes of all of them: a guest joins the one that has its token. Clones share them.
+/// The control planes of all clusters. A guest joins the one that has its token. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Kubes(Arc<Mutex<Vec<Kube>>>);
 
 impl Kubes {
-    /// One more.
+    /// Adds a control plane.
     pub fn add(&self, kube: &Kube) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kube.clone());
     }
@@ -20,7 +20,8 @@ impl Kubes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The one that has a bootstrap token; the first where none has it, which says what is wrong with it.
+    /// The control plane that has a bootstrap token. If none has it, this is the first one, which then
+    /// reports what is wrong with the token.
     fn of_token(&self, token: &str) -> Option<Kube> {
         let secret = format!("bootstrap-token-{}", token.split('.').next().unwrap_or_default());
         let all = self.all();

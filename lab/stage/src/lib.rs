@@ -1,12 +1,12 @@
-//! The real daemon between an embedded Proxmox VE and an embedded Kubernetes, in one process: scenarios,
-//! benches and the simulation play on it.
+//! The real daemon between an embedded Proxmox VE and an embedded Kubernetes, in one process. Scenarios,
+//! benches and the simulation run on it.
 //!
 //! ```text
 //!  Actor (daemon::run) ──> Wire ──> observer ──> world::proxmox, world::kubernetes
 //!                           └── cut: nothing of what the daemon still does reaches anybody
 //! ```
 //!
-//! Under paused tokio time hours pass in seconds. Nothing here draws from the machine's clock or randomness.
+//! Under paused tokio time, hours pass in seconds. This crate never uses the machine's clock or randomness.
 
 mod actor;
 mod helpers;

@@ -1,4 +1,4 @@
-//! Settings for the demo clusters, as scenarios, measurements and the simulation begin with.
+//! Settings for the demo clusters. Scenarios, measurements and the simulation begin with them.
 
 /// One pool of small nodes that scales from zero.
 pub const ONE_POOL: &str = r#"
@@ -27,7 +27,7 @@ dns = ["10.10.10.1"]
 bridge = "vmbr0"
 "#;
 
-/// The same without the pool: what follows may be more tables.
+/// The same settings without the pool. More tables may be appended.
 pub fn without_pools() -> &'static str {
     ONE_POOL.split_once("[[pool]]").map_or(ONE_POOL, |(head, _)| head)
 }

@@ -32,17 +32,17 @@ pub enum Side {
 /// A call on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Whom it is for.
+    /// The cluster that is called.
     pub side: Side,
     /// HTTP method.
     pub method: &'a str,
-    /// Path without query; that of Proxmox VE below `/api2/json`.
+    /// The path without the query. For Proxmox VE, only the part below `/api2/json`.
     pub path: &'a str,
-    /// The query, empty without one.
+    /// The query. Empty if there is none.
     pub query: &'a str,
     /// The body.
     pub body: &'a [u8],
-    /// When the daemon let go of it: a held wire may have kept it since.
+    /// When the daemon sent the call. A wire that is held up may have kept it since.
     pub sent: Instant,
 }
 
@@ -52,23 +52,23 @@ pub enum Arrival {
     /// As it was sent.
     #[default]
     Once,
-    /// Something on the way has repeated it: it is carried out twice, and the first answer is lost.
+    /// The call was repeated on its way. It is carried out twice, and the first answer is lost.
     Twice,
 }
 
-/// Sees every call at the moment at which it is handed to its cluster, and may put a fault in its way there.
+/// Sees every call just before it is handed to its cluster, and may disturb its arrival.
 pub trait Observer: Send + Sync {
-    /// A call is about to be handed over. Nothing else happens in the world between this and its arrival.
+    /// Called just before a call is handed over. Nothing else happens in the world until the call arrives.
     fn before(&self, call: Call<'_>) -> Arrival;
 }
 
-/// Makes the streams of all watches stand still: what happens meanwhile arrives when they go on. Clones share
-/// it.
+/// Pauses the streams of all watches. Events of that time arrive when the streams continue. Clones share the
+/// pause.
 #[derive(Clone, Debug, Default)]
 pub struct Stall(Arc<(AtomicBool, Signal)>);
 
 impl Stall {
-    /// Lets them stand still, or go on.
+    /// Pauses the streams, or lets them continue.
     pub fn set(&self, still: bool) {
         self.0.0.store(still, Ordering::SeqCst);
         self.0.1.give();
@@ -93,7 +93,7 @@ pub struct Wire {
     stall: Option<Stall>,
 }
 
-/// On which sides everything is held up.
+/// The sides on which calls and answers are held up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     proxmox: bool,
@@ -120,41 +120,40 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// Wires that add to this count of calls.
+    /// Wires that count their calls in `calls`.
     pub fn counting(calls: Arc<AtomicU64>) -> Self {
         let last = Arc::new(AtomicU64::new(u64::MAX));
         Self { cut: Arc::default(), calls, last, held: Arc::default(), observer: None, stall: None }
     }
 
-    /// The same, observed.
+    /// The same wires, with an observer.
     pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// The same, with watches that can stand still.
+    /// The same wires, with watches that can be paused.
     pub fn stalling(mut self, stall: Stall) -> Self {
         self.stall = Some(stall);
         self
     }
 
-    /// Cuts the wires once the call with this number was carried out, its answer lost.
+    /// Cuts the wires once the call with this number has been carried out. Its answer is lost.
     pub fn cut_after(&self, last: u64) {
         self.last.store(last, Ordering::SeqCst);
     }
 
-    /// Cuts the wires now: nothing more of what the daemon does reaches any cluster.
+    /// Cuts the wires now. What the daemon does after that reaches no cluster.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
 
-    /// Whether they are cut.
+    /// Whether the wires are cut.
     pub fn is_cut(&self) -> bool {
         self.cut.load(Ordering::SeqCst)
     }
 
-    /// Holds up every call and every answer on this side, or lets those that still wait pass. Watches that
-    /// are open go on.
+    /// Holds up all calls and answers on this side, or lets the waiting ones pass. Open watches go on.
     pub fn hold(&self, side: Side, held: bool) {
         *lock(&self.held.0).on(side) = held;
         self.held.1.give();
@@ -172,7 +171,8 @@ impl Wire {
 
     async fn pass<R, F: Future<Output = R>>(&self, call: Call<'_>, carry_out: impl Fn() -> F) -> R {
         self.free(call.side).await;
-        // Renewals of a lease go on all the time: they would make most of the calls to be cut off at.
+        // Lease renewals are not counted. Otherwise, most of the points at which a test cuts the wires would
+        // be renewals.
         let counts = u64::from(!call.path.contains("/leases"));
         let number = self.calls.fetch_add(counts, Ordering::SeqCst) + counts;
         let arrival = self.observer.as_ref().map(|observer| observer.before(call)).unwrap_or_default();
@@ -187,8 +187,8 @@ impl Wire {
         answer
     }
 
-    /// The management controller of a host or machine over these wires. No one observes it; resets are among
-    /// the calls that count.
+    /// The management controller of a host or machine over these wires. Its calls are not observed, and only
+    /// resets are counted.
     pub fn controller(&self, pve: &Pve, kube: &Kube, name: &str) -> Transport {
         let (pve, kube, name, wire) = (pve.clone(), kube.clone(), name.to_owned(), self.clone());
         Transport::new(service_fn(move |request: Request<Bytes>| {
@@ -216,7 +216,7 @@ impl Wire {
     /// A client of Proxmox VE over these wires.
     ///
     /// # Errors
-    /// The client refuses its settings.
+    /// Returns an error if the client refuses its settings.
     pub fn proxmox(&self, pve: &Pve) -> Result<Client, http::Error> {
         let (pve, wire) = (pve.clone(), self.clone());
         let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
@@ -271,7 +271,7 @@ impl Wire {
 
 type Halting = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 
-/// A body whose frames wait for as long as its wire stands still.
+/// A body that delivers no frames while its stream is paused.
 fn halting(body: Body, stall: Option<Stall>) -> Halting {
     let Some(stall) = stall else {
         return body.map_err(|_| BoxError::from("cut off")).boxed_unsync();

@@ -1,4 +1,4 @@
-//! What an operator asks while the daemon works.
+//! An operator's commands while the daemon works.
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -40,7 +40,7 @@ async fn a_node_is_pinned_unpinned_and_retired_and_the_history_tells_it() {
     assert!(!kept(&bench));
     give("retire").await;
     bench
-        .until("another one has taken its place", |bench| {
+        .until("another node has replaced it", |bench| {
             let nodes = bench.nodes("workers");
             nodes.len() == 1 && nodes[0] != *node && bench.running() == 1
         })
@@ -59,7 +59,7 @@ async fn a_plan_knows_the_machines_that_are_on_their_way() {
     slow.timings.boot_to_agent = std::time::Duration::from_secs(3);
     let mut bench = Bench::new(slow, POOL).await.unwrap();
     bench.deploy("web", 1, "1500m", "1Gi").await;
-    bench.until("a VM is being made", |bench| !bench.vms().is_empty()).await;
+    bench.until("a VM is being created", |bench| !bench.vms().is_empty()).await;
     let config = bench.file("config.toml");
     let plan = bench.ask(&["plan", "--config", &config, "--output", "json"]).await;
     assert_eq!(plan["pods"][0]["verdict"], "UpcomingNode", "{plan}");

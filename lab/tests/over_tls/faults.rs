@@ -1,4 +1,4 @@
-//! What goes wrong: inside of a guest, of a host, of either API.
+//! Faults inside a guest, of a host, and of either API.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ async fn a_vm_whose_agent_never_answers_is_destroyed() {
     let faults = GuestFaults { agent_never: true, ..GuestFaults::default() };
     let mut bench = Bench::new(faulty(&faults), POOL).await.unwrap();
     bench.deploy("web", 1, "1500m", "1Gi").await;
-    bench.until("a VM is there", |bench| !bench.vms().is_empty()).await;
-    let took = bench.until("nothing is left of it", Bench::is_clean).await;
-    assert!(took > Duration::from_secs(4), "the agent has its time: {took:?}");
+    bench.until("a VM exists", |bench| !bench.vms().is_empty()).await;
+    let took = bench.until("nothing of the machine is left", Bench::is_clean).await;
+    assert!(took > Duration::from_secs(4), "the agent is given enough time to answer: {took:?}");
     bench.stop().await;
 }
 
@@ -22,7 +22,7 @@ async fn a_vm_whose_agent_never_answers_is_destroyed() {
 async fn proxmox_is_away_for_a_while() {
     let mut bench = Bench::new(cluster(), POOL).await.unwrap();
     bench.deploy("web", 2, "1500m", "1Gi").await;
-    bench.until("a VM is being made", |bench| !bench.vms().is_empty()).await;
+    bench.until("a VM is being created", |bench| !bench.vms().is_empty()).await;
     bench.proxmox.pve.set_away(true);
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench.proxmox.pve.set_away(false);

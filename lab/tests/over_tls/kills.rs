@@ -1,14 +1,14 @@
-//! SIGKILL at random instants of growth and removal.
+//! Kills the daemon with SIGKILL at random moments while nodes are added and removed.
 
 use std::time::Duration;
 
 use crate::lab_kubernetes::Bench;
 use crate::shared::bench::{Kubernetes as _, POOL, cluster};
 
-/// Instants at which the process is killed, half of them while machines come and half while they go, if the
-/// environment does not say how many (`KILLS`).
+/// The default number of kills, half of them while machines are created and half while they are removed. The
+/// environment variable `KILLS` overrides it.
 const INSTANTS: u32 = 10;
-/// Longer than a round takes to see what is there.
+/// Longer than the daemon needs for one round.
 const SETTLED: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +23,7 @@ async fn the_process_is_killed_at_random_instants_of_growth_and_removal() {
         bench.kube.kube.scale("default", "web", 2);
         disturbed(&mut bench, &mut random, 1500).await;
         bench.until(&format!("both pods run in round {round}"), |bench| bench.running() == 2).await;
-        // Neither half-made nor made twice.
+        // No machine may be half created or created twice.
         bench.until(&format!("each has one machine in round {round}"), |bench| made(bench) == [2; 3]).await;
         bench
             .throughout("each has one machine", SETTLED, |bench| {
@@ -37,14 +37,14 @@ async fn the_process_is_killed_at_random_instants_of_growth_and_removal() {
     bench.stop().await;
 }
 
-/// How many VMs, records and Nodes there are of the pool's machines.
+/// The number of VMs, records and Nodes of the pool's machines.
 fn made(bench: &Bench) -> [usize; 3] {
     let records = bench.leftovers().iter().filter(|name| name.starts_with("machine-")).count();
     let nodes = bench.kube.kube.list("Node").len() - bench.kube.other_nodes().len();
     [bench.vms().len(), records, nodes]
 }
 
-/// Kills the daemon within this many milliseconds, and starts it again.
+/// Kills the daemon after up to `within` milliseconds, and starts it again.
 async fn disturbed(bench: &mut Bench, random: &mut fastrand::Rng, within: u64) {
     tokio::time::sleep(Duration::from_millis(random.u64(..within))).await;
     bench.kill().await;

@@ -1,4 +1,4 @@
-//! The embedded Kubernetes of a bench.
+//! The embedded Kubernetes for a bench.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,12 +18,12 @@ pub type Bench = bench::Bench<Lab>;
 
 /// The embedded Kubernetes.
 pub struct Lab {
-    /// It.
+    /// The embedded Kubernetes.
     pub kube: Kube,
     _serving: Serving,
 }
 
-/// A further pool, of larger nodes.
+/// Another pool, with larger nodes.
 pub const LARGE: &str = r#"
 [[pool]]
 name = "large"
@@ -37,7 +37,7 @@ prefix = 8
 bridge = "vmbr0"
 "#;
 
-/// The cluster, with these faults inside of each clone.
+/// The cluster, with these faults in each clone's guest.
 pub fn faulty(faults: &GuestFaults) -> ClusterSpec {
     let mut cluster = cluster();
     for vm in &mut cluster.vms {
@@ -72,7 +72,7 @@ impl Kubernetes for Lab {
 
     async fn expire(&self, secret: &str) {
         let patch = json!({ "data": { "expiration": LONG_AGO } });
-        // It may be gone already: its machine has joined, or is given up.
+        // The Secret may be gone already, because its machine has joined or was given up.
         self.kube.patch_by_hand("Secret", "kube-system", secret, &patch);
     }
 

@@ -1,11 +1,12 @@
-//! The daemon as a process, both clusters over TLS, in real time: what the scenarios play in virtual time
-//! holds on real sockets too. Machines boot within a second here, and waits are seconds instead of minutes.
+//! The daemon as a process with both clusters over TLS, in real time. These tests show that what the
+//! scenarios test in virtual time is also true with real sockets. Machines boot within a second, and waits
+//! are seconds instead of minutes.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test may stop at what it did not expect, and says what it skips"
+    reason = "a test may panic on unexpected results, and prints what it skips"
 )]
 
 mod commands;

@@ -1,5 +1,5 @@
-//! The status page in a real browser. Skipped if there is no Chromium. With `PAGE_SHOTS=FOLDER` its pictures
-//! are kept.
+//! The status page in a real browser. The test is skipped if Chromium is not installed. With
+//! `PAGE_SHOTS=FOLDER`, its screenshots are kept.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,12 +11,12 @@ use tokio::process::Command;
 use crate::lab_kubernetes::{Bench, Lab};
 use crate::shared::bench::{Kubernetes, POOL, cluster};
 
-/// How the page is looked at: name, width and height, and Chromium's number of the preferred colours.
+/// The screenshots: name, width and height, and Chromium's number for the preferred colour scheme.
 const LOOKS: [(&str, &str, &str); 3] =
     [("light", "1200,1500", "1"), ("dark", "1200,1500", "0"), ("narrow", "390,2600", "1")];
 
-/// What Chromium prints of an address with these options, and what it complains about; `None` without
-/// Chromium.
+/// Opens an address in Chromium with these options. Returns its output and its error output, or `None` if
+/// Chromium is not installed.
 async fn chromium(profile: &Path, address: &str, options: &[String]) -> Option<(String, String)> {
     let mut command = Command::new("chromium");
     command
@@ -39,7 +39,7 @@ async fn chromium(profile: &Path, address: &str, options: &[String]) -> Option<(
     Some((text(&output.stdout), text(&output.stderr)))
 }
 
-/// A port that nothing listens on just now.
+/// A port on which no program listens.
 fn port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -61,10 +61,10 @@ async fn the_status_page_is_shown_by_a_browser_in_light_in_dark_and_on_a_phone()
     let shots = std::env::var_os("PAGE_SHOTS").map_or_else(|| folder.path().to_owned(), PathBuf::from);
     let address = format!("http://localhost:{port}/status");
     let Some((page, said)) = chromium(folder.path(), &address, &["--dump-dom".to_owned()]).await else {
-        eprintln!("skipped: chromium is not there");
+        eprintln!("skipped: Chromium is not installed");
         return bench.stop().await;
     };
-    assert!(!said.contains("CONSOLE"), "the browser complains: {said}");
+    assert!(!said.contains("CONSOLE"), "the browser reported an error: {said}");
     for node in bench.nodes("workers") {
         assert!(page.contains(&node), "{node}: {page}");
     }
@@ -82,7 +82,7 @@ async fn the_status_page_is_shown_by_a_browser_in_light_in_dark_and_on_a_phone()
         chromium(folder.path(), &address, &options).await.unwrap();
         sizes.push(std::fs::read(&shot).unwrap_or_default());
     }
-    assert!(sizes.iter().all(|shot| shot.len() > 20_000), "the pictures are empty");
-    assert_ne!(sizes[0], sizes[1], "dark is another picture than light");
+    assert!(sizes.iter().all(|shot| shot.len() > 20_000), "a screenshot is almost empty");
+    assert_ne!(sizes[0], sizes[1], "the dark page looks different from the light one");
     bench.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Growing.
+//! Pools that grow.
 
 use world::proxmox::spec::VmSpec;
 

@@ -1,4 +1,4 @@
-//! CapacityBuffers and ProvisioningRequests on the real API server, by the CustomResourceDefinitions that
+//! CapacityBuffers and ProvisioningRequests on the real API server, with the CustomResourceDefinitions that
 //! their authors publish.
 
 use std::time::Duration;
@@ -16,8 +16,8 @@ const DEFINITIONS: [&str; 2] = [
 const NAMES: [&str; 2] =
     ["crd/capacitybuffers.autoscaling.x-k8s.io", "crd/provisioningrequests.autoscaling.x-k8s.io"];
 
-/// Installs the definitions, a PodTemplate, a buffer of this many chunks of it, and a request that is asked
-/// for more than there can be.
+/// Installs the definitions, a PodTemplate, a buffer of this many chunks of it, and a ProvisioningRequest for
+/// more pods than there can be room for.
 pub async fn install(bench: &Bench<Real>, chunks: u32) {
     let admin = &bench.kube.admin;
     for (definition, name) in DEFINITIONS.into_iter().zip(NAMES) {
@@ -47,19 +47,19 @@ pub async fn install(bench: &Bench<Real>, chunks: u32) {
     }
 }
 
-/// Takes everything of it away again: other tests have no such kind.
+/// Removes the definitions and the PodTemplate, because other tests run without these kinds.
 pub async fn uninstall(bench: &Bench<Real>) {
     for what in NAMES.into_iter().chain(["podtemplate/chunk"]) {
         bench.kube.admin.kubectl(&["-n", "default", "delete", what, "--ignore-not-found"], "").await.unwrap();
     }
 }
 
-/// The buffer as it is, once its condition `Provisioning` says this.
+/// Waits until the buffer's condition `Provisioning` has this reason, and returns the buffer.
 pub async fn told(bench: &Bench<Real>, reason: &str) -> Value {
     says(bench, "capacitybuffers.v1beta1.autoscaling.x-k8s.io/spare", ("Provisioning", reason)).await
 }
 
-/// Waits until the request is answered: there is no room for it, so that nothing is made.
+/// Waits until the ProvisioningRequest is answered: it does not fit, so no machines are created for it.
 pub async fn answered(bench: &Bench<Real>) {
     let what = "provisioningrequests.v1.autoscaling.x-k8s.io/huge";
     says(bench, what, ("Provisioned", "CapacityIsNotFound")).await;
@@ -101,7 +101,7 @@ async fn a_buffer_is_filled_taken_by_pods_and_filled_again() {
     let node = pods[0]["spec"]["nodeName"].as_str().unwrap();
     assert!(
         bench.proxmox.pve.vm(machines[0]).unwrap().config["name"] == node,
-        "it took the room that was kept"
+        "the pod uses the room that the buffer kept"
     );
     told(&bench, "CapacityOnItsWay").await;
     told(&bench, "FitsExistingCapacity").await;

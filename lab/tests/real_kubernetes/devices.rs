@@ -1,7 +1,7 @@
-//! Devices for claims, from zero and back, with a DRA driver: Kubernetes' own helper for drivers publishes
-//! ResourceSlices, the real scheduler allocates, and the kubelet's own manager has the driver prepare each
-//! claim before its pod starts. Containers are imitated: in place of the one of the driver's DaemonSet its
-//! process is started once the kubelet says that it runs.
+//! Devices for claims with a DRA driver, from zero nodes and back: Kubernetes' own helper for drivers
+//! publishes ResourceSlices, the real scheduler allocates devices, and the kubelet's own manager lets the
+//! driver prepare each claim before its pod starts. Containers are imitated: the driver's process is started
+//! once the kubelet reports that the container of its DaemonSet pod runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,9 +16,9 @@ use crate::real::Real;
 use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster, name};
 
 const DRIVER: &str = "gpu.example.com";
-/// What the class serves to pods without claims.
+/// The extended resource through which the class serves pods without claims.
 const RESOURCE: &str = "example.com/gpu";
-/// What each node has, and the pool declares.
+/// The number of devices of each node, which the pool declares.
 const DEVICES: usize = 2;
 const DECLARED: &str = r#"
 [[pool.device]]
@@ -28,7 +28,7 @@ count = 2
 attributes = { model = "a", version = { version = "2.1.0" } }
 capacity = { memory = "80Gi" }
 "#;
-/// What is made beside the pods, by kind and namespace.
+/// The objects that are created besides the pods: namespace, kind and name.
 const MADE: [[&str; 3]; 6] = [
     ["kube-system", "daemonset", "gpu-driver"],
     ["kube-system", "serviceaccount", "gpu-driver"],
@@ -38,7 +38,7 @@ const MADE: [[&str; 3]; 6] = [
     ["kube-system", "deviceclass", "gpu"],
 ];
 
-/// What the driver's chart installs, and a template of claims with selectors of every kind.
+/// The objects that the driver's chart installs, and a claim template with selectors of every kind.
 fn installed() -> Vec<Value> {
     let rights = json!([
         { "apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"],
@@ -91,21 +91,22 @@ fn train(replicas: u32) -> Value {
     all
 }
 
-/// A pod with an extended resource that the class serves.
+/// A pod that requests the extended resource of the class.
 fn infer() -> Value {
     let mut all = samples::deployment("infer", 1, "100m", "64Mi");
     all["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = json!({ RESOURCE: "1" });
     all
 }
 
-/// The driver's processes, by their nodes.
+/// The driver's processes, by node name.
 struct Drivers {
     kubeconfig: String,
     running: BTreeMap<String, Driver>,
 }
 
 impl Drivers {
-    /// Starts the driver on nodes whose kubelet says that its container runs, and ends it with its node.
+    /// Starts the driver on each node whose kubelet reports that the driver's container runs, and stops it
+    /// when the node is gone.
     async fn step(&mut self, bench: &Bench<Real>) {
         let nodes: BTreeMap<String, Value> =
             bench.kube.list("Node").into_iter().map(|node| (name(&node), node)).collect();
@@ -127,7 +128,7 @@ impl Drivers {
         }
     }
 
-    /// Plays the drivers until something is so.
+    /// Runs the drivers until the condition is met.
     async fn until(&mut self, what: &str, bench: &Bench<Real>, is_so: impl Fn(&Bench<Real>, &Self) -> bool) {
         let started = Instant::now();
         while !is_so(bench, self) {
@@ -137,7 +138,7 @@ impl Drivers {
         }
     }
 
-    /// Claims that kubelets have had prepared.
+    /// The number of claims that kubelets have let the drivers prepare.
     fn prepared(&self) -> usize {
         self.running.values().map(Driver::prepared).sum()
     }
@@ -160,9 +161,9 @@ async fn pods_with_claims_get_nodes_whose_driver_publishes_what_is_declared() {
     bench.kube.apply(&infer()).await;
     bench.start().await;
     bench.until("two nodes are ready", |bench| bench.nodes("workers").len() == 2).await;
-    // Nothing is published yet, and what will be is known: no third machine is made.
+    // No slices are published yet, but the pool declares its devices, so the daemon creates no third machine.
     let waits = |bench: &Bench<Real>| bench.vms().len() == 2 && bench.running() == 0;
-    bench.throughout("two machines are there and no pod runs", Duration::from_secs(3), waits).await;
+    bench.throughout("two machines exist and no pod runs", Duration::from_secs(3), waits).await;
     assert!(slices(&bench).await.is_empty());
     drivers.until("three pods run", &bench, |bench, _| bench.running() == 3).await;
     assert_eq!((bench.vms().len(), drivers.running.len(), drivers.prepared()), (2, 2, 3));
@@ -178,8 +179,9 @@ async fn pods_with_claims_get_nodes_whose_driver_publishes_what_is_declared() {
         .collect();
     given.sort();
     given.dedup();
-    assert_eq!(given.len(), 3, "each pod has a device of its own: {given:?}");
-    // Two devices are enough for two pods: one of them moves, and its claim with it.
+    assert_eq!(given.len(), 3, "each pod has its own device: {given:?}");
+    // One node's two devices are enough for two pods, so one pod moves to the other node together with its
+    // claim.
     bench.kube.scale("train", 1).await;
     let moved = |bench: &Bench<Real>, drivers: &Drivers| {
         bench.vms().len() == 1 && bench.running() == 2 && drivers.prepared() == 2

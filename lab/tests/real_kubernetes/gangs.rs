@@ -1,5 +1,5 @@
-//! Gangs on the real control plane: its kube-scheduler keeps a PodGroup together, and the daemon makes
-//! machines for all of it or none.
+//! Gangs on the real control plane: its kube-scheduler keeps a PodGroup together, and the daemon creates
+//! machines for the entire gang or for none of its pods.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use world::kubernetes::samples;
 use crate::real::Real;
 use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster};
 
-/// Whether the control plane has PodGroups.
+/// Whether the control plane serves PodGroups.
 pub fn are_served(bench: &Bench<Real>) -> bool {
     !bench.kube.plane.programs().version().starts_with("v1.36.")
 }
 
-/// This many pods of the PodGroup `train`, each of which takes a node for itself.
+/// Creates this many pods of the PodGroup `train`. Each pod needs a node of its own.
 async fn train(bench: &Bench<Real>, count: u32) {
     let mut pods = samples::deployment("train", count, "1500m", "1Gi");
     pods["spec"]["template"]["spec"]["schedulingGroup"] = json!({ "podGroupName": "train" });
     bench.kube.apply(&pods).await;
 }
 
-/// What the real scheduler says of each pod.
+/// The real scheduler's condition of each pod.
 fn said(bench: &Bench<Real>) -> Vec<Value> {
     let condition = |pod: &Value| {
         let all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -30,7 +30,8 @@ fn said(bench: &Bench<Real>) -> Vec<Value> {
     bench.kube.list("Pod").iter().map(condition).collect()
 }
 
-/// Waits until the daemon shows of this many pods that they wait with their gang, and why.
+/// Waits until the daemon reports for this many pods that they wait for their gang, with these words as the
+/// reason.
 async fn shown(bench: &Bench<Real>, count: usize, words: &str) {
     let socket = bench.file("control.sock");
     let mut pods = Vec::new();
@@ -60,7 +61,8 @@ async fn machines_are_made_for_a_whole_gang_that_the_real_scheduler_then_places(
         return;
     }
     bench.start().await;
-    // The real scheduler looks at none of the pods before the group and its minimum of pods are there.
+    // The real scheduler does not consider any of the pods until the group and its minimum number of pods
+    // exist.
     train(&bench, 2).await;
     shown(&bench, 2, "is waiting for its PodGroup `default/train`").await;
     let group = json!({
@@ -72,7 +74,7 @@ async fn machines_are_made_for_a_whole_gang_that_the_real_scheduler_then_places(
     shown(&bench, 2, "its gang needs 3 pods, and kube-scheduler waits until all exist: 2 are there now")
         .await;
     assert!(said(&bench).iter().all(Value::is_null), "{:?}", said(&bench));
-    // Two machines are all that the pool may have.
+    // The pool's maximum is two machines.
     train(&bench, 3).await;
     shown(&bench, 3, "its gang needs 3 pods to run at the same time, but only 2 would fit").await;
     let refused = |bench: &Bench<Real>| {

@@ -1,5 +1,5 @@
-//! Joins that fail: kubeadm's own code against the real control plane says what the embedded one says in its
-//! place.
+//! Joins that fail: the embedded control plane reports the same errors as kubeadm's own code with the real
+//! control plane.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const GOOD: &str = "abcdef.0123456789abcdef";
 const EXPIRED: &str = "expire.0123456789abcdef";
 const UNKNOWN: &str = "absent.0123456789abcdef";
 
-/// A join that must fail, and what kubeadm says of it.
+/// A join that must fail, and kubeadm's error message.
 struct Case {
     token: &'static str,
     hash: Option<String>,
@@ -46,7 +46,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A bootstrap token as `kubeadm token create` makes it.
+/// A bootstrap token like those of `kubeadm token create`.
 fn token(token: &str, expiration: Option<&str>) -> Value {
     let (id, secret) = token.split_once('.').unwrap();
     let mut object = json!({
@@ -69,7 +69,7 @@ fn request(case: &Case, endpoint: &str) -> JoinRequest {
         .hash
         .as_ref()
         .map_or("unsafeSkipCAVerification: true".to_owned(), |hash| format!("caCertHashes: [\"{hash}\"]"));
-    // Five minutes by default.
+    // The default discovery timeout is five minutes.
     let configuration = format!(
         "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\ntimeouts: {{ discovery: 8s }}\n\
          discovery: {{ bootstrapToken: {{ apiServerEndpoint: \"{endpoint}\", token: {}, {trust} }} }}\n\
@@ -96,7 +96,9 @@ fn request(case: &Case, endpoint: &str) -> JoinRequest {
 }
 
 fn judge(who: &str, case: &Case, end: Result<(), JoinFailure>) {
-    let Err(failure) = end else { panic!("{who}: no word of `{}`", case.said) };
+    let Err(failure) = end else {
+        panic!("{who}: the join succeeded instead of failing with `{}`", case.said)
+    };
     let said = failure.stderr;
     assert!(said.contains("error: error execution phase ") && said.contains(case.said), "{who}: {said}");
     assert_eq!(failure.exit_code, 1, "{who}: {said}");
@@ -108,7 +110,7 @@ async fn kubeadm_says_of_a_failing_join_what_the_embedded_control_plane_says() {
     let Some((_proxmox, real)) = Real::start(directory.path(), cluster()).await else { return };
     real.apply(&token(GOOD, None)).await;
     real.apply(&token(EXPIRED, Some(LONG_AGO))).await;
-    // The signer looks at a token a moment after it was made.
+    // The signer processes a new token a moment after it was created.
     tokio::time::sleep(Duration::from_secs(1)).await;
     for case in cases() {
         judge("real", &case, real.guests.join(request(&case, real.plane.endpoint())).await);
@@ -123,7 +125,7 @@ async fn the_embedded_control_plane_says_of_a_failing_join_what_kubeadm_says() {
     let kube = Kube::new(spec, clock, 3);
     kube.apply(&token(GOOD, None)).unwrap();
     kube.apply(&token(EXPIRED, Some(LONG_AGO))).unwrap();
-    // Its own Node becomes ready, and the token is signed.
+    // In this time, the control plane's own Node becomes ready and the tokens are signed.
     tokio::time::sleep(Duration::from_mins(1)).await;
     for case in cases() {
         judge("embedded", &case, kube.join(request(&case, &endpoint)).await);

@@ -1,15 +1,15 @@
-//! The daemon as a process between the embedded Proxmox VE and a **real** Kubernetes control plane, with the
-//! rights of `packaging/rbac.yaml` and a token by TokenRequest. The tests share two control planes and take
-//! turns at them.
+//! The daemon as a process with the embedded Proxmox VE and a **real** Kubernetes control plane, with the
+//! rights of `packaging/rbac.yaml` and a token from a TokenRequest. The tests share two control planes and
+//! take turns using them.
 //!
-//! Without Go to build it with they are skipped, which they say; if the environment says `CI=true` they fail
-//! instead.
+//! If Go is not available to build the control plane, the tests are skipped with a message. If the
+//! environment contains `CI=true`, they fail instead.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test may stop at what it did not expect, and says what it skips"
+    reason = "a test may panic on unexpected results, and prints what it skips"
 )]
 
 mod buffers;

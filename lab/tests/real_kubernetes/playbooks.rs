@@ -1,5 +1,5 @@
-//! `ansible/access.yml` against a real API server and the embedded Proxmox VE: what it makes passes the
-//! check, and the second time it changes nothing.
+//! `ansible/access.yml` with a real API server and the embedded Proxmox VE: the access that it creates passes
+//! the check, and a second run changes nothing.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,11 @@ use crate::real::Real;
 use crate::shared::bench::{Kubernetes as _, POOL, cluster};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// Far more than a play takes on a busy machine.
+/// The time limit of a play, much longer than a play takes on a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// The folder with `ansible-playbook`. `None`: it was not installed for the tests, which is said.
+/// The folder with `ansible-playbook`. If Ansible is not installed for the tests, prints that the test is
+/// skipped and returns `None`.
 async fn ansible() -> Option<PathBuf> {
     let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut find = Command::new(format!("{ROOT}/tests/image/ansible"));
@@ -28,13 +29,13 @@ async fn ansible() -> Option<PathBuf> {
     if !found.status.success() {
         let said = String::from_utf8_lossy(&found.stderr);
         assert!(!is_ci, "no Ansible: {said}");
-        println!("skipped: no Ansible: {}", said.trim_end());
+        println!("skipped: Ansible is not available: {}", said.trim_end());
         return None;
     }
     Some(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim_end()))
 }
 
-/// The hosts of the playbook, which are all this one, and where things are on them.
+/// The playbook's inventory. All hosts are this computer; the variables contain the paths of its files.
 fn inventory(directory: &Path, real: &Real, programs: &Path) -> Value {
     let at = |name: &str| directory.join(name).display().to_string();
     let here = |variables: Value| {
@@ -57,7 +58,7 @@ fn inventory(directory: &Path, real: &Real, programs: &Path) -> Value {
     }}})
 }
 
-/// Plays it; what is said, and of that the summary about the host.
+/// Runs the playbook. Returns its output, and the summary line about the host.
 async fn played(programs: &Path, directory: &Path, url: &str) -> (String, String) {
     let path = std::env::var("PATH").unwrap();
     let mut play = Command::new(programs.join("ansible-playbook"));

@@ -1,5 +1,5 @@
-//! The real Kubernetes of a bench: two control planes for this process, each of them cleared for each test
-//! that it has. Tests mostly wait, so that two at a time take half as long on as many cores.
+//! The real Kubernetes for a bench: two control planes for this process, each of which is cleared before each
+//! test. Tests mostly wait, so two at a time take half as long without more cores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,13 +21,13 @@ use world::proxmox::spec::ClusterSpec;
 
 use crate::shared::bench::{Kubernetes, LONG_AGO};
 
-/// The rights that the daemon's package brings.
+/// The manifest with the rights that the daemon's package grants.
 pub const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/rbac.yaml");
 /// The control plane's own Node.
 const OWN: &str = "cp1";
-/// How often objects are looked at.
+/// The interval at which objects are listed.
 const LOOK: Duration = Duration::from_millis(150);
-/// What is looked at: kind, and where.
+/// The objects that are listed: kind and path.
 const KINDS: &[(&str, &str)] = &[
     ("Node", "/api/v1/nodes"),
     ("Pod", "/api/v1/namespaces/default/pods"),
@@ -38,7 +38,8 @@ const KINDS: &[(&str, &str)] = &[
 
 type Seen = Arc<Mutex<BTreeMap<&'static str, Vec<Value>>>>;
 
-/// A control plane of this process, once it was needed, and whose turn it is there.
+/// A control plane of this process, which is started when it is first needed, and the lock by which tests
+/// take turns.
 struct Place {
     site: OnceCell<Option<Site>>,
     turn: tokio::sync::Mutex<()>,
@@ -46,7 +47,7 @@ struct Place {
 
 static PLACES: [Place; 2] = [const { Place::new() }; 2];
 
-/// A control plane, and its folder.
+/// A running control plane with its folder.
 struct Site {
     plane: ControlPlane,
     /// The machine of the control plane's own Node.
@@ -55,7 +56,7 @@ struct Site {
     _janitor: Child,
 }
 
-/// A turn at the control plane.
+/// A control plane during one test's turn.
 pub struct Real {
     /// An administrator's access.
     pub admin: Admin,
@@ -65,7 +66,7 @@ pub struct Real {
     token: String,
     seen: Seen,
     looking: JoinHandle<()>,
-    /// The guests' side of the control plane.
+    /// Runs the guests' kubelets.
     pub guests: Arc<Guests>,
     _turn: MutexGuard<'static, ()>,
 }
@@ -75,7 +76,7 @@ impl Place {
         Self { site: OnceCell::const_new(), turn: tokio::sync::Mutex::const_new(()) }
     }
 
-    /// The first one that is free.
+    /// The first place that is free.
     async fn free() -> (&'static Self, MutexGuard<'static, ()>) {
         let [one, other] = &PLACES;
         tokio::select! {
@@ -91,7 +92,8 @@ impl Place {
 }
 
 impl Site {
-    /// `None`: this machine has none, which is said.
+    /// Starts a control plane. If its programs are not available, prints that the test is skipped and returns
+    /// `None`.
     async fn start() -> Option<Self> {
         let programs = match Programs::get().await.unwrap() {
             Ok(programs) => programs,
@@ -100,11 +102,11 @@ impl Site {
                 return None;
             }
         };
-        // Kubelets have sockets in it, whose paths may be 108 bytes long.
+        // The folder contains the kubelets' sockets, whose paths may be at most 108 bytes long.
         let folder = tempfile::Builder::new().prefix("rig-").tempdir_in("/tmp").unwrap().keep();
         let janitor = janitor(&folder);
-        // Nodes are given up after 50 s by default, which is long for a test; a kubelet says something every
-        // 10 s.
+        // By default, a silent Node becomes unready after 50 s, which is too long for a test. Kubelets report
+        // every 10 s.
         let options =
             Options { node_monitor_grace: Duration::from_secs(20), pod_groups: true, ..Options::default() };
         let plane = ControlPlane::start(programs, &folder, &options).await;
@@ -122,8 +124,8 @@ impl Site {
     }
 }
 
-/// Lets the Node `cp1` join, as every cluster has one of its control plane: the node controller takes a
-/// cluster all of whose Nodes are silent for one that it cannot see, and evicts nothing.
+/// Lets the Node `cp1` join, because every cluster has a Node for its control plane. If all Nodes of a
+/// cluster are silent, the node controller assumes that it cannot reach them, and evicts nothing.
 async fn own_node(plane: &ControlPlane, guests: &Guests) -> anyhow::Result<()> {
     let admin = plane.admin()?;
     let token = admin.token().await?;
@@ -167,20 +169,20 @@ fn janitor(folder: &Path) -> Child {
 }
 
 fn keep(folder: &Path) {
-    // The test has failed already.
+    // The error is ignored, because the test has failed already.
     let _ = fs::write(folder.join("keep"), "");
     println!("logs of the control plane and of the kubelets: {}", folder.display());
 }
 
 impl Real {
-    /// Waits for its turn, and clears away what the test before has left. `None`: this machine has no control
-    /// plane.
+    /// Waits for a free control plane, and removes what the previous test has left. Returns `None` if no
+    /// control plane can run on this computer.
     pub async fn turn(cluster: ClusterSpec, directory: &Path) -> Option<(Proxmox, Self)> {
         let (place, turn) = Place::free().await;
         let site = place.site().await?;
         let plane = &site.plane;
         let admin = plane.admin().unwrap();
-        // A test that failed may have left it dead.
+        // A failed test may have left the API server dead.
         plane.start_api_server().await.unwrap();
         clear(&admin).await;
         admin.kubectl(&["apply", "-f", RBAC], "").await.unwrap();
@@ -200,7 +202,7 @@ impl Real {
 }
 
 impl Real {
-    /// Makes an object exactly this.
+    /// Replaces an object.
     pub async fn replace(&self, object: &Value) {
         self.admin.kubectl(&["replace", "-f", "-"], &object.to_string()).await.unwrap();
     }
@@ -251,7 +253,7 @@ impl Kubernetes for Real {
         let patch = serde_json::json!({ "data": { "kubeconfig": changed } }).to_string();
         let name = ["-n", "kube-public", "patch", "configmap", "cluster-info", "-p", &patch];
         self.admin.kubectl(&name, "").await.unwrap();
-        // kubeadm works the hash out itself.
+        // kubeadm calculates the hash itself.
         (String::from_utf8(STANDARD.decode(former.trim()).unwrap()).unwrap(), String::new())
     }
 
@@ -279,7 +281,7 @@ impl Kubernetes for Real {
 async fn keep_looking(admin: Admin, seen: Seen) {
     loop {
         tokio::time::sleep(LOOK).await;
-        // The next look may succeed; who waits for something has a limit.
+        // The error is ignored: the next read may succeed, and every wait has a time limit.
         let _ = look(&admin, &seen).await;
     }
 }
@@ -293,7 +295,7 @@ async fn look(admin: &Admin, seen: &Seen) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes everything that a test can leave behind. Its machines are gone already.
+/// Removes all objects that a test may have left. The test's machines are already gone.
 async fn clear(admin: &Admin) {
     let all = |namespace: &'static str, kinds: &'static str| {
         ["-n", namespace, "delete", kinds, "--all", "--wait=false", "--ignore-not-found"]

@@ -1,4 +1,4 @@
-//! `packaging/rbac.yaml`: enough, nothing superfluous, and `check` names what is missing.
+//! Checks `packaging/rbac.yaml`: its rights suffice, none is superfluous, and `check` names each missing one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::real::{RBAC, Real};
 use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster};
 use crate::{buffers, gangs};
 
-/// The daemon's name for the API server.
+/// The API server's user name for the daemon.
 const ACCOUNT: &str = "system:serviceaccount:pve-autoscaler:pve-autoscaler";
 
 /// One right: verb, group, resource, namespace (empty: the whole cluster).
@@ -30,7 +30,7 @@ fn words(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Every right of a role, with the place of its rule.
+/// Every right of a role, with the index of its rule.
 fn rights(role: &Value) -> Vec<(usize, Right)> {
     let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
     let mut rights = Vec::new();
@@ -47,7 +47,7 @@ fn rights(role: &Value) -> Vec<(usize, Right)> {
     rights
 }
 
-/// The role without one right: its rule is split into one for each of its other rights.
+/// The role without one right. The right's rule is split into one rule for each resource.
 fn without(role: &Value, at: usize, (verb, group, resource, _): &Right) -> Value {
     let mut rules = role["rules"].as_array().cloned().unwrap();
     let rule = rules.remove(at);
@@ -66,7 +66,7 @@ fn without(role: &Value, at: usize, (verb, group, resource, _): &Right) -> Value
     less
 }
 
-/// What the daemon was granted or refused, by the API server's own log.
+/// The rights that the API server granted to the daemon, or refused, according to its audit log.
 fn asked(events: &[Value], allowed: bool) -> BTreeSet<Right> {
     let decision = if allowed { "allow" } else { "forbid" };
     let of_daemon = events.iter().filter(|event| {
@@ -86,8 +86,8 @@ fn asked(events: &[Value], allowed: bool) -> BTreeSet<Right> {
     named.collect()
 }
 
-/// Every right of the manifest is used in the life of two machines, so that each is missed if it is not
-/// there; and no call is refused, so that none is missing.
+/// Every right of the manifest is used during the life of two machines, so none is superfluous; and no call
+/// is refused, so none is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     let Some(mut bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };
@@ -101,7 +101,9 @@ async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     bench.deploy("small", 2, "200m", "256Mi").await;
     bench.until("all run", |bench| bench.running() == 4).await;
     bench.kube.scale("big", 1).await;
-    bench.until("one node is drained and gone", |bench| bench.vms().len() == 1 && bench.running() == 3).await;
+    bench
+        .until("one node is drained and removed", |bench| bench.vms().len() == 1 && bench.running() == 3)
+        .await;
     bench.kube.scale("big", 0).await;
     bench.kube.scale("small", 0).await;
     bench.until("nothing is left", Bench::is_clean).await;
@@ -115,7 +117,7 @@ async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     let mut superfluous = Vec::new();
     for (_, right) in roles().iter().flat_map(rights) {
         let (verb, group, resource, namespace) = &right;
-        // A kind that version 1.36 does not have.
+        // Version 1.36 does not have this kind.
         if resource == "podgroups" && !gangs::are_served(&bench) {
             continue;
         }
@@ -130,11 +132,11 @@ async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     assert!(superfluous.is_empty(), "never used: {superfluous:?}");
 }
 
-/// Each right is taken away alone, and `check` says which it is.
+/// Each right is removed in turn, and `check` names the missing one.
 #[tokio::test(flavor = "multi_thread")]
 async fn check_names_each_right_that_is_missing() {
     let Some(bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };
-    // Rights to kinds that are not served are not asked for.
+    // `check` does not ask for rights to kinds that the API server does not serve.
     buffers::install(&bench, 0).await;
     let good = check(&bench).await;
     assert!(good["level"] == "ok", "{good}");
@@ -148,7 +150,7 @@ async fn check_names_each_right_that_is_missing() {
             let group = if group.is_empty() { String::new() } else { format!(".{group}") };
             let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
             let named = format!("{verb} {resource}{group}{place}");
-            // The authorizer takes a change of a role over a moment later.
+            // The authorizer applies the change of a role a moment later.
             let mut said = check(&bench).await;
             for _ in 0..20 {
                 if said["level"] != "ok" {
@@ -165,7 +167,7 @@ async fn check_names_each_right_that_is_missing() {
     buffers::uninstall(&bench).await;
 }
 
-/// The line of `check` about the rights.
+/// The result of `check` for the rights.
 async fn check(bench: &Bench<Real>) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(["daemon", "--", "check", "--output", "json", "--config"]).arg(bench.file("config.toml"));
@@ -174,11 +176,11 @@ async fn check(bench: &Bench<Real>) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     let lines = answer["lines"].as_array().unwrap();
     let about = lines.iter().find(|line| line["what"].as_str().unwrap().trim() == "rights");
-    about.unwrap_or_else(|| panic!("nothing about rights: {answer}")).clone()
+    about.unwrap_or_else(|| panic!("`check` reports nothing about rights: {answer}")).clone()
 }
 
-/// The admission policy lets the daemon make and remove bootstrap tokens of its own in `kube-system`, and no
-/// other Secret; others are not concerned.
+/// The admission policy lets the daemon create and remove its own bootstrap tokens in `kube-system`, but no
+/// other Secrets. It does not apply to other users.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admission_policy_keeps_the_daemon_to_its_own_bootstrap_tokens() {
     let Some(bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };
@@ -203,10 +205,10 @@ async fn the_admission_policy_keeps_the_daemon_to_its_own_bootstrap_tokens() {
     };
     let refused = async |words: &[&str], input: &str, why: &str| {
         let mut said = String::new();
-        // A policy that was just made takes effect a moment later.
+        // A new policy takes effect a moment later.
         for _ in 0..50 {
             said = match as_daemon(words, input).await {
-                Ok(done) => format!("it was done: {done}"),
+                Ok(done) => format!("the call was allowed: {done}"),
                 Err(error) => format!("{error:#}"),
             };
             if said.contains(why) {
@@ -224,13 +226,13 @@ async fn the_admission_policy_keeps_the_daemon_to_its_own_bootstrap_tokens() {
     as_daemon(&create, &secret("bootstrap-token-abcdef", TOKEN, "pve-autoscaler")).await.unwrap();
     let delete = ["-n", "kube-system", "delete", "secret", "bootstrap-token-abcdef", "--wait=false"];
     as_daemon(&delete, "").await.unwrap();
-    // The administrator may, and what it makes the daemon may not remove.
+    // The administrator may create other Secrets and tokens, but the daemon may not remove them.
     bench.kube.admin.apply(&secret("precious", "Opaque", "pve-autoscaler")).await.unwrap();
     refused(&["-n", "kube-system", "delete", "secret", "precious"], "", only_tokens).await;
     bench.kube.admin.apply(&secret("bootstrap-token-foreig", TOKEN, "another")).await.unwrap();
     let delete = ["-n", "kube-system", "delete", "secret", "bootstrap-token-foreig", "--wait=false"];
     refused(&delete, "", only_own).await;
-    // Nor may it read or change any, nor make one elsewhere.
+    // The daemon may not read or change Secrets, or create tokens in other namespaces.
     refused(&["-n", "kube-system", "get", "secret", "precious"], "", "cannot get resource").await;
     refused(&["-n", "kube-system", "label", "secret", "precious", "a=b"], "", "cannot get resource").await;
     let elsewhere =

@@ -1,5 +1,5 @@
-//! `setup` against a real API server: its objects are accepted, and the token in the service account's Secret
-//! is good.
+//! `setup` with a real API server: its objects are accepted, and the token in the service account's Secret
+//! works.
 
 use serde_json::json;
 use tempfile::TempDir;

@@ -1,9 +1,9 @@
-//! Beside the Proxmox VE cloud controller manager and the Proxmox CSI plugin: machines are made where the
-//! storage has room, and pods with claims are bound there by the real scheduler.
+//! The daemon beside the Proxmox VE cloud controller manager and the Proxmox CSI plugin: machines are created
+//! on hosts whose storage has room, and the real scheduler binds pods with claims to the new nodes.
 //!
-//! Neither of the two can be built from published modules. Their part is played here: the objects are those
-//! that the plugin's chart and sidecars (0.19.1) and the cloud controller manager (0.13.1) make, and what
-//! they do to a Node is done in their order.
+//! Neither program can be built from published modules, so the test imitates them. It creates the objects
+//! that the plugin's chart and sidecars (0.19.1) and the cloud controller manager (0.13.1) create, and
+//! changes Nodes in the same order.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster};
 
 const DRIVER: &str = "csi.proxmox.sinextra.dev";
 const CLASS: &str = "proxmox-lvm";
-/// The taint of a kubelet that leaves the Node's first steps to a cloud controller manager.
+/// The taint of a new Node that a cloud controller manager has not initialized yet.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// What `docs/guides/cloud-controller.md` says to set.
+/// The settings that `docs/guides/cloud-controller.md` recommends.
 const SETTINGS: &str = r#"
 provider_id = "proxmox://west/{{ vmid }}"
 labels = { "topology.kubernetes.io/region" = "west", "topology.kubernetes.io/zone" = "{{ host }}" }
 kubelet_args = { cloud-provider = "external" }
 "#;
 
-/// What the chart installs, and the capacity that the provisioner publishes for each host.
+/// The objects that the chart installs, and the capacity that the provisioner publishes for each host.
 fn installed() -> Vec<Value> {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": CLASS },
@@ -54,7 +54,7 @@ fn topology(host: &str) -> Value {
     json!({ "topology.kubernetes.io/region": "west", "topology.kubernetes.io/zone": host })
 }
 
-/// A claim, and a Deployment with one pod that has it.
+/// A claim, and a Deployment with one pod that uses it.
 fn with_claim(name: &str, size: &str) -> [Value; 2] {
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name, "namespace": "default" },
@@ -70,7 +70,7 @@ fn with_claim(name: &str, size: &str) -> [Value; 2] {
     [claim, deployment]
 }
 
-/// The volume that the provisioner makes on a host for the claim.
+/// The volume that the provisioner creates on a host for the claim.
 fn volume(claim: &Value, host: &str) -> Value {
     let expression = |key: &str, value: &Value| json!({ "key": key, "operator": "In", "values": [value] });
     let terms: Vec<Value> =
@@ -96,7 +96,7 @@ impl Real {
         self.admin.get(&format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}")).await.unwrap()
     }
 
-    /// What the cloud controller manager does to a new Node: labels, and the taint is taken away.
+    /// Initializes a new Node like the cloud controller manager: adds labels and removes the taint.
     async fn initialize(&self, node: &str, host: &str) {
         let labels = [
             "node.kubernetes.io/instance-type=2VCPU-4GB".to_owned(),
@@ -110,7 +110,7 @@ impl Real {
         self.admin.kubectl(&["taint", "node", node, &format!("{UNINITIALIZED}-")], "").await.unwrap();
     }
 
-    /// What the kubelet writes once the plugin's pod has registered there.
+    /// Creates the CSINode that the kubelet writes once the plugin's pod has registered on the node.
     async fn register_driver(&self, node: &Value, vmid: u32) {
         let name = node["metadata"]["name"].as_str().unwrap();
         let driver = json!({
@@ -127,8 +127,7 @@ impl Real {
         .await;
     }
 
-    /// Plays the provisioner: as soon as the scheduler has chosen this node for the claim, its volume is
-    /// there.
+    /// Imitates the provisioner: creates the claim's volume once the scheduler has chosen this node.
     async fn provision(&self, name: &str, node: &str, host: &str) {
         let chosen =
             format!("--for=jsonpath={{.metadata.annotations.volume\\.kubernetes\\.io/selected-node}}={node}");
@@ -137,7 +136,7 @@ impl Real {
         self.apply(&volume(&self.claim(name).await, host)).await;
     }
 
-    /// Takes everything away that `clear` does not know.
+    /// Removes all objects of this test that `clear` does not remove.
     async fn forget_volumes(&self) {
         let all = [
             "pvc/data -n default",
@@ -174,7 +173,11 @@ async fn a_claim_brings_a_machine_where_the_storage_has_room() {
     }
     let none = |bench: &Bench<Real>| bench.vms().is_empty();
     bench
-        .throughout("a claim that no host has room for brings no machine", Duration::from_secs(5), none)
+        .throughout(
+            "no machine is created for a claim that no host has room for",
+            Duration::from_secs(5),
+            none,
+        )
         .await;
 
     for object in with_claim("data", "10Gi") {
@@ -201,8 +204,8 @@ async fn a_claim_brings_a_machine_where_the_storage_has_room() {
     assert_eq!(bench.vms(), [9100], "one machine was enough");
     bench.kube.scale("data", 0).await;
     bench.kube.scale("huge", 0).await;
-    // No attacher runs here that would detach the volume, and the daemon waits for that before it stops the
-    // VM.
+    // The pod must be gone first: no attacher runs in this test to detach the volume, and the daemon would
+    // wait for that before it stops the VM.
     bench.until("the pod is gone", |bench| bound(bench, "data").is_none()).await;
     bench.kube.forget_volumes().await;
     bench.until("nothing is left", Bench::is_clean).await;

@@ -1,4 +1,4 @@
-//! An embedded Proxmox VE with quick machines, some Kubernetes, and the daemon between them as a process.
+//! An embedded Proxmox VE with quick machines, a Kubernetes, and the daemon as a process that uses both.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use tokio::time::Instant;
 use world::kubernetes::samples;
 use world::proxmox::spec::{ClusterSpec, Timings};
 
-/// How often a condition is looked at.
+/// The interval at which a condition is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Removals after two seconds, failures after a few.
+/// Makes the daemon decide every second.
 const QUICK: &str = r#"
 scan_interval = "1s"
 "#;
 
-/// One pool of small nodes.
+/// One pool of small nodes, with short times for removals and failures.
 pub const POOL: &str = r#"
 [scale_up]
 backoff_initial = "3s"
@@ -43,7 +43,7 @@ prefix = 8
 bridge = "vmbr0"
 "#;
 
-/// The demo cluster, with machines that take less than a second.
+/// The demo cluster, with machines that become nodes in less than a second.
 pub fn cluster() -> ClusterSpec {
     let ms = Duration::from_millis;
     let timings = Timings {
@@ -64,46 +64,46 @@ pub fn cluster() -> ClusterSpec {
     ClusterSpec { timings, ..ClusterSpec::demo() }
 }
 
-/// `2020-01-01T00:00:00Z` as it is in a Secret.
+/// `2020-01-01T00:00:00Z`, encoded as in a Secret.
 pub const LONG_AGO: &str = "MjAyMC0wMS0wMVQwMDowMDowMFo=";
 
 /// The Kubernetes of a bench.
 pub trait Kubernetes: Sized + Send + Sync {
-    /// Far more than anything here takes with it.
+    /// The time limit of waits, much longer than anything in the tests takes.
     const LONG: Duration;
 
-    /// Starts it with a Proxmox VE whose guests join it, and writes `kubeconfig`, by which the daemon reaches
-    /// it, into the directory. `None`: there is none on this machine, which was said.
+    /// Starts this Kubernetes with a Proxmox VE whose guests join it, and writes the daemon's `kubeconfig`
+    /// into the directory. If this Kubernetes cannot run on this computer, prints that and returns `None`.
     async fn start(directory: &Path, cluster: ClusterSpec) -> Option<(Proxmox, Self)>;
 
-    /// Makes an object, or changes it to this.
+    /// Creates an object, or changes it to this.
     async fn apply(&self, object: &Value);
 
     /// Changes the replicas of a Deployment in the namespace `default`.
     async fn scale(&self, name: &str, replicas: u32);
 
-    /// Takes the API server away, or brings it back.
+    /// Makes the API server unreachable, or reachable again.
     async fn set_away(&self, away: bool);
 
-    /// Puts another CA into cluster-info, given as PEM and as the hash of its public key; returns the former
-    /// ones.
+    /// Replaces the CA in cluster-info, which is given as PEM and as the hash of its public key. Returns the
+    /// previous CA.
     async fn replace_authority(&self, authority: (String, String)) -> (String, String);
 
-    /// Lets a bootstrap token run out that is a Secret of this name.
+    /// Lets the bootstrap token in the Secret with this name expire.
     async fn expire(&self, secret: &str);
 
-    /// All Nodes, all Pods of the namespace `default`, all ConfigMaps and Leases of the daemon's own, all
-    /// Secrets of `kube-system`. It may be a moment old.
+    /// All objects of a kind: Nodes, Pods of the namespace `default`, ConfigMaps and Leases of the daemon's
+    /// namespace, Secrets of `kube-system`. The list may be a moment old.
     fn list(&self, kind: &str) -> Vec<Value>;
 
-    /// Names of Nodes that are none of the pools'.
+    /// The names of Nodes that do not belong to a pool.
     fn other_nodes(&self) -> &[&str];
 
-    /// What must not appear in a log.
+    /// Secrets that must not appear in a log.
     fn secrets(&self) -> Vec<String>;
 }
 
-/// Everything that one test plays on.
+/// The clusters and the daemon of one test.
 pub struct Bench<K> {
     pub proxmox: Proxmox,
     pub kube: K,
@@ -112,7 +112,7 @@ pub struct Bench<K> {
 }
 
 impl<K: Kubernetes> Bench<K> {
-    /// Clusters without a daemon. `None`: not on this machine.
+    /// Starts the clusters without a daemon. Returns `None` if the Kubernetes cannot run on this computer.
     pub async fn idle(cluster: ClusterSpec, pools: &str) -> Option<Self> {
         let directory = TempDir::new().unwrap();
         let (proxmox, kube) = K::start(directory.path(), cluster).await?;
@@ -123,7 +123,7 @@ impl<K: Kubernetes> Bench<K> {
         Some(Self { proxmox, kube, directory, child: None })
     }
 
-    /// The same with the daemon.
+    /// Starts the clusters and the daemon. Returns `None` if the Kubernetes cannot run on this computer.
     pub async fn new(cluster: ClusterSpec, pools: &str) -> Option<Self> {
         let mut bench = Self::idle(cluster, pools).await?;
         bench.start().await;
@@ -142,35 +142,35 @@ impl<K: Kubernetes> Bench<K> {
         self.child = Some(daemon::launch(program, self.directory.path()).unwrap());
     }
 
-    /// Kills the daemon as SIGKILL does.
+    /// Kills the daemon with SIGKILL.
     pub async fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().await.unwrap();
         }
     }
 
-    /// Ends the daemon as systemd does.
+    /// Stops the daemon as systemd does.
     pub async fn stop(&mut self) {
         if let Some(child) = self.child.take() {
             daemon::stop(child).await.unwrap();
         }
         let log = self.log();
         for secret in self.kube.secrets().into_iter().chain([ClusterSpec::DEMO_SECRET.to_owned()]) {
-            assert!(!log.contains(&secret), "a secret is in the log");
+            assert!(!log.contains(&secret), "the log contains a secret");
         }
     }
 
-    /// The path of a file of the daemon's.
+    /// The path of a file in the daemon's directory.
     pub fn file(&self, name: &str) -> String {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// What the daemon has logged.
+    /// The daemon's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("daemon.log")).unwrap_or_default()
     }
 
-    /// Warnings and errors that the daemon has logged.
+    /// The warnings and errors in the daemon's log.
     pub fn warnings(&self) -> Vec<String> {
         let log = self.log();
         log.lines()
@@ -179,7 +179,7 @@ impl<K: Kubernetes> Bench<K> {
             .collect()
     }
 
-    /// Waits until something is so.
+    /// Waits until the condition is met. Returns how long it took.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();
         while !is_so(self) {
@@ -187,7 +187,7 @@ impl<K: Kubernetes> Bench<K> {
                 let status =
                     pve_autoscaler::observability::ask(&self.directory.path().join("control.sock")).await;
                 panic!(
-                    "still not true after {:?}: {what}; the daemon said:\n{}\nand shows:\n{status:#?}",
+                    "still not true after {:?}: {what}; the daemon's log:\n{}\nits status:\n{status:#?}",
                     K::LONG,
                     self.log()
                 );
@@ -197,13 +197,13 @@ impl<K: Kubernetes> Bench<K> {
         started.elapsed()
     }
 
-    /// Sees to it that something stays so for a time.
+    /// Checks that the condition stays true for this time.
     pub async fn throughout(&self, what: &str, time: Duration, is_so: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while started.elapsed() < time {
             assert!(
                 is_so(self),
-                "no longer true after {:?}: {what}; the daemon said:\n{}",
+                "no longer true after {:?}: {what}; the daemon's log:\n{}",
                 started.elapsed(),
                 self.log()
             );
@@ -211,11 +211,11 @@ impl<K: Kubernetes> Bench<K> {
         }
     }
 
-    /// Makes a Deployment whose pods want this much; they tolerate the taint `dedicated`.
+    /// Creates a Deployment whose pods request this much CPU and memory and tolerate the taint `dedicated`.
     pub async fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) {
         let mut deployment = samples::deployment(name, replicas, cpu, memory);
         deployment["spec"]["template"]["spec"]["tolerations"] = json!([
-            // Pods of a dead node are not waited for.
+            // Pods on a dead node are evicted after one second.
             {
                 "key": "node.kubernetes.io/unreachable",
                 "operator": "Exists",
@@ -227,26 +227,26 @@ impl<K: Kubernetes> Bench<K> {
         self.kube.apply(&deployment).await;
     }
 
-    /// How many pods run and are ready.
+    /// The number of pods that run and are ready.
     pub fn running(&self) -> usize {
         let pods = self.kube.list("Pod");
         let alive = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         alive.filter(|pod| pod["status"]["phase"] == "Running" && is_ready(pod)).count()
     }
 
-    /// Names of the ready Nodes of a pool.
+    /// The names of the ready Nodes of a pool.
     pub fn nodes(&self, pool: &str) -> Vec<String> {
         let nodes = self.kube.list("Node");
         let ours = nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == pool);
         ours.filter(|node| is_ready(node)).map(name).collect()
     }
 
-    /// Ids of the pools' VMs.
+    /// The VMIDs of the pools' VMs.
     pub fn vms(&self) -> Vec<u32> {
         self.proxmox.pve.vmids().into_iter().filter(|vmid| (9100..9300).contains(vmid)).collect()
     }
 
-    /// Our records of machines and our bootstrap tokens.
+    /// The names of the daemon's machine records and bootstrap tokens.
     pub fn leftovers(&self) -> Vec<String> {
         let named = |kind: &str, start: &str| -> Vec<String> {
             self.kube.list(kind).iter().map(name).filter(|name| name.starts_with(start)).collect()
@@ -254,7 +254,7 @@ impl<K: Kubernetes> Bench<K> {
         [named("ConfigMap", "machine-"), named("Secret", "bootstrap-token-")].concat()
     }
 
-    /// Whether none of our VMs, Nodes, records and tokens is left.
+    /// Whether none of the daemon's VMs, Nodes, records and tokens is left.
     pub fn is_clean(&self) -> bool {
         let nodes: Vec<String> = self.kube.list("Node").iter().map(name).collect();
         self.vms().is_empty() && self.leftovers().is_empty() && nodes == self.kube.other_nodes()

@@ -1,4 +1,4 @@
-//! Three daemons, of which one leads: it is killed, or ended, and another goes on.
+//! Three daemons, of which one leads: the leader is killed or stopped, and another daemon takes over.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ impl Host {
     }
 }
 
-/// Daemons on three hosts; all have the same settings.
+/// Starts daemons with the same settings on three hosts.
 async fn hosts<K: Kubernetes>(bench: &Bench<K>) -> Vec<Host> {
     let mut hosts = Vec::new();
     for name in ["host-a", "host-b", "host-c"] {
@@ -47,13 +47,14 @@ fn place(hosts: &[Host], leader: &str) -> usize {
     hosts.iter().position(|host| host.directory.ends_with(leader)).unwrap()
 }
 
-/// The one that leads is killed, then the next one is ended: each time another makes what is wanted.
+/// The leader is killed, then the next leader is stopped. Each time, another daemon creates the machine that
+/// is needed.
 pub async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends<K: Kubernetes>() {
     let allowed = Command::new("unshare").args(["--uts", "hostname", "host-a"]).output().await;
     if !allowed.is_ok_and(|output| output.status.success()) {
         let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!is_ci, "no rights to give processes hosts of their own, or no `unshare`");
-        println!("skipped: no rights to give processes hosts of their own, or no `unshare`");
+        assert!(!is_ci, "no rights to give processes their own host names, or no `unshare`");
+        println!("skipped: no rights to give processes their own host names, or no `unshare`");
         return;
     }
     let Some(bench) = Bench::<K>::idle(cluster(), POOL).await else { return };
@@ -71,7 +72,7 @@ pub async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends<K: Kube
         } else {
             daemon::stop(child).await.unwrap();
         }
-        // Another instance leads, and makes what is wanted.
+        // Another daemon must take over and create the machine.
         bench.kube.scale("web", 1).await;
         bench
             .until("another one leads", |bench| {
@@ -79,10 +80,12 @@ pub async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends<K: Kube
             })
             .await;
         let took_over = begun.elapsed();
-        bench.until("a machine is made", |bench| !bench.vms().is_empty()).await;
+        bench.until("a machine is created", |bench| !bench.vms().is_empty()).await;
         let made = begun.elapsed();
         let how = if crash { "killed" } else { "ended" };
-        println!("{led} is {how}, another leads after {took_over:.1?}, its first VM after {made:.1?}");
+        println!(
+            "{led} was {how}; another daemon led after {took_over:.1?}, and its first VM existed after {made:.1?}"
+        );
         bench.until("the pod runs", |bench| bench.running() == 1).await;
         bench.kube.scale("web", 0).await;
         hosts[at].launch();

@@ -1,11 +1,11 @@
-//! What the tests over TLS and those on a real control plane have in common: a bench, and the stories that
-//! are played on both, so that what holds for the embedded Kubernetes is seen to hold for the real one.
+//! Code that the tests over TLS and those on a real control plane share: a bench, and the stories that run on
+//! both. The stories show that the real Kubernetes behaves like the embedded one.
 
 pub mod bench;
 pub mod failover;
 pub mod stories;
 
-/// Makes a test of each story, played on this Kubernetes.
+/// Creates a test for each story, which runs on this Kubernetes.
 macro_rules! play_on {
     ($kubernetes:ty) => {
         crate::shared::play_on! { $kubernetes:

@@ -1,4 +1,4 @@
-//! What is played on the embedded Kubernetes and on a real one.
+//! Stories that run on the embedded Kubernetes and on a real one.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use world::serve::tls::ServerTls;
 
 use super::bench::{Bench, Kubernetes, POOL, cluster};
 
-/// A pool has a Node for one pod; the Node is as the machine is, and nothing is left over of making it.
+/// A pool creates a Node for one pod. The Node matches its machine, and only the machine's record is left
+/// over.
 pub async fn a_pool_scales_from_zero<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
@@ -22,12 +23,16 @@ pub async fn a_pool_scales_from_zero<K: Kubernetes>() {
     assert!(smbios.contains(&format!("uuid={uuid}")), "{smbios} {uuid}");
     assert_eq!(node["metadata"]["name"], vm.config["name"].as_str());
     assert_eq!(node["status"]["capacity"]["cpu"], "2");
-    bench.until("only its record is left over", |bench| bench.leftovers() == ["machine-workers-9100"]).await;
+    bench
+        .until("only the machine's record is left over", |bench| {
+            bench.leftovers() == ["machine-workers-9100"]
+        })
+        .await;
     bench.stop().await;
     assert!(bench.warnings().is_empty(), "{:#?}", bench.warnings());
 }
 
-/// Ten pods that fill a node each get ten nodes in one go.
+/// For ten pods, each of which fills a node, ten nodes are created at once.
 pub async fn ten_nodes_come_at_once<K: Kubernetes>() {
     let pool =
         POOL.replace("max = 3", "max = 12").replace("9109", "9119").replace("127.11.10.20", "127.11.10.30");
@@ -40,7 +45,7 @@ pub async fn ten_nodes_come_at_once<K: Kubernetes>() {
     assert!(bench.warnings().is_empty(), "{:#?}", bench.warnings());
 }
 
-/// A pool keeps to its maximum.
+/// A pool does not exceed its maximum.
 pub async fn a_pool_at_its_maximum_grows_no_further<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 5, "1500m", "1Gi").await;
@@ -49,7 +54,7 @@ pub async fn a_pool_at_its_maximum_grows_no_further<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// kubeadm's words reach the log, and the machine, its record and its token go.
+/// kubeadm's error is logged, and the machine, its record and its token are removed.
 pub async fn a_join_that_fails_leaves_nothing_behind<K: Kubernetes>() {
     let said = "error execution phase preflight: the container runtime is not running";
     let faults = GuestFaults { join_fails: Some(said.to_owned()), ..GuestFaults::default() };
@@ -57,12 +62,12 @@ pub async fn a_join_that_fails_leaves_nothing_behind<K: Kubernetes>() {
     cluster.vms.iter_mut().for_each(|vm| vm.faults = faults.clone());
     let Some(mut bench) = Bench::<K>::new(cluster, POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
-    bench.until("it is reported", |bench| bench.log().contains(said)).await;
-    bench.until("nothing is left of it", Bench::is_clean).await;
+    bench.until("the error is reported", |bench| bench.log().contains(said)).await;
+    bench.until("nothing of the machine is left", Bench::is_clean).await;
     bench.stop().await;
 }
 
-/// A pool goes back to zero, in its time.
+/// A pool scales back to zero, but not before the unneeded time is over.
 pub async fn a_node_goes_after_the_unneeded_time_and_not_before<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
@@ -76,7 +81,7 @@ pub async fn a_node_goes_after_the_unneeded_time_and_not_before<K: Kubernetes>()
     assert!(bench.warnings().is_empty(), "{:#?}", bench.warnings());
 }
 
-/// A disruption budget holds two half empty nodes apart for as long as it has to.
+/// A disruption budget prevents two half-empty nodes from being merged until the budget is relaxed.
 pub async fn a_budget_refuses_for_a_while_and_then_allows<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("big", 2, "1500m", "1Gi").await;
@@ -92,11 +97,11 @@ pub async fn a_budget_refuses_for_a_while_and_then_allows<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// SIGKILL in the middle of growth and of removal.
+/// The daemon is killed with SIGKILL while nodes are added and while they are removed.
 pub async fn a_daemon_that_was_killed_goes_on_where_it_was<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 2, "1500m", "1Gi").await;
-    bench.until("VMs are there", |bench| bench.vms().len() == 2).await;
+    bench.until("two VMs exist", |bench| bench.vms().len() == 2).await;
     bench.kill().await;
     bench.launch();
     bench.until("both pods run", |bench| bench.running() == 2).await;
@@ -108,7 +113,7 @@ pub async fn a_daemon_that_was_killed_goes_on_where_it_was<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// Labels, taints and limits of a pool reach its Nodes.
+/// A pool's labels, taints and limits are applied to its Nodes.
 pub async fn a_node_is_as_its_pool_says<K: Kubernetes>() {
     let more = r#"
 labels = { size = "small", "topology.kubernetes.io/zone" = "{{ host }}" }
@@ -120,7 +125,7 @@ max_pods = 30
     bench.deploy("web", 1, "1500m", "1Gi").await;
     bench.until("a node is ready", |bench| bench.nodes("workers").len() == 1).await;
     let record = |bench: &Bench<K>| bench.leftovers() == ["machine-workers-9100"];
-    bench.until("only its record is left over", record).await;
+    bench.until("only the machine's record is left over", record).await;
     let node = bench.kube.list("Node").into_iter().find(is_ours).unwrap();
     let host = bench.proxmox.pve.vm(9100).unwrap().node;
     let labels = &node["metadata"]["labels"];
@@ -130,25 +135,27 @@ max_pods = 30
     let taints = node["spec"]["taints"].as_array().unwrap();
     let keys: Vec<&str> = taints.iter().map(|taint| taint["key"].as_str().unwrap()).collect();
     assert!(keys.contains(&"dedicated") && keys.contains(&"example.com/agent-not-ready"), "{keys:?}");
-    assert_eq!(bench.running(), 0, "the startup taint was not taken away");
-    bench.throughout("no other VM is made", Duration::from_secs(3), |bench| bench.vms().len() == 1).await;
+    assert_eq!(bench.running(), 0, "a pod runs although the startup taint was not removed");
+    bench.throughout("no other VM is created", Duration::from_secs(3), |bench| bench.vms().len() == 1).await;
     bench.stop().await;
 }
 
-/// A machine whose join never gets an answer goes when its time is over.
+/// A machine whose join never gets an answer is given up when the time limit of the join is over.
 pub async fn a_join_without_an_answer_is_given_up<K: Kubernetes>() {
     let pool = POOL.replace("[limits]", "[limits]\njoin = \"4s\"");
     let pool = format!("api_server = \"127.0.0.1:1\"\n{pool}");
     let Some(mut bench) = Bench::<K>::new(cluster(), &pool).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
-    bench.until("a VM is there", |bench| !bench.vms().is_empty()).await;
-    bench.until("it is given up", |bench| bench.log().contains("a machine could not be created")).await;
-    bench.until("nothing is left of it", Bench::is_clean).await;
+    bench.until("a VM exists", |bench| !bench.vms().is_empty()).await;
+    bench
+        .until("the machine is given up", |bench| bench.log().contains("a machine could not be created"))
+        .await;
+    bench.until("nothing of the machine is left", Bench::is_clean).await;
     bench.stop().await;
 }
 
-/// A bootstrap token runs out while its machine boots: kubeadm finds no signature of it until the time for
-/// the join is over, the machine goes, and the next one makes it.
+/// A bootstrap token expires while its machine boots. kubeadm finds no signature of the token until the time
+/// limit of the join is over; the machine is given up, and the next one joins.
 pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
     let pool = POOL.replace("[limits]\nagent = \"4s\"", "[limits]\nagent = \"30s\"\njoin = \"6s\"");
     let mut cluster = cluster();
@@ -156,20 +163,22 @@ pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster, &pool).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
     let token = |bench: &Bench<K>| bench.leftovers().into_iter().find(|name| name.starts_with("bootstrap-"));
-    bench.until("its token is there", |bench| token(bench).is_some()).await;
+    bench.until("the machine's token exists", |bench| token(bench).is_some()).await;
     let first = token(&bench).unwrap();
     bench.kube.expire(&first).await;
-    bench.until("it is given up", |bench| bench.log().contains("a machine could not be created")).await;
-    bench.until("the pod runs on another", |bench| bench.running() == 1).await;
+    bench
+        .until("the machine is given up", |bench| bench.log().contains("a machine could not be created"))
+        .await;
+    bench.until("the pod runs on another machine", |bench| bench.running() == 1).await;
     bench
         .until("one record is left over", |bench| bench.leftovers().len() == 1 && bench.vms().len() == 1)
         .await;
     bench.stop().await;
 }
 
-/// The cluster shows another CA than the one that the daemon knows: kubeadm refuses it, the daemon says what
-/// to look at, gives the machine up and backs off; once all is well again the pod gets its Node. Who has
-/// joined before notices nothing.
+/// The cluster shows a CA that differs from the one that the daemon knows. kubeadm refuses the CA, and the
+/// daemon reports what to check, gives the machine up and backs off. Once the CA is correct again, the pod
+/// gets its Node. Nodes that joined earlier are not affected.
 pub async fn a_ca_that_is_not_the_pinned_one_is_refused_and_told<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
@@ -182,21 +191,21 @@ pub async fn a_ca_that_is_not_the_pinned_one_is_refused_and_told<K: Kubernetes>(
         .until("kubeadm's reason is reported", |bench| bench.log().contains("none of the public keys"))
         .await;
     bench.kube.replace_authority(right).await;
-    assert!(bench.log().contains("kube-public/cluster-info"), "what to look at is reported");
+    assert!(bench.log().contains("kube-public/cluster-info"), "the report says what to check");
     bench.until("the machine is given up", |bench| bench.vms() == vm).await;
-    bench.until("the next one makes it", |bench| bench.running() == 2).await;
+    bench.until("the next machine joins and both pods run", |bench| bench.running() == 2).await;
     bench.until("two records are left over", |bench| bench.leftovers().len() == 2).await;
-    assert!(bench.nodes("workers").contains(&node[0]), "who has joined stays");
+    assert!(bench.nodes("workers").contains(&node[0]), "the node that joined earlier stays");
     let calls = bench.proxmox.pve.calls();
     let clones: Vec<_> =
         calls.iter().filter(|call| call.path.ends_with("/clone")).map(|call| call.time).collect();
-    assert_eq!(clones.len(), 3, "one for the first pod, one that was refused, one more");
+    assert_eq!(clones.len(), 3, "one clone for the first pod, one that was refused, and one more");
     let wait = Duration::try_from(clones[2].duration_since(clones[1])).unwrap();
-    assert!(wait >= Duration::from_secs(3), "the pool backs off first: {wait:?}");
+    assert!(wait >= Duration::from_secs(3), "the pool backs off before the next clone: {wait:?}");
     bench.stop().await;
 }
 
-/// A guest that boots again goes on under its name, and that is no fault.
+/// A guest that reboots keeps its Node, and the reboot is not treated as a fault.
 pub async fn a_guest_that_boots_again_goes_on_under_its_name<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
@@ -212,13 +221,13 @@ pub async fn a_guest_that_boots_again_goes_on_under_its_name<K: Kubernetes>() {
     let (name, first, vmid) = (bench.nodes("workers"), boot(&bench).unwrap(), bench.vms()[0]);
     bench.proxmox.pve.stop_by_hand(vmid);
     bench.proxmox.pve.start_by_hand(vmid);
-    bench.until("it has booted again", |bench| boot(bench).is_some_and(|now| now != first)).await;
+    bench.until("the guest has rebooted", |bench| boot(bench).is_some_and(|now| now != first)).await;
     bench.until("the pod runs", |bench| bench.running() == 1).await;
     assert_eq!((bench.nodes("workers"), bench.vms()), (name, vec![vmid]));
     bench.stop().await;
 }
 
-/// A host loses its power: its Node falls silent, and its pods get another one on another host.
+/// A host loses its power: its Node becomes silent, and the Node's pods get a new Node on another host.
 pub async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
@@ -226,15 +235,15 @@ pub async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere<K: Kubernetes
     let lost = bench.vms()[0];
     let host = bench.proxmox.pve.vm(lost).unwrap().node;
     bench.proxmox.pve.power_off_host(&host);
-    bench.until("it no longer runs", |bench| bench.running() == 0).await;
-    bench.until("it runs elsewhere", |bench| bench.running() == 1).await;
+    bench.until("the pod no longer runs", |bench| bench.running() == 0).await;
+    bench.until("the pod runs elsewhere", |bench| bench.running() == 1).await;
     let other = bench.vms().into_iter().find(|vmid| *vmid != lost).unwrap();
     assert_ne!(bench.proxmox.pve.vm(other).unwrap().node, host);
     bench.stop().await;
 }
 
-/// The same with a pod of a StatefulSet, which nothing ends there until its Node is out of service: then it
-/// runs elsewhere.
+/// A host loses its power, with a pod of a StatefulSet on its Node. Nothing ends the pod until the Node is
+/// out of service; then the pod runs on another host.
 pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
     let pool = POOL
         .replace("unready_time = \"3s\"", "unready_time = \"30m\"")
@@ -244,19 +253,19 @@ pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
     bench.until("the pod runs", |bench| bench.running() == 1).await;
     let lost = bench.vms()[0];
     bench.proxmox.pve.power_off_host(&bench.proxmox.pve.vm(lost).unwrap().node);
-    bench.until("it no longer runs", |bench| bench.running() == 0).await;
+    bench.until("the pod no longer runs", |bench| bench.running() == 0).await;
     bench
         .until("its Node is out of service", |bench| bench.log().contains("taking the Node out of service"))
         .await;
-    bench.until("it runs elsewhere", |bench| bench.running() == 1 && bench.vms().len() == 2).await;
+    bench.until("the pod runs elsewhere", |bench| bench.running() == 1 && bench.vms().len() == 2).await;
     bench.stop().await;
 }
 
-/// The API server dies in the middle of it all and comes back.
+/// The API server dies while a machine is being created, and comes back.
 pub async fn kubernetes_is_away_for_a_while<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 2, "1500m", "1Gi").await;
-    bench.until("a VM is being made", |bench| !bench.vms().is_empty()).await;
+    bench.until("a VM is being created", |bench| !bench.vms().is_empty()).await;
     bench.kube.set_away(true).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench.kube.set_away(false).await;

@@ -1,19 +1,20 @@
-//! Faults that a test asks for: what happens to the next calls that match.
+//! Faults that a test injects into the next matching calls.
 
-/// A fault for the next matching calls; `E` is what can happen to them.
+/// A fault for the next matching calls. `E` is the type of its effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault<E> {
     /// HTTP method, `*` for any.
     pub method: String,
     /// Path without query and without the API's root; `*` stands for any one segment.
     pub path: String,
-    /// For how many calls.
+    /// The number of calls that the fault applies to.
     pub times: usize,
-    /// What happens.
+    /// The effect on each of these calls.
     pub effect: E,
 }
 
-/// The effect of the first fault that matches a call; a fault that has had all its calls is gone.
+/// Returns the effect of the first fault that matches a call. A fault is removed once it has applied to all
+/// its calls.
 pub(crate) fn take<E: Clone>(faults: &mut Vec<Fault<E>>, method: &str, path: &str) -> Option<E> {
     let at = faults.iter().position(|fault| {
         (fault.method == "*" || fault.method == method)

@@ -1,17 +1,16 @@
-//! A Proxmox VE and a Kubernetes to run against, embedded: real request and response bytes, simulated
-//! hardware.
+//! An embedded Proxmox VE and Kubernetes for tests. Requests and responses have the real wire format; the
+//! hardware is simulated.
 //!
-//! The library knows nothing of the daemon and shares no code with it: it is written from the facts of the
-//! two APIs, so that one misunderstanding cannot pass on both sides.
+//! The library shares no code with the daemon. It is written independently, from the facts of the two APIs,
+//! so that a misunderstanding in the daemon is not repeated in the lab.
 //!
 //! ```text
 //!  tests / lab binary ──HTTP──> proxmox::  hosts, storages, VMs, tasks, tokens ──> guest:: a VM's insides
 //!                     ──HTTP──> kubernetes:: objects, watches, scheduler, controllers, kubelets <──joins── guest::
 //! ```
 //!
-//! Everything that takes time takes it from tokio, so a runtime with paused time runs hours in seconds;
-//! wall-clock time stamps come from [`clock::WorldClock`], which moves with tokio's time. Randomness comes
-//! from one seed.
+//! All waiting uses tokio's time, so a runtime with paused time runs hours in seconds. Wall-clock time stamps
+//! come from [`clock::WorldClock`], which moves with tokio's time. Randomness comes from one seed.
 
 pub mod best;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! Management controllers of the embedded hosts, and of machines that are no VMs: one system each, as Redfish
-//! describes it.
+//! Redfish management controllers of the embedded hosts and of bare-metal machines. Each controller has one
+//! system.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{kubernetes::Kube, proxmox::Pve};
 
-/// Who may switch hosts, and by which password.
+/// The user and password that may switch hosts on and off.
 pub const USER: (&str, &str) = ("power", "lab");
 const SYSTEM: &str = "/redfish/v1/Systems/1";
 

@@ -1,16 +1,16 @@
-//! A signal that wakes all who wait for it, in the order in which they began to wait: with tokio's own
-//! `watch` that order is drawn at random.
+//! A signal that wakes all waiting tasks, in the order in which they began to wait. With tokio's own `watch`,
+//! that order is random.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// Gives the signal. Clones share it.
+/// The sender of a signal. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub struct Signal(Arc<(AtomicU64, Notify)>);
 
-/// Waits for the next signal.
+/// The receiver of a signal.
 #[derive(Clone, Debug)]
 pub struct Waiter {
     signal: Signal,
@@ -18,20 +18,20 @@ pub struct Waiter {
 }
 
 impl Signal {
-    /// All who wait go on.
+    /// Wakes all waiting tasks.
     pub fn give(&self) {
         self.0.0.fetch_add(1, Ordering::SeqCst);
         self.0.1.notify_waiters();
     }
 
-    /// Waits for what is given from now on.
+    /// Returns a waiter for the signals from now on.
     pub fn waiter(&self) -> Waiter {
         Waiter { signal: self.clone(), seen: self.0.0.load(Ordering::SeqCst) }
     }
 }
 
 impl Waiter {
-    /// Waits for a signal that was not seen yet, and sees all that were given.
+    /// Waits until there is a signal that this waiter has not seen yet, and marks all signals so far as seen.
     pub async fn wait(&mut self) {
         loop {
             let notified = self.signal.0.1.notified();
@@ -44,7 +44,7 @@ impl Waiter {
         }
     }
 
-    /// Sees all that were given.
+    /// Marks all signals so far as seen.
     pub fn catch_up(&mut self) {
         self.seen = self.signal.0.0.load(Ordering::SeqCst);
     }

@@ -29,7 +29,7 @@ spec:
       containers: [{name: main, image: pause, resources: {requests: {cpu: 100m}}}]
 ";
 
-/// A directory that goes with the test.
+/// A directory that is removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -42,12 +42,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left behind does no harm.
+        // A directory that cannot be removed does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Runs kubectl; its exit status and what it said on both streams.
+/// Runs kubectl. Returns whether it succeeded, and its output on both streams.
 fn kubectl(home: &Path, line: &str) -> (bool, String) {
     let output = Command::new("kubectl")
         .env("HOME", home)
@@ -61,7 +61,7 @@ fn kubectl(home: &Path, line: &str) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// Commands in their order, whether each succeeds, and what it says.
+/// Commands in their order, whether each succeeds, and parts of its output.
 const SESSION: &[(&str, bool, &[&str])] = &[
     ("get nodes,pods -A", true, &["node/cp1", "node/w1", "Ready"]),
     ("get nodes -o wide", true, &["INTERNAL-IP", "containerd://"]),

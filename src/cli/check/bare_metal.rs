@@ -1,4 +1,4 @@
-//! Can the machines of a bare-metal pool be switched on and off?
+//! Checks whether the machines of a bare-metal pool can be switched on and off.
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
@@ -28,17 +28,18 @@ fn judge(what: &str, pool: &Pool, machine: &PhysicalMachine, look: &SystemState,
     let takes = look.resets.join(", ");
     for reset in [Reset::On, Reset::ForceOff] {
         if lacks(reset) {
-            let words = format!("its controller does not support `{}`, only {takes}", reset.name());
+            let words = format!("the machine's controller does not support `{}`, only {takes}", reset.name());
             wrong.push(Line::wrong(what.to_owned(), words).key("redfish"));
         }
     }
     if lacks(Reset::GracefulShutdown) {
-        let words =
-            format!("it cannot be shut down gracefully, only by force: its controller supports {takes}");
+        let words = format!(
+            "the machine cannot be shut down gracefully, only by force: its controller supports {takes}"
+        );
         wrong.push(Line::doubtful(what.to_owned(), words).key("redfish"));
     }
     if look.power == PowerState::Other {
-        let words = "its power state is unknown: the daemon does not switch it on".to_owned();
+        let words = "the power state is unknown: the daemon does not switch the machine on".to_owned();
         wrong.push(Line::doubtful(what.to_owned(), words));
     }
     let uuid = look.uuid.as_deref().unwrap_or("no uuid: its Node is identified only by name");

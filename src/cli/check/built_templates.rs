@@ -1,4 +1,5 @@
-//! The templates that the configuration describes: can they be created, and do they match their description?
+//! Checks whether the templates that the configuration describes can be created, and whether they match their
+//! description.
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
@@ -33,8 +34,8 @@ pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Storages that do not accept what the template puts on them. One that the token cannot see is skipped:
-/// `image_storage` is needed only to create the template.
+/// Storages that do not accept the content that the template needs. A storage that the token cannot see is
+/// skipped: `image_storage` is needed only to create the template.
 fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
     let mut wrong = Vec::new();
     let kinds =
@@ -42,7 +43,7 @@ fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
     for (name, kind, key) in kinds {
         let Some(storage) = pve.storages.get(name) else { continue };
         if !storage.content.iter().any(|content| content == kind) {
-            let message = format!("storage `{name}` does not take the content `{kind}`");
+            let message = format!("storage `{name}` does not accept the content `{kind}`");
             let help = format!("add it: `pvesm set {name} --content {},{kind}`", storage.content.join(","));
             wrong.push(Line::wrong("", message).key(key).help(help));
         }

@@ -10,8 +10,8 @@ use machines::Usable;
 use proxmox::{Drive, VmConfig};
 use settings::{CloneKind, CloudInit, Pool};
 
-/// The template's networks that the token has no right to use. Another check covers the networks in
-/// `looked_at`.
+/// The networks of the template that the token has no right to use, except those in `looked_at`, which
+/// another check covers.
 pub(super) async fn networks(
     pve: &Pve,
     usable: &Usable,

@@ -1,4 +1,4 @@
-//! Do both clusters answer, and does the daemon have the rights it needs?
+//! Checks whether both clusters answer, and whether the daemon has the rights it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -55,7 +55,7 @@ const ON_MACHINES: [&str; 8] = [
 /// How long to wait for a control plane node on which tokens are created over SSH.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
-/// Checks that the secrets with which machines join, and hosts are switched on and off, can be read. The
+/// Checks that the secrets for joining machines and for switching hosts on and off can be read. The
 /// credentials for the clusters themselves are read when the clusters are contacted.
 pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (pool, bootstrap) in config.bootstraps() {
@@ -137,8 +137,8 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     Some(pve)
 }
 
-/// Warns if two regions seem to be the same Proxmox VE cluster: in each region, the machines of the other
-/// would be unmanaged VMs.
+/// Warns if two regions seem to be the same Proxmox VE cluster: each region would regard the other's machines
+/// as unmanaged VMs.
 pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
     let name =
         |config: &Config| config.proxmox.as_ref().and_then(|one| one.region.clone()).unwrap_or_default();
@@ -216,7 +216,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
                     Kind::NotFound => Line::wrong(what, "there is no such pool").help(format!(
                         "`pvesh create /pools --poolid {name}`, or fix `proxmox.resource_pool`"
                     )),
-                    Kind::Forbidden => Line::wrong(what, "the token cannot see it")
+                    Kind::Forbidden => Line::wrong(what, "the token cannot see this pool")
                         .help(format!("give the token VM.Audit on /pool/{name}; also check the name")),
                     _ => Line::wrong(what, chain(&error)),
                 };
@@ -233,7 +233,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
     if pve.resource_pool.is_some()
         && let Ok(Some((lacks, help))) = pve.lacks(&path, &["Pool.Audit"]).await
     {
-        let message = format!("{lacks}: the pool's VMs are not visible, so `adopt` finds none there");
+        let message = format!("{lacks}: the pool's VMs are not visible, so `adopt` finds none of them");
         answer.say(Line::doubtful(what.clone(), message).help(help).key("proxmox.resource_pool"), SUCCESS);
     }
     match pve.lacks(&path, &wanted).await {
@@ -244,7 +244,9 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
             let help = match &pve.resource_pool {
                 Some(_) => help,
                 None => {
-                    format!("set `proxmox.resource_pool` to a pool on which the token has them; or {help}")
+                    format!(
+                        "set `proxmox.resource_pool` to a pool on which the token has these privileges; or {help}"
+                    )
                 }
             };
             answer.say(Line::wrong(what, lacks).help(help).key("proxmox.resource_pool"), UNREACHABLE);
@@ -382,7 +384,7 @@ async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mu
     }
 }
 
-/// If tokens are created over SSH, checks the control plane nodes on which that happens.
+/// Checks the control plane nodes on which tokens are created over SSH.
 pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
     for ssh in token_ssh(config) {
         one_token_host(ssh, answer).await;
@@ -418,8 +420,8 @@ fn joins_with_kubeadm(config: &Config) -> bool {
     any(config, |bootstrap| bootstrap.kubeadm().is_some())
 }
 
-/// Whether `is_so` holds for any of the configured bootstrap tables. Also true if there is none: the default
-/// is kubeadm.
+/// Whether `is_so` holds for any of the configured bootstrap tables. Returns true if no table is configured,
+/// because the default is kubeadm.
 fn any(config: &Config, is_so: impl Fn(&Bootstrap) -> bool) -> bool {
     let mut all = config.bootstraps().map(|(_, bootstrap)| bootstrap).peekable();
     all.peek().is_none() || all.any(is_so)

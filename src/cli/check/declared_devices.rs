@@ -1,4 +1,4 @@
-//! Can pods get the devices that pools declare, and do nodes have them?
+//! Checks whether pods can request the devices that pools declare, and whether nodes have these devices.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,13 @@ pub(super) fn check(config: &Config, snapshot: &Snapshot, answer: &mut Answer) {
     for pool in config.pools.iter().filter(|pool| !pool.resource_slices.is_empty()) {
         let say = |line: Line| line.key("device").of(&pool.name);
         let wrong = if snapshot.device_classes.is_empty() {
-            let message = "there is no DeviceClass with which a pod could request them";
+            let message = "there is no DeviceClass with which a pod could request these devices";
             let help = "the driver's chart installs one; Kubernetes serves resource.k8s.io/v1 from 1.34 on";
             Some(Line::doubtful("declared devices", message).help(help))
         } else {
             unlike.get(&pool.name).map(|words| {
-                let help = "fix `[[pool.device]]` or the driver: the planner uses what nodes have, and the declaration only if there is no node";
+                let help = "fix `[[pool.device]]` or the driver: the planner uses the devices that nodes have, and \
+                    the declaration only while the pool has no node";
                 Line::doubtful("declared devices", words.clone()).help(help)
             })
         };

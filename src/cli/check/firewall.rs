@@ -1,4 +1,5 @@
-//! The requirements of `[pool.security]`: its security groups exist, and the firewall is on.
+//! Checks the requirements of `[pool.security]`: whether its security groups exist, and whether the firewall
+//! is on.
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;

@@ -1,5 +1,5 @@
-//! Can machines of a pool grow: does their template hinder it, and are the hosts large enough for the maximum
-//! size?
+//! Checks whether machines of a pool can grow: whether their template prevents it, and whether the hosts are
+//! large enough for the maximum size.
 
 use super::findings::Line;
 use super::proxmox_view::Pve;
@@ -7,21 +7,21 @@ use machines::Usable;
 use proxmox::VmConfig;
 use settings::Pool;
 
-/// Options of a template that hinder growth. The caller fills in `what` of the lines.
+/// Options of a template that prevent or hinder growth. The caller fills in `what` of the lines.
 pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let Some(grow) = &pool.grow else { return Vec::new() };
     let mut wrong = Vec::new();
     let is_node = |key: &str| key.strip_prefix("numa").is_some_and(|number| number.parse::<u8>().is_ok());
     if let Some((key, _)) = vm.all().find(|(key, _)| is_node(key)).filter(|_| grow.grows_memory) {
         let message = format!(
-            "it has a NUMA topology (`{key}`), which keeps machines of any other size from starting; the daemon removes it from each machine"
+            "the template has a NUMA topology (`{key}`), which keeps machines of any other size from starting; the daemon removes the topology from each machine"
         );
         let help = format!("`qm set {} --delete {key}`", usable.vmid_text());
         wrong.push(Line::doubtful("", message).key("grow").help(help));
     }
     if vm.get("hugepages").is_some() && grow.grows_memory {
         let message =
-            "it has `hugepages`: enough of them must be free on the host when a machine's memory grows"
+            "the template has `hugepages`: enough huge pages must be free on the host when a machine's memory grows"
                 .to_owned();
         wrong.push(Line::doubtful("", message).key("grow"));
     }
@@ -35,7 +35,7 @@ pub(super) fn hosts(pve: &Pve, pool: &Pool) -> Vec<Line> {
     let words = |name: &String| {
         let threads = pve.seen.hosts.get(name).map_or(0, |host| host.cores);
         let message = format!(
-            "{name} has {threads} threads, too few to start machines on it that may grow to {} cores",
+            "{name} has {threads} threads: no machine that may grow to {} cores can start on it",
             grow.max_cores
         );
         let help = "lower `max_cores` of `[pool.grow]`, or leave the host out of `hosts`";

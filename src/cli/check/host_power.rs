@@ -1,4 +1,4 @@
-//! Can the hosts with `power` in their `[[host]]` table be switched off and woken?
+//! Checks whether the hosts with `power` in their `[[host]]` table can be switched off and woken.
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
@@ -37,10 +37,13 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
         let what = format!("power of {name}");
         let own = found.votes.get(name).copied().unwrap_or(0);
         if let Some(why) = &one.stays_on {
-            answer.say(Line::wrong(what, format!("it is never switched off: {why}")).key("power"), FINDINGS);
+            answer.say(
+                Line::wrong(what, format!("the host is never switched off: {why}")).key("power"),
+                FINDINGS,
+            );
         } else if (all - own) * 2 <= all {
             let message = format!(
-                "it is never switched off: without its {own} of {all} votes the others have no majority"
+                "the host is never switched off: without its {own} of {all} votes, the other hosts have no majority"
             );
             answer.say(Line::doubtful(what, message).key("power"), SUCCESS);
         } else {

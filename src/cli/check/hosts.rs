@@ -1,4 +1,4 @@
-//! Do a pool's hosts exist, and do they have room and the pool's network?
+//! Checks whether a pool's hosts exist, and whether they have room and the pool's network.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mu
     network(pve, pool, templates, answer).await;
 }
 
-/// Checks that the host of each `[[host]]` table exists.
+/// Checks that each `[[host]]` table names an existing host.
 pub(super) fn special(pve: &Pve, answer: &mut Answer) {
     for name in pve.special.keys().filter(|name| !pve.seen.hosts.contains_key(name.as_str())) {
         let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
@@ -56,8 +56,8 @@ pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     true
 }
 
-/// Reports how many more machines of the pool's size the hosts can take, counted as a plan does; `key` is
-/// the setting with the size.
+/// Reports how many more machines of the pool's size the hosts can take, counted as in a plan. `key` is the
+/// setting that contains the size.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
     let allowed: BTreeSet<&str> = pve
@@ -94,11 +94,11 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     if all > 0 {
         return answer.say(Line::good(what, format!("for more machines: {parts}")).of(&pool.name), SUCCESS);
     }
-    let largest =
-        pve.hosts.iter().filter(|host| allowed.contains(host.name.as_str())).map(|host| host.memory).max();
-    let line = if largest.is_some_and(|most| most - pool.memory_reserve < pool.memory) {
-        let most = binary(largest.unwrap_or_default());
-        let message = format!("no host could ever take a machine of {size}: the largest has {most}");
+    let hosts = pve.hosts.iter().filter(|host| allowed.contains(host.name.as_str()));
+    let most = hosts.map(|host| most_memory(pool, host, pve.special.get(&host.name))).max();
+    let line = if let Some(most) = most.filter(|most| *most < pool.memory) {
+        let most = binary(most.max(0));
+        let message = format!("no host could ever take a machine of {size}: at most {most} are for machines");
         Line::wrong(what, message).key(key).help("make `memory` smaller, or `memory_reserve`")
     } else {
         let message = format!("no host has room for a machine of {size} now: {parts}");
@@ -109,12 +109,23 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     answer.say(line.of(&pool.name), FINDINGS);
 }
 
-/// How many more machines of the pool the host can take; it already has `here` of them.
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a count for people")]
-fn fits(pool: &Pool, host: &Host, own: Option<&HostSettings>, here: usize) -> i64 {
+/// The memory that the host has for guests if it has none: all but the reserve.
+fn most_memory(pool: &Pool, host: &Host, own: Option<&HostSettings>) -> i64 {
+    free_memory(pool, &Host { memory_assigned: 0, memory_used: 0, ..host.clone() }, own)
+}
+
+/// The memory that the host has left for machines of the pool.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "an amount for people")]
+fn free_memory(pool: &Pool, host: &Host, own: Option<&HostSettings>) -> i64 {
     let promised = (host.memory as f64 * pool.memory_overcommit) as i64 - host.memory_assigned;
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
-    let memory = promised.min(host.memory - host.memory_used) - reserve;
+    promised.min(host.memory - host.memory_used) - reserve
+}
+
+/// How many more machines of the pool the host can take; it already has `here` of them.
+#[expect(clippy::cast_possible_truncation, reason = "a count for people")]
+fn fits(pool: &Pool, host: &Host, own: Option<&HostSettings>, here: usize) -> i64 {
+    let memory = free_memory(pool, host, own);
     let threads = host.cores.saturating_sub(own.map_or(0, |own| own.cpu_reserve));
     let vcpus = (f64::from(threads) * pool.cpu_overcommit) as i64 - i64::from(host.cores_assigned);
     let mut more = (memory / pool.memory.max(1)).min(vcpus / i64::from(pool.cores.max(1)));
@@ -127,7 +138,8 @@ fn fits(pool: &Pool, host: &Host, own: Option<&HostSettings>, here: usize) -> i6
     more.max(0)
 }
 
-fn in_range(pool: &Pool, vmid: Vmid) -> bool {
+/// Whether the VMID is one of the pool's.
+pub(super) fn in_range(pool: &Pool, vmid: Vmid) -> bool {
     pool.vmids.iter().any(|range| range.contains(&vmid.0))
 }
 
@@ -155,7 +167,7 @@ async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer)
     }
 }
 
-/// The bridges and VLANs of the machines' network devices: those that the pool sets, or else those of its
+/// The bridges and VLANs of the machines' network devices: those that the pool sets, otherwise those of its
 /// templates.
 pub(super) fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Option<u16>)> {
     let mut all = BTreeSet::new();
@@ -204,7 +216,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
         let there: Vec<String> = there.into_iter().collect();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
         let help = format!(
-            "the token may use {there} there: set `bridge` or `hosts`, or give it SDN.Use on /sdn/zones/localnetwork/{bridge}"
+            "on these hosts, the token may use {there}: set `bridge` or `hosts`, or give the token SDN.Use on \
+            /sdn/zones/localnetwork/{bridge}"
         );
         let message = format!("no bridge `{bridge}` on {}, or the token cannot use it", without.join(", "));
         wrong.push(Line::wrong(what, message).help(help));
@@ -253,6 +266,31 @@ mod tests {
             let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{settings}\n");
             let config = settings::parse("c", &text, Needs::Plan).unwrap();
             assert_eq!(fits(&config.pools[0], &host, None, here), expected, "{settings}");
+        }
+    }
+
+    #[test]
+    fn what_a_host_could_ever_take_depends_on_its_own_reserve() {
+        let host = Host {
+            name: "a".into(),
+            memory: 64 << 30,
+            memory_used: 60 << 30,
+            memory_assigned: 64 << 30,
+            ..Host::default()
+        };
+        for (settings, own, expected) in [
+            ("", "", 62),
+            ("memory_reserve = \"10GiB\"\n", "", 54),
+            ("memory_reserve = \"10GiB\"\n", "memory_reserve = \"1GiB\"", 63),
+            ("memory_reserve = \"1GiB\"\n", "memory_reserve = \"30GiB\"", 34),
+            ("memory_overcommit = 0.5\n", "", 30),
+            ("memory_overcommit = 1.5\n", "", 62),
+        ] {
+            let pool = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 2\nmemory = \"8GiB\"\n";
+            let text = format!("{pool}{settings}[[host]]\nname = \"a\"\n{own}\n");
+            let config = settings::parse("c", &text, Needs::Plan).unwrap();
+            let most = most_memory(&config.pools[0], &host, config.hosts.get("a"));
+            assert_eq!(most >> 30, expected, "{settings}{own}");
         }
     }
 }

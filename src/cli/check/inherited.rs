@@ -27,8 +27,9 @@ fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let vmid = usable.vmid_text();
     let mut wrong = Vec::new();
     if let Some(cpus) = vm.get("affinity").filter(|_| pool.pinning.is_none()) {
-        let message =
-            format!("every machine cloned from it runs on CPUs {cpus} of its host, like the template");
+        let message = format!(
+            "every machine cloned from the template runs on CPUs {cpus} of its host, like the template"
+        );
         let help =
             format!("`qm set {vmid} --delete affinity`; `[pool.pinning]` gives machines CPUs of their own");
         wrong.push(Line::doubtful("", message).help(help));
@@ -39,13 +40,14 @@ fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         limit.filter(|limit| *limit < f64::from(most) && !pool.vm_options.contains_key("cpulimit"))
     {
         let message = format!(
-            "its `cpulimit` is {limit}, but machines have {most} cores: their Nodes offer more CPU than they get"
+            "the template's `cpulimit` is {limit}, but machines have {most} cores: their Nodes offer more CPU than the machines \
+            can use"
         );
         let help = format!("`qm set {vmid} --delete cpulimit`, or set `cpulimit` in `vm_options`");
         wrong.push(Line::doubtful("", message).key("cores").help(help));
     }
     if vm.get("kvm").and_then(truth) == Some(false) {
-        let message = "its `kvm` is off: machines are emulated and slow";
+        let message = "the template's `kvm` is off: machines are emulated and slow";
         wrong.push(Line::doubtful("", message).help(format!("`qm set {vmid} --delete kvm`")));
     }
     wrong
@@ -57,7 +59,7 @@ fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
     let mib: i64 = pages.parse().unwrap_or(2);
     let odd = pool.sizes.iter().find(|size| (size.memory >> 20) % mib.max(1) != 0)?;
     let message = format!(
-        "it has `hugepages` of {mib} MiB, and {} MiB of memory is not a multiple of that: such a VM cannot start",
+        "the template has `hugepages` of {mib} MiB, and {} MiB of memory is not a multiple of that: a machine of that size cannot start",
         odd.memory >> 20
     );
     let help = format!(
@@ -76,7 +78,8 @@ fn devices(usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     };
     let line = |(key, value): (&str, &str)| {
         let message = format!(
-            "its `{key}` is the host's `{value}`: only one machine on each host can use it, if the host has it"
+            "the template's `{key}` is the host's `{value}`: only one machine on each host can use this device, and only if the \
+            host has it"
         );
         Line::doubtful("", message).help(format!("`qm set {} --delete {key}`", usable.vmid_text()))
     };
@@ -96,7 +99,7 @@ fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     };
     let line = |key: &str| {
         let message = format!(
-            "its `{key}` has a static address, which every machine would share: the daemon removes it from machines"
+            "the template's `{key}` has a static address, which every machine would share: the daemon removes the address from machines"
         );
         let help = format!(
             "give the device addresses with `[[pool.network]]`, or `qm set {} --delete {key}`",
@@ -107,12 +110,12 @@ fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     vm.all().map(|(key, _)| key).filter(beyond).map(line).collect()
 }
 
-/// The administrator's own cloud-init files: what they replace, and whether they are on every host.
+/// Problems with the administrator's own cloud-init files: they replace other data, or are not on every host.
 fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let parts = vm.parts("cicustom");
     let mut wrong = Vec::new();
     if parts.get("network").is_some() && pool.gives_addresses() {
-        let message = "its `cicustom` has network data, with which all machines would have the same address: the daemon removes that part from machines";
+        let message = "the template's `cicustom` has network data, with which all machines would have the same address: the daemon removes that part from machines";
         let help = format!("leave `network` out of `qm set {} --cicustom`", usable.vmid_text());
         wrong.push(Line::doubtful("", message).key("addresses").help(help));
     }
@@ -120,7 +123,8 @@ fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line>
         let set = [(pool.user.is_some(), "`user`"), (!pool.ssh_keys.is_empty(), "`ssh_keys`")];
         let set = set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name);
         let void = set.chain(["the machine's name"]).collect::<Vec<_>>().join(", ");
-        let message = format!("its `cicustom` replaces the user data, so the guest does not get {void}");
+        let message =
+            format!("the template's `cicustom` replaces the user data, so the guest does not receive {void}");
         let help = "use `vendor` instead of `user`, or `[pool.cloud_init]` with `method = \"seed\"`";
         wrong.push(Line::doubtful("", message).key("cloud_init").help(help));
     }
@@ -142,7 +146,7 @@ fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str
         .collect();
     if !hosts.is_empty() {
         let message = format!(
-            "its `{option}` names {volume}, and there is no storage `{name}` on {}: no machine starts there",
+            "the template's `{option}` names {volume}, and there is no storage `{name}` on {}: no machine starts there",
             hosts.join(", ")
         );
         return Some(
@@ -154,7 +158,7 @@ fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str
     let several = usable.reach.len() > 1 && storage.is_none_or(|storage| !storage.shared);
     several.then(|| {
         let message = format!(
-            "its `{option}` names {volume}: no machine starts on a host whose storage `{name}` lacks {file}"
+            "the template's `{option}` names {volume}: no machine starts on a host whose storage `{name}` lacks {file}"
         );
         Line::doubtful("", message).help("put the file on every host, or on a storage that they share")
     })

@@ -9,7 +9,7 @@ use settings::{Config, Pool};
 /// An argument that was or will be removed.
 struct Gone {
     argument: &'static str,
-    /// The first minor version of Kubernetes 1 without it.
+    /// The first minor version of Kubernetes 1 without the argument.
     since: u32,
     help: &'static str,
 }
@@ -30,7 +30,7 @@ const GONE: [Gone; 22] = [
     gone("enable-load-reader", 37, CADVISOR),
     gone("event-storage-age-limit", 37, CADVISOR),
     gone("event-storage-event-limit", 37, CADVISOR),
-    gone("global-housekeeping-interval", 37, "remove it; `housekeeping-interval` is still there"),
+    gone("global-housekeeping-interval", 37, "remove it; `housekeeping-interval` still exists"),
     gone("log-cadvisor-usage", 37, CADVISOR),
     gone("machine-id-file", 37, "remove it: the kubelet reads `/etc/machine-id`"),
     gone("pod-infra-container-image", 35, "remove it: containerd's configuration names the sandbox image"),

@@ -1,12 +1,14 @@
-//! The storage for the memory of suspended machines: does it exist, and does it have room?
+//! Checks whether the storage for the memory of suspended machines exists and has room.
 
 use std::collections::BTreeSet;
 
 use super::findings::Line;
+use super::hosts::in_range;
 use super::proxmox_view::Pve;
 use super::template::binary;
-use machines::Usable;
-use proxmox::{Drive, StorageConfig, VmConfig};
+use crate::cli::plan_text::count;
+use machines::{SUSPENDED, Usable};
+use proxmox::{Drive, Guest, StorageConfig, VmConfig};
 use settings::{CloneKind, Pool};
 
 /// The VM option that names the storage for saved memory.
@@ -35,8 +37,9 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
     [with(of_template.collect())].into()
 }
 
-/// The storage that Proxmox VE chooses among those of a VM's disks (`find_vmstate_storage` of qemu-server's
-/// `QemuConfig`): it prefers a shared storage, and among equals one that stores files.
+/// The storage that Proxmox VE chooses among the storages of a VM's disks (`find_vmstate_storage` of
+/// qemu-server's `QemuConfig`). It prefers shared storages, and among these or the others one that stores
+/// files.
 fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     let known = || used.iter().filter_map(|name| pve.storages.get(*name));
     let of = |shared: bool| {
@@ -56,23 +59,28 @@ fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
 pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     let one = pool.warm.state.state_bytes(pool.memory);
+    // The memory of those that are suspended already is part of what is used.
+    let is_there = |guest: &&Guest| in_range(pool, guest.vmid) && guest.lock.as_deref() == Some(SUSPENDED);
+    let there = pve.seen.guests.values().filter(is_there).count();
+    let more = pool.warm.count.saturating_sub(u32::try_from(there).unwrap_or(u32::MAX));
     for storage in storages(pve, pool, vm) {
-        let of = format!("storage `{storage}`, which takes the memory of suspended machines,");
+        let of = format!("storage `{storage}`, which stores the memory of suspended machines,");
         let Some(known) = pve.storages.get(&storage).filter(|one| one.holds_disks()) else {
-            let message = format!("{of} is not visible to the token, or takes no VM disks");
+            let message = format!("{of} is not visible to the token, or accepts no VM disks");
             let help = format!("set `{NAMED}` in `vm_options` to another storage");
             wrong.push(Line::wrong("", message).key("warm").help(help));
             continue;
         };
-        let all = one.saturating_mul(i64::from(pool.warm.count));
+        let all = one.saturating_mul(i64::from(more));
         for host in pve.allowed(pool).filter(|host| usable.reach.contains(*host)) {
-            let seen = pve.seen.storages.iter().find(|seen| seen.host == *host && seen.name == storage);
-            if let Some(free) = seen.map(|seen| seen.size.total - seen.size.used).filter(|free| *free < all) {
+            if let Some(free) = pve.free(pool, host, &storage).filter(|free| *free < all) {
                 let (free, all, one) = (binary(free), binary(all), binary(one));
-                let message = format!(
-                    "{of} has {free} left on {host}, but {} suspended machines need {all}",
-                    pool.warm.count
-                );
+                let message = if there == 0 {
+                    format!("{of} has {free} left on {host}, but {more} suspended machines need {all}")
+                } else {
+                    let more = count(more as usize, "more machine");
+                    format!("{of} has {free} left on {host}, but suspending {more} needs {all}")
+                };
                 let help = format!("each machine takes {one}: twice its memory and 500 MiB");
                 wrong.push(Line::doubtful("", message).key("warm").help(help));
                 // On a shared storage, every host has the same room.

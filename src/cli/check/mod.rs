@@ -1,5 +1,5 @@
-//! `check`: is the configuration right, do both clusters answer, does the daemon have its rights, and does
-//! everything exist that the pools refer to?
+//! `check`: checks whether the configuration is right, whether both clusters answer, whether the daemon has
+//! its rights, and whether everything exists that the pools refer to.
 //!
 //! All findings are reported together; what cannot be checked because of another problem is left out.
 

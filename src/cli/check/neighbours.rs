@@ -19,8 +19,11 @@ pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
         answer.say_all(wrong, good, USAGE);
     }
     for (what, error) in neighbours::unusable(file) {
-        answer
-            .say(Line::doubtful(what, error).help("its daemon does not start until that is fixed"), SUCCESS);
+        answer.say(
+            Line::doubtful(what, error)
+                .help("the daemon of that cluster does not start until the problem is fixed"),
+            SUCCESS,
+        );
     }
     let pinned = config.pools.iter().find(|pool| pool.pinning.is_some());
     if let (Some(pool), Some((_, Some(_)))) = (pinned, cluster::base_of(file)) {
@@ -38,9 +41,8 @@ pub(super) async fn rights(file: &Path, pve: &Pve, answer: &mut Answer) {
     }
     // If this query fails, the reason is reported elsewhere.
     if let Ok(Some((lacks, help))) = pve.lacks("/vms", &["VM.Audit"]).await {
-        let words = format!(
-            "{lacks}: room that was promised to machines of other clusters is not seen before they use it"
-        );
+        let words =
+            format!("{lacks}: room promised to machines of other clusters is not visible until they use it");
         answer.say(Line::doubtful("shared hosts", words).key("proxmox.token_id").help(help), SUCCESS);
     }
 }

@@ -1,4 +1,4 @@
-//! Can machines that boot from the network be created?
+//! Checks whether machines that boot from the network can be created.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
     answer.say_all(wrong, Line::good(what, disk).of(&pool.name), FINDINGS);
 }
 
-/// Why no disk can be created on a storage.
+/// Why a machine's disk cannot be created on a storage.
 fn unfit(pve: &Pve, pool: &Pool, storage: &str) -> Option<Line> {
     let Some(known) = pve.storages.get(storage).filter(|one| StorageConfig::holds_disks(one)) else {
         let message = format!("the token cannot see a storage `{storage}` that can hold disks");

@@ -1,4 +1,4 @@
-//! Do the PCI devices of a pool exist, and can machines start with them?
+//! Checks whether the PCI devices of a pool exist, and whether machines can start with them.
 
 use super::findings::{Answer, Line};
 use super::proxmox_view::Pve;
@@ -20,7 +20,7 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
             wrong.push(Line::wrong(what.clone(), message).help(help));
         }
         for (host, problem) in there.iter().filter_map(|one| Some((one.name, one.problem?))) {
-            let help = "if the mapping no longer fits what the host has, map the device again";
+            let help = "if the mapping no longer matches the host's hardware, map the device again";
             wrong.push(
                 Line::doubtful(what.clone(), format!("no machine can use it on {host}: {problem}"))
                     .help(help),
@@ -72,6 +72,7 @@ fn bus(pool: &Pool, one: &Pci, templates: &[Fit]) -> Option<Line> {
     let inherited = || templates.iter().all(|fit| fit.vm.get("machine").is_some_and(express));
     (one.pcie == Some(true) && !own.unwrap_or_else(inherited)).then(|| {
         let help = "set `vm_options = { machine = \"q35\" }`, or leave `pcie` out";
-        Line::wrong("", "`pcie` needs the machine type q35, and the pool's machines have another").help(help)
+        Line::wrong("", "`pcie` needs the machine type q35, but the pool's machines have another type")
+            .help(help)
     })
 }

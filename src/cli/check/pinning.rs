@@ -1,4 +1,4 @@
-//! Does the pinning helper on this host answer? A helper can be checked only on its own host.
+//! Checks whether the pinning helper answers. This is possible only on the helper's own host.
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{FINDINGS, SUCCESS, chain};

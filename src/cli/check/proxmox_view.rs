@@ -41,6 +41,13 @@ impl Pve {
             .filter(|host| pool.hosts.is_empty() || pool.hosts.iter().any(|one| **one == ***host))
     }
 
+    /// How many bytes of a storage the pool may still use on this host. `None`: nothing is known of it there.
+    pub(super) fn free(&self, pool: &Pool, host: &str, storage: &str) -> Option<i64> {
+        let seen = self.seen.storages.iter().find(|seen| seen.host == host && seen.name == storage)?;
+        let left = seen.size.total.saturating_sub(seen.size.used).saturating_sub(pool.storage_reserve);
+        Some(left.max(0))
+    }
+
     /// The path on which the token needs its rights over machines.
     pub(super) fn machines_path(&self) -> String {
         self.resource_pool.as_ref().map_or_else(|| "/vms".to_owned(), |pool| format!("/pool/{pool}"))
@@ -56,8 +63,8 @@ impl Pve {
         Ok(bridges)
     }
 
-    /// Those of the `wanted` privileges that the token has elsewhere but not on this path, in words, and the
-    /// command that grants them.
+    /// The `wanted` privileges that the token has elsewhere but not on this path, in words, with the command
+    /// that grants them.
     pub(super) async fn lacks(
         &self,
         path: &str,

@@ -8,21 +8,21 @@ use settings::{Proxmox, ProxmoxTrust};
 /// Why a connection fails, as far as its error shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// No server listens there.
+    /// No server listens at the address.
     Refused,
     /// The name has no address.
     UnknownName,
-    /// There is no route.
+    /// There is no route to the address.
     NoRoute,
     /// No answer came back.
     Silence,
     /// No trusted authority has signed the certificate.
     UnknownIssuer,
-    /// The certificate is another host's.
+    /// The certificate belongs to another host.
     OtherName,
     /// The certificate has expired, or is not valid yet.
     Expired,
-    /// It is not the pinned certificate.
+    /// The certificate is not the pinned one.
     OtherFingerprint,
     /// The server does not speak TLS.
     NoTls,
@@ -73,9 +73,9 @@ fn hindered(obstacle: Option<Obstacle>, trust: &ProxmoxTrust) -> String {
                 .to_owned()
         }
         Some(Obstacle::UnknownName) => {
-            "this host cannot resolve that name: fix `endpoints`, DNS or /etc/hosts (`getent hosts NAME` asks the same way)".to_owned()
+            "this host cannot resolve the name of the Proxmox VE host: fix `endpoints`, DNS or /etc/hosts (`getent hosts NAME` uses the same lookup)".to_owned()
         }
-        Some(Obstacle::NoRoute) => "this host has no route to it: check the routes and the address in `endpoints`".to_owned(),
+        Some(Obstacle::NoRoute) => "this host has no route to the Proxmox VE host: check the routes and the address in `endpoints`".to_owned(),
         Some(Obstacle::Silence) => {
             "no answer: check the address in `endpoints`, whether the host is up, and whether firewalls in between allow port 8006".to_owned()
         }
@@ -128,10 +128,10 @@ pub(super) fn kubernetes(text: &str) -> String {
             "no server listens there: check `server` in the kubeconfig, and whether the API server is up"
         }
         Some(Obstacle::UnknownName) => {
-            "this host cannot resolve that name: fix `server` in the kubeconfig, DNS or /etc/hosts"
+            "this host cannot resolve the API server's name: fix `server` in the kubeconfig, DNS or /etc/hosts"
         }
         Some(Obstacle::NoRoute) => {
-            "this host has no route to it: check the routes and `server` in the kubeconfig"
+            "this host has no route to the API server: check the routes and `server` in the kubeconfig"
         }
         Some(Obstacle::Silence) => {
             "no answer: check `server` in the kubeconfig, whether the API server is up, and whether firewalls in between allow its port"

@@ -1,5 +1,5 @@
-//! If approval of serving certificates is on: does the daemon have the rights, and for which pools does
-//! approval work?
+//! If approval of serving certificates is enabled, checks whether the daemon has the rights, and for which
+//! pools approval works.
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};
@@ -41,7 +41,7 @@ pub(super) fn addresses(config: &Config, pool: &Pool, answer: &mut Answer) {
     if is_on(config) && matches!(pool.addressing, Addressing::Dhcp) {
         let line = Line::doubtful(
             "serving certificates",
-            "its machines get their addresses by DHCP: no certificate is approved",
+            "the pool's machines get their addresses by DHCP: no certificate is approved",
         );
         let help = "give the pool `addresses`, or use another approver";
         answer.say(line.help(help).key(KEY).of(&pool.name), SUCCESS);

@@ -1,4 +1,4 @@
-//! Are a pool's slots free for its machines?
+//! Checks whether a pool's slots are free for its machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,7 +30,8 @@ const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable,
 
 /// The guest that has a VMID of the pool.
 enum Holder {
-    /// A machine of this cluster, with its SMBIOS uuid, and its pool if that is a different one.
+    /// A machine of this cluster, with its SMBIOS uuid. `other_pool` is set if the machine belongs to another
+    /// pool.
     Ours { uuid: Option<String>, other_pool: Option<PoolName> },
     /// A guest of another owner, in words.
     Foreign(String),
@@ -122,7 +123,7 @@ fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
             "{vmid} is a VM or container that the token cannot see (for example, an unfinished clone)"
         )),
         Holder::Ours { other_pool, .. } => {
-            other_pool.as_ref().map(|other| format!("{vmid} is a managed machine, of pool `{other}`"))
+            other_pool.as_ref().map(|other| format!("{vmid} is a managed machine of pool `{other}`"))
         }
         Holder::Unknown => None,
     };
@@ -160,7 +161,7 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
             guest.host, marker.cluster
         )),
         Description::BeingCloned | Description::BeingDestroyed => Holder::Unknown,
-        Description::Foreign => Holder::Foreign(format!("VM `{name}` on {}, not ours", guest.host)),
+        Description::Foreign => Holder::Foreign(format!("VM `{name}` on {}, which is unmanaged", guest.host)),
     })
 }
 

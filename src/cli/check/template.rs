@@ -1,4 +1,5 @@
-//! Does a pool's template exist, can it be cloned the way the pool wants, and can the pool's hosts reach it?
+//! Checks whether a pool's template exists, whether it can be cloned the way the pool wants, and whether the
+//! pool's hosts can reach it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use super::findings::{Answer, Level, Line};
 use super::proxmox_view::Pve;
 use super::{cloning, grow, hosts, inherited, memory};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use machines::{Templates, Usable};
+use machines::{Templates, Usable, full_clone_bytes};
 use proxmox::cloning::asked_by;
 use proxmox::{Drive, VmConfig, makes_linked_clones};
 use settings::{Addressing, CloneKind, CloudInit, Config, Pool, Seed, TemplateRef, option_privilege};
@@ -17,18 +18,19 @@ const SEED_DRIVE: &str = "ide2";
 /// A template that can be cloned.
 pub(super) struct Fit {
     pub vm: VmConfig,
-    /// Hosts on which it can be cloned.
+    /// The hosts on which the template can be cloned.
     pub reach: BTreeSet<String>,
 }
 
-/// Checks the pool's templates first as the daemon does, then for what would fail only when a clone is made.
+/// Checks the pool's templates first as the daemon does, then for problems that would appear only during
+/// cloning.
 pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut Answer) -> Vec<Fit> {
     let Some(wanted) = &pool.template else { return Vec::new() };
     let general = format!("template {wanted}");
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
     let templates = Templates::default();
     let looked = templates.refresh(&pve.client, &alone, &pve.seen).await;
-    // A template that cannot be read is among the problems.
+    // If a template cannot be read, that is reported with the problems below.
     let status = if looked.is_err() { UNREACHABLE } else { FINDINGS };
     let found = templates.all().remove(&pool.name).unwrap_or_default();
     for problem in &found.problems {
@@ -87,7 +89,9 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     if let Some(lock) = vm.lock() {
         let help =
             format!("check which task is running; `qm unlock {}` removes a stale lock", usable.vmid_text());
-        wrong.push(Line::wrong("", format!("it is locked ({lock}): it cannot be cloned")).help(help));
+        wrong.push(
+            Line::wrong("", format!("the template is locked ({lock}) and cannot be cloned")).help(help),
+        );
     }
     match pool.clone {
         CloneKind::Linked => linked(pve, usable, vm, &mut wrong),
@@ -98,15 +102,17 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         && has > disk.bytes
     {
         let (has, wants) = (binary(has), binary(disk.bytes));
-        let line =
-            Line::wrong("", format!("its disk {} already has {has}, but `disk` is {wants}", disk.device));
+        let line = Line::wrong(
+            "",
+            format!("the template's disk {} already has {has}, but `disk` is {wants}", disk.device),
+        );
         wrong.push(
             line.key("disk").help("a disk can only grow: set `disk` to at least that size, or leave it out"),
         );
     }
     for disk in &pool.extra_disks {
         if vm.get(&disk.device).is_some() {
-            let line = Line::wrong("", format!("it already has a drive {}", disk.device));
+            let line = Line::wrong("", format!("the template already has a drive {}", disk.device));
             wrong.push(line.key("extra_disks").help("give the additional disk another number"));
         }
         if !pve.storages.get(&disk.storage).is_some_and(proxmox::StorageConfig::holds_disks) {
@@ -122,14 +128,14 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         let help = format!("`qm set {} --delete affinity`", usable.vmid_text());
         let line = Line::wrong(
             "",
-            "it is pinned itself: its clones cannot be distinguished from machines with CPUs of their own",
+            "the template itself is pinned: its clones cannot be distinguished from machines with CPUs of their own",
         );
         wrong.push(line.key("pinning").help(help));
     }
     wrong.extend(grow::unfit(pool, usable, vm));
     if vm.get("net0").is_none() {
         let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid_text());
-        wrong.push(Line::wrong("", "it has no network device net0").help(help));
+        wrong.push(Line::wrong("", "the template has no network device net0").help(help));
     }
     wrong
 }
@@ -160,10 +166,10 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
         if !image.starts_with("base-") && !image.starts_with("basevol-") {
             let line = Line::wrong(
                 "",
-                format!("its disk `{volume}` is not a base image, which a linked clone needs"),
+                format!("the template's disk `{volume}` is not a base image, which a linked clone needs"),
             );
             let help = format!(
-                "it was added after the conversion to a template: convert a VM that has it, or run `qm template {} --disk DISK`",
+                "the disk was added after the conversion to a template: convert a VM that has the disk, or run `qm template {} --disk DISK`",
                 usable.vmid_text()
             );
             wrong.push(line.key("clone").help(help));
@@ -173,7 +179,7 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
 
 /// A full clone needs a storage for disks on every host, with room for one machine.
 fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
-    let wants = vm.full_clone_bytes();
+    let wants = full_clone_bytes(pool, vm);
     let targets: BTreeSet<&str> = if pool.storages.is_empty() {
         vm.disks().map(Drive::storage).collect()
     } else {
@@ -190,7 +196,7 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
             continue;
         };
         if !known.holds_disks() {
-            let line = Line::wrong("", format!("storage `{storage}` takes no VM disks, or is disabled"));
+            let line = Line::wrong("", format!("storage `{storage}` accepts no VM disks, or is disabled"));
             wrong.push(line.key("storage").help(format!(
                 "add `images` to the storage's content (`pvesm set {storage} --content …,images`) and enable it, \
                  or name another storage"
@@ -204,11 +210,10 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
                     .push(line.key("storage").help("leave the host out of `hosts`, or name another storage"));
                 continue;
             }
-            let seen = pve.seen.storages.iter().find(|one| one.host == *host && one.name == storage);
-            if let Some(free) = seen.map(|one| one.size.total - one.size.used).filter(|free| *free < wants) {
+            if let Some(free) = pve.free(pool, host, storage).filter(|free| *free < wants) {
                 let (free, wants) = (binary(free), binary(wants));
                 let message =
-                    format!("storage `{storage}` on {host} has {free} left, but one machine takes {wants}");
+                    format!("storage `{storage}` on {host} has {free} left, but one machine needs {wants}");
                 wrong.push(Line::doubtful("", message).key("storage"));
             }
         }
@@ -286,8 +291,10 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
     let CloudInit::Seed(seed) = &pool.cloud_init else { return None };
     let storage = &seed.storage;
     if let Some(disk) = vm.and_then(|vm| vm.disks().find(|disk| disk.key == SEED_DRIVE)) {
-        let message =
-            format!("its `{SEED_DRIVE}` is the disk {}, but a machine's seed goes there", disk.volume);
+        let message = format!(
+            "the template's `{SEED_DRIVE}` is the disk {}, but a machine's seed goes there",
+            disk.volume
+        );
         let help = "move the disk to another bus or number in the VM that becomes the template";
         return Some(Line::wrong("", message).key("cloud_init").help(help));
     }
@@ -295,8 +302,7 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
         return without_name_servers(pool, seed);
     }
     let message = format!(
-        "the token cannot see the storage `{storage}` for seeds, or the storage does not take the content \
-         `iso`"
+        "the token cannot see the storage `{storage}` for seeds, or the storage does not accept the content `iso`"
     );
     let help = format!(
         "add `iso` to the storage's content (`pvesm set {storage} --content …,iso`), or name another storage"
@@ -307,7 +313,7 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
 /// If no name servers are set, Proxmox VE's own cloud-init drive contains the host's, but a seed does not.
 fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
     let Addressing::Static { dns, .. } = &pool.addressing else { return None };
-    let message = "its machines have no name servers: the pool has no `dns`, and a seed does not contain those of the host";
+    let message = "the pool's machines have no name servers: the pool has no `dns`, and a seed does not contain those of the host";
     let help = "set `dns`, or a `network_config` or `user_data` with name servers; ignore this if the template sets them";
     (dns.is_empty() && seed.network_config.is_none())
         .then(|| Line::doubtful("", message).key("cloud_init").help(help))

@@ -1,5 +1,5 @@
-//! The daemon's log: it goes to the journal, with its fields, if systemd has connected standard error to the
-//! journal; otherwise to standard error, as text.
+//! The daemon's log. If systemd has connected standard error to the journal, events go to the journal with
+//! their fields. Otherwise they are written to standard error as text.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -26,7 +26,7 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
         return Ok(format!("{others},kube_client=off{own}"));
     }
     match EnvFilter::try_new(text) {
-        // A word that is not a level is read as the name of a crate.
+        // A single word that is not a level would be read as the name of a crate.
         Ok(_) if text.contains(['=', ',']) => Ok(text.to_owned()),
         Ok(_) => Err(format!("expected one of {}, or directives", LEVELS.join(", "))),
         Err(error) => Err(error.to_string()),

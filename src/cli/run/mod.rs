@@ -1,8 +1,8 @@
 //! `run`: the daemon.
 //!
-//! It ends immediately if the configuration, a secret or the control socket cannot be used, because waiting
-//! would not help. A cluster that does not answer never ends it. SIGTERM and SIGINT end it, and a second
-//! signal ends it immediately; SIGHUP reloads the configuration.
+//! The daemon ends immediately if the configuration, a secret or the control socket cannot be used, because
+//! waiting would not help. It never ends because a cluster does not answer. SIGTERM and SIGINT end it, and a
+//! second signal ends it immediately; SIGHUP reloads the configuration.
 
 mod journal;
 mod logging;
@@ -34,7 +34,7 @@ use proxmox::Client;
 use runtime::clock::{SharedClock, SystemClock};
 use settings::{Config, Mode, Needs};
 
-/// Enough for a round and, at the same time, everything else. The lease has a thread of its own.
+/// Enough for a round and all other work at the same time. The lease has its own thread.
 const THREADS: usize = 2;
 /// How long the daemon may take to end. Machines' tasks end at their next wait, and continue from their
 /// records after the next start.
@@ -89,7 +89,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     ended
 }
 
-/// Separate threads and connections for the lease, so that it is renewed in time however busy the daemon is.
+/// Separate threads and connections for the lease, so that it is renewed in time even if the daemon is busy.
 fn renewal(lease: &Runtime, config: &Config, board: &Board) -> Result<Renewal, Failure> {
     let kubernetes = lease.block_on(live::kubernetes(config))?;
     let kubernetes = Box::new(kubernetes.with_observer(board.metrics().of_kubernetes()));
@@ -168,7 +168,7 @@ async fn serve(
                 },
                 ended = &mut daemon => {
                     over(ended)?;
-                    let error = std::io::Error::other("its rounds have ended unexpectedly");
+                    let error = std::io::Error::other("the daemon's rounds have ended unexpectedly");
                     return Err(Failure::System("continue", error));
                 }
                 () = &mut beside => {}
@@ -213,7 +213,7 @@ fn refused(error: SocketError) -> Failure {
     }
 }
 
-/// Clients of the further Proxmox VE clusters, by region name.
+/// Clients of the additional Proxmox VE clusters, by region name.
 fn regions(config: &Config, board: &Board) -> Result<BTreeMap<String, Client>, Failure> {
     let mut regions = BTreeMap::new();
     for table in &config.also {

@@ -36,7 +36,7 @@ impl Secrets {
         let kubeconfig =
             config.kubernetes.as_ref().and_then(|table| read("the kubeconfig", &table.kubeconfig));
         for (_, bootstrap) in config.bootstraps() {
-            // These are read again for each machine: here it matters only that they can be read.
+            // These secrets are read again for each machine. Here it matters only that they can be read.
             for (what, secret) in bootstrap.secrets() {
                 read(what, secret);
             }
@@ -52,7 +52,8 @@ impl Secrets {
     }
 }
 
-/// Reads the file again. If it is wrong, the log has the full report, and the old settings stay in force.
+/// Reads the configuration again. If it is wrong, the log contains the full report, and the old settings stay
+/// in force.
 ///
 /// Returns one line about what the administrator has to do, if anything.
 pub(super) fn reload(
@@ -159,20 +160,22 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
             ..old.clone()
         };
     }
-    if let (Some(old), Some(new)) = (&old.bootstrap, &mut new.bootstrap) {
-        keep("bootstrap.probe_port", old.probe_port == new.probe_port);
-        new.probe_port = old.probe_port;
+    // One probe is created at the start, even if all pools have a bootstrap of their own.
+    let probed = |config: &Config| config.bootstrap.as_ref().and_then(|bootstrap| bootstrap.probe_port);
+    keep("bootstrap.probe_port", probed(old) == probed(&new));
+    if let Some(bootstrap) = &mut new.bootstrap {
+        bootstrap.probe_port = probed(old);
     }
     keep("limits.max_parallel_creates", old.limits.max_parallel_creates == new.limits.max_parallel_creates);
     new.limits.max_parallel_creates = old.limits.max_parallel_creates;
     (new, differs)
 }
 
-/// How a bare-metal machine that is on differs from the new settings.
+/// How the new settings conflict with a bare-metal machine that is switched on, in words.
 fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Option<String> {
     if pool.name != machine.pool {
         return Some(format!(
-            "pool `{}`: machine `{}` is on and belongs to pool `{}`: move it while it is off",
+            "pool `{}`: machine `{}` is on and belongs to pool `{}`; move the machine only while it is off",
             pool.name, machine.name, machine.pool
         ));
     }
@@ -244,7 +247,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
             };
             found.extend(machine.further_addresses.iter().find_map(differs).map(|(other, own)| {
                 format!(
-                    "pool `{}`: VMID {vmid} would get {other}, but machine `{name}` has it with {own}",
+                    "pool `{}`: VMID {vmid} would be assigned {other}, but machine `{name}` uses it with {own}",
                     pool.name
                 )
             }));
@@ -252,7 +255,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
                 && let Some(other) = slot.address.filter(|other| *other != own)
             {
                 found.push(format!(
-                    "pool `{}`: VMID {vmid} would get {other}, but machine `{name}` has it with {own}",
+                    "pool `{}`: VMID {vmid} would be assigned {other}, but machine `{name}` uses it with {own}",
                     pool.name
                 ));
             }
@@ -299,7 +302,7 @@ mod tests {
             (
                 "vmids = \"9100-9101\"\naddresses = \"10.0.0.21-10.0.0.22\"",
                 others,
-                Some("VMID 9101 would get 10.0.0.22, but machine `workers-a` has it with 10.0.0.12"),
+                Some("VMID 9101 would be assigned 10.0.0.22, but machine `workers-a` uses it with 10.0.0.12"),
             ),
             (
                 "vmids = \"9300-9301\"\naddresses = \"10.0.0.70-10.0.0.71\"",
@@ -333,6 +336,27 @@ mod tests {
         let new = new.proxmox.unwrap();
         let headroom = (new.cpu_overcommit, new.memory_overcommit, new.memory_reserve);
         assert_eq!((headroom, new.count_stopped), ((2.0, 1.5, 4 << 30), true));
+    }
+
+    #[test]
+    fn a_probe_that_comes_or_goes_with_its_table_needs_a_restart() {
+        let text = |port: &str| {
+            parsed(&format!("[bootstrap]\nmethod = \"kubeadm\"\napi_server = \"10.0.0.1:6443\"\n{port}\n"))
+        };
+        let (none, ssh) = (parsed(""), text("probe_port = 22"));
+        for (old, new, expected) in [
+            (&none, &ssh, true),
+            (&ssh, &none, true),
+            (&ssh, &text("probe_port = 23"), true),
+            (&ssh, &ssh, false),
+            (&none, &text(""), false),
+            (&text(""), &none, false),
+        ] {
+            let (merged, differs) = merged(old, new.clone());
+            assert_eq!(differs.contains(&"bootstrap.probe_port"), expected, "{differs:?}");
+            let of = |config: &Config| config.bootstrap.as_ref().and_then(|one| one.probe_port);
+            assert!(merged.bootstrap.is_none() || of(&merged) == of(old));
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ const AT_A_TIME: usize = 4;
 /// The first VMID that is proposed.
 const FIRST: u32 = 9100;
 
-/// A template, with the values that a pool takes from it.
+/// A template, with the values that a pool copies from it.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     pub vmid: Vmid,
@@ -30,24 +30,25 @@ pub(super) struct Template {
     pub cores: u32,
     /// In bytes.
     pub memory: i64,
-    /// The template's own bridges and storages: cloning needs rights on them, whatever a machine gets later.
+    /// Bridges and storages of the template itself. Cloning requires rights on them even if the machine uses
+    /// others later.
     pub bridges: BTreeSet<String>,
     pub storages: BTreeSet<String>,
-    /// Paths of resource mappings and similar objects, with the privileges that cloning needs there.
+    /// Paths of resource mappings and similar objects, with the privileges that cloning requires on them.
     pub asked: Vec<AskedFor>,
     /// The mark of a template that `pve-autoscaler template` has created.
     pub mark: Option<TemplateMark>,
 }
 
 impl Template {
-    /// How a configuration refers to it: by name if a `[[template]]` creates it, because each version has
-    /// its own VMID.
+    /// The value that refers to the template in a configuration. It is the name if a `[[template]]` creates
+    /// the template, because each version has its own VMID.
     pub fn in_configuration(&self) -> String {
         self.mark.as_ref().map_or_else(|| self.vmid.to_string(), |mark| super::draft::quoted(&mark.template))
     }
 
-    /// Whether this version does not have the template's name, because another one has replaced it, or
-    /// because it is not finished.
+    /// Whether this version does not bear the template's name, because another version has replaced it or
+    /// because it is unfinished.
     fn is_aside(&self) -> bool {
         self.mark.as_ref().is_some_and(|mark| mark.template != self.name)
     }
@@ -157,7 +158,7 @@ impl Discovered {
         self.templates.iter().filter(|one| !one.is_aside()).collect()
     }
 
-    /// The templates to choose from in words, by VMID.
+    /// Descriptions of the templates to choose from, by VMID.
     pub fn choices(&self) -> BTreeMap<String, String> {
         let about = |one: &Template| format!("{} on {}", one.name, one.host);
         self.offered().into_iter().map(|one| (one.vmid.to_string(), about(one))).collect()

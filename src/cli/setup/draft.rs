@@ -9,10 +9,10 @@ use crate::SCHEMA_LINE;
 use crate::cli::cluster::ClusterName;
 use crate::cli::neighbours::Reserved;
 
-/// The first metrics port for a further cluster: the one after the default.
+/// The first metrics port for an additional cluster: the port after the default.
 const FIRST_PORT: u16 = 9737;
 
-/// The settings without a usable default; all others keep their defaults.
+/// Returns a configuration with the settings that have no usable default; all others keep their defaults.
 pub(super) fn configuration(
     arguments: &Arguments,
     choice: &Choice,
@@ -34,7 +34,7 @@ pub(super) fn configuration(
     let listen = name.map(|_| format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n\n"));
     let (id, listen) = (id.unwrap_or_default(), listen.unwrap_or_default());
     let mut out = format!(
-        "{SCHEMA_LINE}\n# Created by `pve-autoscaler setup`. Every other setting has its default: pve-autoscaler.toml(5) has all of them.\n\n\
+        "{SCHEMA_LINE}\n# Created by `pve-autoscaler setup`. All other settings have their defaults: pve-autoscaler.toml(5) lists them.\n\n\
          {id}[proxmox]\nendpoints = [{}]\ntoken_id = {}\n{}\n{}\nresource_pool = {}\n\n[kubernetes]\n{}\n\n{listen}[bootstrap]\n\n\
          [[pool]]\nname = \"workers\"\nmin = 0\nmax = {}\ncores = {}\nmemory = \"{}MiB\"\ntemplate = {}\nvmids = {}\n\
          addresses = {}\nprefix = {}\n",

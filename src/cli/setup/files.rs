@@ -1,5 +1,5 @@
-//! The files that `setup` writes. Other users can never read the secrets. An existing CA file is kept, and so
-//! is a configuration with settings; the kubeconfig is written again.
+//! The files that `setup` writes. Other users can never read the secrets. Existing credential files are kept,
+//! and so is a configuration with settings.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{ErrorKind, Write};
@@ -52,8 +52,9 @@ impl Places {
         cluster::is_the_units(&self.folder)
     }
 
-    /// The command that lets the service's user read the configuration, if that user cannot. Access is not
-    /// opened automatically: an administrator may have restricted it on purpose, for other files there.
+    /// The command that lets the service's user read the configuration, if that user cannot. `setup` does not
+    /// change the permissions itself: an administrator may have restricted them on purpose, to protect other
+    /// files in the folder.
     pub fn opening(&self) -> Option<String> {
         let file = self.folder.join("config.toml");
         let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
@@ -105,8 +106,7 @@ impl Places {
             say.made(&named(&self.token))?;
         }
         if let Some(account) = account {
-            replace(&self.kubeconfig, &kubeconfig(cluster.server(), &account), 0o600)?;
-            say.made(&named(&self.kubeconfig))?;
+            self.write_kubeconfig(&kubeconfig(cluster.server(), &account), say)?;
         }
         if fs::symlink_metadata(&self.ca).is_ok() {
             kept(&named(&self.ca))?;
@@ -133,6 +133,25 @@ impl Places {
             }
         }
         Ok(file)
+    }
+
+    /// Writes the kubeconfig, unless there is one. It may be for another server address, e.g. that of a load
+    /// balancer, or for another user.
+    fn write_kubeconfig(&self, text: &str, say: &Steps) -> Result<(), Failure> {
+        let name = named(&self.kubeconfig);
+        match fs::read_to_string(&self.kubeconfig) {
+            Ok(there) if there == text => kept(&name),
+            Ok(there) if !there.trim().is_empty() => kept(&format!(
+                "{name}, which differs from what setup would write; to replace it, remove it and run setup again"
+            )),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Failure::Named(format!("cannot read {name}"), error.into()))
+            }
+            _ => {
+                replace(&self.kubeconfig, text, 0o600)?;
+                say.made(&name)
+            }
+        }
     }
 }
 
@@ -163,8 +182,8 @@ fn is_closed(found: &Metadata, right: u32) -> bool {
     keeps_out(found.mode(), found.gid(), right)
 }
 
-/// Whether the service's user lacks a right. The user is neither root nor in root's group; another group may
-/// have been given the right for the service.
+/// Whether the service's user lacks a right. That user is neither root nor in root's group. If the group is
+/// not root's, an administrator may have given it the right so that the service has it.
 fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     let by_group = group != 0 && mode & (right << 3) != 0;
     mode & right == 0 && !by_group

@@ -19,8 +19,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// The cluster, with the administrator's access.
 pub(super) async fn administrator(arguments: &Arguments) -> Result<Cluster, Failure> {
     let wrong = |error| {
-        let what = "the administrator's kubeconfig (`--admin-kubeconfig`; a control plane node has it at \
-                    /etc/kubernetes/admin.conf)";
+        let what = "the administrator's kubeconfig (`--admin-kubeconfig`; on a control plane node it is \
+            /etc/kubernetes/admin.conf)";
         Failure::Named(what.to_owned(), error)
     };
     let text = SecretSource::File(arguments.admin_kubeconfig.clone()).read();

@@ -1,6 +1,5 @@
 //! `setup`: creates what the daemon needs in Proxmox VE and in Kubernetes, and a first configuration. It can
-//! be run again: it creates only what is missing, except for the kubeconfig, which it writes again. With
-//! `--dry-run` it only prints the steps.
+//! be run again: it creates only what is missing. With `--dry-run` it only prints the steps.
 
 mod discovered;
 mod draft;
@@ -84,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         Some(file) => {
             let status = check::whole(&file)?;
             let places = files::Places::of(&arguments.folder);
-            // The check ran as root, which can read everything.
+            // The check ran as root, which can read every file. The service's user may not be able to.
             if let Some(command) = places.opening() {
                 input::text(&format!(
                     "\nthe packaged unit runs as a user that cannot read the configuration: run `{command}`\n"
@@ -115,7 +114,8 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let say = Steps { dry: arguments.dry_run };
     let folder = &arguments.folder;
     let places = files::Places::of(folder);
-    let through = if arguments.admin_token_file.is_some() { "at" } else { "through pvesh, later at" };
+    let through =
+        if arguments.admin_token_file.is_some() { "at" } else { "through pvesh; the daemon will use" };
     part(&format!("Proxmox VE {through} {}", arguments.proxmox))?;
     let secret = proxmox::make(&admin, arguments, &choice, &places, &say).await?;
     part(&format!("Kubernetes at {}", cluster.server()))?;

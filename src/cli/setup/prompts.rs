@@ -1,5 +1,5 @@
-//! What only the administrator knows: given by flags, or asked for on a terminal, if possible with a
-//! proposal.
+//! The answers that only the administrator knows. They are given by flags, or setup asks for them on a
+//! terminal, with a proposal if it has one.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
@@ -14,7 +14,7 @@ use crate::cli::table::plain;
 use proxmox::Client;
 use settings::Config;
 
-/// Flags; missing answers are asked for.
+/// The administrator's answers as flags; `setup` prompts for the missing ones.
 #[derive(Debug, Args)]
 pub(super) struct Answers {
     /// The template of the workers, by VMID or name
@@ -82,9 +82,11 @@ pub(super) async fn choose(
     let proposal = found.free_addresses().map(|(first, last)| format!("{first}-{last}"));
     let text = match &given.addresses {
         Some(text) => text.clone(),
-        None => {
-            ask("--addresses", "addresses for the workers, which nothing else uses or hands out", proposal)?
-        }
+        None => ask(
+            "--addresses",
+            "addresses for the workers, not used by other machines and not assigned by DHCP",
+            proposal,
+        )?,
     };
     let addresses = range(&text).ok_or_else(|| {
         Failure::NotFound(format!("`{}` is not a range such as 10.0.0.50-10.0.0.99", plain(&text)))

@@ -207,9 +207,9 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
     Ok(())
 }
 
-/// The paths and roles that Proxmox VE requires for cloning the template, whatever a machine gets later.
-/// Sys.Console, which is needed if the template uses the host's physical CD-ROM drive, is left to an
-/// administrator.
+/// The paths and roles that Proxmox VE requires for cloning the template, even if the machine uses other
+/// devices later. Sys.Console, which is needed if the template uses the host's physical CD-ROM drive, is left
+/// to an administrator.
 fn of_template(template: &Template) -> Vec<(String, &'static str)> {
     let storages = template.storages.iter().map(|storage| (format!("/storage/{storage}"), STORAGE));
     let bridges = template.bridges.iter();

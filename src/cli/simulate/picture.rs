@@ -22,7 +22,7 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#5c6675}.title{fon
      path{fill:none;stroke-width:1.6}.axis{stroke:#9aa4b2;stroke-width:1}\
      .grid{stroke:#9aa4b2;stroke-width:.5;stroke-dasharray:2 4}";
 
-/// The drawing; each configuration has a colour, the record is the grey one.
+/// Returns the drawing. Each configuration has its own colour; the record is grey.
 pub(super) fn render(found: &Found) -> String {
     let height = TOP + 2.0 * HEIGHT + GAP + 40.0;
     let mut out = format!(

@@ -177,8 +177,8 @@ fn host_hours(found: &Found, out: &mut String) {
     }
     table.render(out);
     out.push_str(
-        "off: as the planner decides, for hosts with `power`. Other hosts could have been off at most while they were empty; \
-         other obstacles are not considered.\n",
+        "off: as the planner decides, for hosts with `power`. For other hosts, the hours in which they were on and \
+        empty are the most that they could have been off; other obstacles are not considered.\n",
     );
 }
 

@@ -17,12 +17,13 @@ const REASONS: [(&str, &[&str]); 4] = [
 ];
 
 /// What a crontab's short forms stand for.
-const SHORT: [(&str, &str); 6] = [
+const SHORT: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
     ("@monthly", "0 0 1 * *"),
     ("@weekly", "0 0 * * 0"),
     ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
     ("@hourly", "0 * * * *"),
 ];
 
@@ -56,18 +57,31 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
     }
     let path = ["disruption", "budgets"];
     let place = tree.place(&path);
-    let mut tables = Vec::new();
+    let (mut tables, mut strictest) = (Vec::new(), None);
     for budget in tree.list(&path) {
-        tables.extend(one(&budget, pool, &place, down, several));
+        tables.extend(one(&budget, pool, &place, down, several, &mut strictest));
+    }
+    if let Some(share) = strictest {
+        down.set("max_removal_percentage", share, format!("{place}; one node may always be removed"));
     }
     tables
 }
 
-fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) -> Option<Table> {
+/// Reads one budget. If it limits all removals to a share of the nodes, `strictest` becomes that share,
+/// unless an earlier budget's is smaller: in Karpenter, each budget applies.
+fn one(
+    budget: &Json,
+    pool: &str,
+    place: &str,
+    down: &mut Table,
+    several: bool,
+    strictest: &mut Option<i64>,
+) -> Option<Table> {
     let nodes = match budget.get("nodes") {
         Some(Json::String(text)) => text.clone(),
         Some(Json::Number(number)) => number.to_string(),
-        _ => return None,
+        // Karpenter's default.
+        _ => "10%".to_owned(),
     };
     let listed = budget.get("reasons").and_then(Json::as_array);
     let listed: Vec<_> = listed.into_iter().flatten().filter_map(Json::as_str).collect();
@@ -113,13 +127,13 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
         (_, Some(share), None) => {
             down.note(format!("{place}: {share} per cent in Karpenter"));
             if listed.is_empty() && share > 0 {
-                down.set("max_removal_percentage", share, format!("{place}; one node may always be removed"));
+                *strictest = Some(strictest.map_or(share, |least| least.min(share)));
                 return None;
             }
             table.set(
                 "max_nodes",
                 i64::from(share > 0),
-                format!("{place}: a share in Karpenter, a number here"),
+                format!("{place}: a percentage in Karpenter, a number here"),
             );
         }
         (nodes, None, None) => {
@@ -136,18 +150,19 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
 /// A schedule as it is written in a crontab. If a step over all days (`*/2`) is combined with a day of the
 /// week, Karpenter (robfig/cron 3) accepts a day that matches either field. A crontab treats a field that
 /// begins with `*` as unrestricted, so the day would have to match both fields. The step is therefore written
-/// as a range.
+/// as a range, unless it is 1. In Karpenter, `?` means `*`.
 fn as_in_a_crontab(start: &str) -> String {
-    let fields =
-        start.split_whitespace().enumerate().map(|(at, field)| match (at, field.strip_prefix("*/")) {
-            (2, Some(step)) => format!("1-31/{step}"),
-            (4, Some(step)) => format!("0-6/{step}"),
-            _ => field.to_owned(),
-        });
+    let fields = start.split_whitespace().map(|field| field.replace('?', "*")).enumerate();
+    let fields = fields.map(|(at, field)| match (at, field.strip_prefix("*/")) {
+        (_, Some("1")) => "*".to_owned(),
+        (2, Some(step)) => format!("1-31/{step}"),
+        (4, Some(step)) => format!("0-6/{step}"),
+        _ => field,
+    });
     fields.collect::<Vec<_>>().join(" ")
 }
 
-/// A reason's name, if it looks like one.
+/// A reason's name, or a placeholder if the text does not look like a name.
 fn name_of(reason: &str) -> &str {
     if reason.len() < 64 && reason.chars().all(|c| c.is_ascii_alphanumeric()) {
         reason
@@ -161,6 +176,10 @@ mod tests {
     use cronexpr::MakeTimestamp;
     use jiff::Timestamp;
 
+    use serde_json::json;
+
+    use super::super::super::Origin;
+    use super::super::super::draft::Draft;
     use super::*;
 
     /// The days of June 2026 on which the schedule occurs. The first of June is a Monday.
@@ -178,5 +197,47 @@ mod tests {
         assert_eq!(days("0 2 */10 * *"), [1, 11, 21]);
         assert_eq!(days("0 2 20 * */6"), [6, 7, 13, 14, 20, 21, 27, 28]);
         assert_eq!(days("0 2 * * MON"), [1, 8, 15, 22, 29]);
+        assert_eq!(days("0 2 */1 * MON"), [1, 8, 15, 22, 29]);
+        assert_eq!(days("0 2 ? * mon"), [1, 8, 15, 22, 29]);
+        assert_eq!(days("0 2 20 * ?"), [20]);
+    }
+
+    /// The text of `[scale_down]` and of each `[[disruption]]` for these budgets.
+    fn converted(budgets: &Json) -> String {
+        let spec = json!({ "disruption": { "budgets": budgets } });
+        let mut down = Table::new("[scale_down]");
+        let tables = read(&mut Tree::new("NodePool a", spec), "a", &mut down, false);
+        let mut draft = Draft::default();
+        for table in std::iter::once(down).chain(tables) {
+            draft.push(table);
+        }
+        draft.finish(Origin::Karpenter).text
+    }
+
+    #[test]
+    fn every_budget_applies() {
+        for (budgets, lines) in [
+            (
+                json!([{ "nodes": "50%" }, { "nodes": "20%" }, { "nodes": "30%" }]),
+                vec!["max_removal_percentage = 20"],
+            ),
+            (json!([{ "nodes": "20%" }, { "nodes": "20%" }]), vec!["max_removal_percentage = 20"]),
+            (json!([{ "reasons": ["Empty"] }, {}]), vec!["max_removal_percentage = 10", "max_nodes = 1"]),
+        ] {
+            let text = converted(&budgets);
+            let of_budgets = |line: &&str| {
+                line.starts_with("max_") || line.contains("not converted") || line.contains("left out")
+            };
+            assert_eq!(text.lines().filter(of_budgets).collect::<Vec<_>>(), lines, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_short_form_of_a_schedule_is_converted() {
+        let forms = ["@annually", "@yearly", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+        for schedule in forms {
+            let text = converted(&json!([{ "nodes": "0", "schedule": schedule, "duration": "8h" }]));
+            assert!(text.contains("closed = [{ duration = \"8h\", start = \"0 "), "{schedule}: {text}");
+        }
     }
 }

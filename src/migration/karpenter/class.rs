@@ -63,7 +63,7 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
     }
     if !names.is_empty() {
         let mut security = Table::of_pool("[pool.security]", ours);
-        security.set("groups", parts::list(names), format!("{place}; on all devices"));
+        security.set("groups", parts::list(names), format!("{place}; they apply to all network devices"));
         security.set("policy_in", "drop", "as in Karpenter");
         further.push(security);
     }
@@ -93,7 +93,7 @@ fn placement(table: &mut Table, tree: &mut Tree) {
     }
 }
 
-/// Writes and returns the region in which the class's machines are.
+/// Writes the region of the class's machines to the table, and returns it.
 fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String> {
     let place = tree.place(&["region"]);
     let named = tree.text(&["region"]);
@@ -110,7 +110,8 @@ fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String
             table.fill(
                 "region",
                 first.as_str(),
-                "the cluster: here a pool is on one cluster, in Karpenter it can be on any of them",
+                "the pool's cluster: a pool of pve-autoscaler uses one cluster, a pool of Karpenter can use any of \
+                them",
             );
         }
         (None, _) => return None,
@@ -226,7 +227,7 @@ fn template(
         None => table.missing(
             "template",
             "\"k8s-worker\"",
-            "the template, by name or VMID; the class's own is not in the files",
+            "the template, by name or VMID; the template that the class names is not in the files",
         ),
     }
     table.set("addresses", "dhcp", addresses);

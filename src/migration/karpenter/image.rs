@@ -48,21 +48,22 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
             "storage",
             first.as_str(),
             format!(
-                "{place}: for its disk; `image_storage` is for the image itself, with the content `import`"
+                "{place}: for the template's disk; `image_storage` is for the image, and must accept the content \
+                `import`"
             ),
         ),
-        None => table.fill("storage", "local-lvm", "the storage for its disk"),
+        None => table.fill("storage", "local-lvm", "the storage for the template's disk"),
     }
     let first = 9000 + number * VMIDS;
     table.fill(
         "vmids",
         format!("{first}-{}", first + VMIDS - 1),
-        "VMIDs for its versions, two for each host",
+        "VMIDs for the template's versions, two for each host",
     );
     let network = tree.peek(&["network", "0"]);
     match network.as_ref().and_then(|device| text_at(device, &["bridge"])) {
         Some(bridge) => table.set("bridge", bridge, tree.place(&["network", "bridge"])),
-        None => table.fill("bridge", "vmbr0", "the bridge of its network device"),
+        None => table.fill("bridge", "vmbr0", "the bridge of the template's network device"),
     }
     if let Some(pool) = tree.text(&["resourcePool"]) {
         table.set("resource_pool", pool, tree.place(&["resourcePool"]));
@@ -76,17 +77,17 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
         format!("{}: q35 is Karpenter's default", tree.place(&["machine"])),
     );
     if tree.text(&["bios"]).is_some_and(|bios| bios != "seabios") {
-        table.note(format!(
-            "{}: create a template with UEFI by hand, with its disk for the variables",
-            tree.place(&["bios"])
-        ));
+        table.note(format!("{}: create a UEFI template and its EFI disk by hand", tree.place(&["bios"])));
     }
     for (key, why) in [
-        ("description", "the description has the template's version"),
+        ("description", "pve-autoscaler writes the template's version into the description"),
         ("tags", "templates are found by name"),
-        ("tpm", "create such a template by hand"),
+        ("tpm", "create a template with a TPM by hand"),
         ("agent", "always on"),
-        ("vga", "the display is a serial console: `serial`, and `vga` in `vm_options`"),
+        (
+            "vga",
+            "the display is a serial console; to change that, set `serial = false`, or `vga` in `vm_options`",
+        ),
         ("onBoot", "a template does not start"),
     ] {
         if tree.was(&[key]) {
@@ -146,12 +147,13 @@ fn device_of_host(ours: &str, device: &Json, place: &str) -> Option<Table> {
     pci.missing(
         "resource",
         "\"nvidia.com/gpu\"",
-        "the resource of the device plugin, so that pods which request it get a machine; in Karpenter PCI devices are not counted",
+        "the resource of the device plugin, so that pods that request it can trigger a machine; Karpenter does not \
+        count PCI devices",
     );
     Some(pci)
 }
 
-/// The first device goes into the pool's own table; further devices get their own tables.
+/// The first device goes into the pool's own table; each additional device gets its own table.
 fn network(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
     let place = tree.place(&["network"]);
     let mut devices = tree.list(&["network"]);
@@ -162,7 +164,11 @@ fn network(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
         if number == 0 {
             one_device(table, device, &place);
             if network_of(device).is_none() {
-                table.set("addresses", "dhcp", format!("{place}: as in Karpenter, without address4"));
+                table.set(
+                    "addresses",
+                    "dhcp",
+                    format!("{place}: there is no address4, which means DHCP in Karpenter"),
+                );
             }
             continue;
         }
@@ -174,7 +180,11 @@ fn network(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
         further.push(own);
     }
     if devices.is_empty() {
-        table.set("addresses", "dhcp", format!("{place}: as in Karpenter, without address4"));
+        table.set(
+            "addresses",
+            "dhcp",
+            format!("{place}: there is no address4, which means DHCP in Karpenter"),
+        );
     }
     further
 }
@@ -195,8 +205,9 @@ fn one_device(table: &mut Table, device: &Json, place: &str) {
     }
     if let Some((network, prefix)) = network_of(device) {
         let example = format!("\"{network}-…\"");
-        let why =
-            format!("{place}.address4 is the network; here a range in it that is not used by anything else");
+        let why = format!(
+            "{place}.address4 is the network; choose a range in it that is not used by anything else"
+        );
         table.missing("addresses", &example, why);
         table.note(format!(
             "{place}: with such a range, also set prefix = {prefix}, and `gateway` and `dns` as in Karpenter"

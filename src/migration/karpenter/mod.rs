@@ -51,14 +51,14 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     for (name, mut tree) in pools {
         let ours = parts::pool_name(&name);
         // `[scale_down]` applies to all pools: it is filled from the first NodePool, and the `disruption` of
-        // each further one is reported.
+        // every other NodePool is reported.
         let mut own = Table::new("[scale_down]");
         let settings = if down.is_empty() { &mut down } else { &mut own };
         rules.extend(budgets::read(&mut tree, &ours, settings, several));
         if !own.is_empty() {
             draft.unneeded(
                 format!("NodePool {name}: disruption"),
-                "`[scale_down]` applies to all pools: see the first NodePool's",
+                "`[scale_down]` applies to all pools, and is converted from the first NodePool",
             );
         }
         tables.extend(pool::read(&ours, &mut tree, &mut objects));
@@ -137,7 +137,7 @@ impl Objects {
     }
 }
 
-/// The Proxmox VE side of each region.
+/// The Proxmox VE settings of each region.
 fn sides(objects: &mut Objects) -> Vec<ProxmoxSide> {
     let mut pools: BTreeMap<String, Said> = BTreeMap::new();
     for tree in objects.classes.values_mut() {

@@ -77,7 +77,7 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
     if objects.classes.contains_key(&name) {
         further = class::read(ours, &name, &mut table, objects);
     } else {
-        table.note(format!("its ProxmoxNodeClass {name} is not in the files"));
+        table.note(format!("the pool's ProxmoxNodeClass {name} is not in the files"));
         table.missing("template", "\"k8s-worker\"", "the template, by name or VMID");
         table.missing("addresses", "\"dhcp\"", "how machines get addresses: \"dhcp\", or a range");
     }
@@ -121,12 +121,12 @@ fn limits(table: &mut Table, tree: &mut Tree, (cores, _): (i64, i64)) {
         (Some(most), _) => table.must("max", parts::count(most), 10, tree.place(&["limits", "nodes"])),
         (None, Some(cpu)) => {
             let why = format!(
-                "{}, in machines of the smallest size; the limit is in vCPUs",
+                "{} is in vCPUs; converted to a number of machines of the smallest size",
                 tree.place(&["limits", "cpu"])
             );
             table.must("max", parts::count((cpu / cores.max(1)).max(1)), 10, why);
         }
-        (None, None) => table.fill("max", 10, "Karpenter's pool has no limit; here there must be one"),
+        (None, None) => table.fill("max", 10, "Karpenter's pool has no limit; pve-autoscaler needs one"),
     }
     if let Some(cpu) = cpu {
         table.set("max_cores", parts::count(cpu), tree.place(&["limits", "cpu"]));

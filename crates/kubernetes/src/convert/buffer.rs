@@ -41,7 +41,7 @@ pub fn capacity_buffer(object: &api::CapacityBuffer) -> Result<CapacityBuffer, C
     })
 }
 
-/// What the buffer refers to. The API server accepts no object with both references.
+/// The object that the buffer refers to. The API server accepts no buffer with both kinds of reference.
 fn reference(spec: &BufferSpec) -> Option<TemplateRef> {
     let template = spec.pod_template_ref.as_ref().map(|one| TemplateRef::PodTemplate(one.name.clone()));
     template.or_else(|| {

@@ -1,4 +1,4 @@
-//! Devices that are allocated dynamically: claims, classes, slices and rules for taints, and what pods
+//! Objects of dynamic resource allocation: claims, classes, slices and taint rules, and the devices that pods
 //! request.
 
 use std::collections::BTreeMap;
@@ -123,9 +123,9 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
     requested.and_then(|amount| Amount::read(&amount.0).ok()).and_then(Amount::whole).unwrap_or(0)
 }
 
-/// For each extended resource that needs more than one request, the requests of its containers. An init
-/// container that ends uses the devices of later containers before they start, so it only adds what it needs
-/// beyond those. Of these init containers, only the one that adds the most counts.
+/// The requests of containers for each extended resource that needs more than one request. An init container
+/// that ends uses the devices of later containers before these start, so it only adds what it needs in
+/// addition. Of these init containers, only the one that adds the most counts.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");
@@ -153,7 +153,7 @@ pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
         let later = |at: usize| lasting[at..].iter().fold(0_i64, |sum, one| sum.saturating_add(*one));
         let beyond = |at: usize| amounts[at].saturating_sub(later(at));
         let short = (0..containers.len()).filter(|at| containers[*at].1).map(|at| (at, beyond(at)));
-        // If two of them add the same, the first counts.
+        // If two init containers add the same amount, the first counts.
         counts.extend(short.filter(|one| one.1 > 0).rev().max_by_key(|one| one.1));
         counts.sort_unstable();
         if counts.len() > 1 {

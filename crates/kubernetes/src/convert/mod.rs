@@ -1,6 +1,6 @@
-//! Kubernetes objects → the model's plain data, keeping only what decisions read.
+//! Converts Kubernetes objects to the model's plain data, keeping only what decisions read.
 //!
-//! Defaults that the API server would fill in are filled in here, so that a hand-written object and a stored
+//! The conversion fills in the same defaults as the API server, so that a hand-written object and a stored
 //! one mean the same. There is one file per family of objects.
 
 mod buffer;
@@ -43,7 +43,7 @@ pub enum ConvertError {
     Quantity {
         /// The field's path in the object.
         field: String,
-        /// What is wrong with it.
+        /// Why the text is not a quantity.
         #[source]
         source: QuantityError,
     },
@@ -87,9 +87,9 @@ fn limited(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
         .map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
 }
 
-/// A list of quantities by resource name, in the model's units. Negative amounts become zero: the API server
-/// refuses them (`ValidateResourceQuantityValue`), but a file may contain them. Numbers that are too large
-/// are clamped, so that no difference between offered and used amounts can overflow.
+/// Converts a list of quantities by resource name to the model's units. Negative amounts become zero: the API
+/// server refuses them (`ValidateResourceQuantityValue`), but a file may contain them. Large amounts are
+/// clamped, so that no difference between offered and used amounts can overflow.
 fn resources(field: &str, list: Option<&BTreeMap<String, Quantity>>) -> Result<Resources, ConvertError> {
     let mut sum = Resources::default();
     for (name, amount) in list.into_iter().flatten() {

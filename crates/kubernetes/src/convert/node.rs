@@ -17,7 +17,8 @@ pub(super) fn effect(field: &str, word: &str) -> Result<TaintEffect, ConvertErro
     })
 }
 
-/// A Node. Without `status.allocatable` it offers its capacity, which is the API server's default.
+/// Converts a Node. If `status.allocatable` is missing, its capacity is used, which is the API server's
+/// default.
 pub fn node(object: &core::Node) -> Result<Node, ConvertError> {
     let meta = &object.metadata;
     let spec = object.spec.as_ref();
@@ -97,7 +98,7 @@ pub fn csi_node(object: &storage::CSINode) -> CsiNode {
     }
 }
 
-/// A Namespace, with the name label that the API server gives to each.
+/// Converts a Namespace, and adds the name label that the API server adds to each namespace.
 pub fn namespace(object: &core::Namespace) -> Namespace {
     let name = text(object.metadata.name.as_ref());
     let mut labels = labels(object.metadata.labels.as_ref());

@@ -17,10 +17,10 @@ use model::pod::{
 use model::pod_spec::{PodSpec, Specs};
 use model::storage::InTreeKind;
 
-/// A Pod with its digest computed: pods exist for a long time, and decisions need the digest in every round.
-/// Pods with equal specs share one copy of the spec.
+/// Converts a Pod and computes its digest, because pods exist for a long time and decisions need the digest
+/// in every round. Pods with equal specs share one copy of the spec.
 ///
-/// What it takes from its node is counted as kube-scheduler of this `version` counts it.
+/// The resources that the pod uses on its node are counted as kube-scheduler of this `version` counts them.
 pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
     let empty = core::PodSpec::default();
     let spec = object.spec.as_ref().unwrap_or(&empty);
@@ -30,7 +30,7 @@ pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) ->
     Ok(pod)
 }
 
-/// A pod as the DaemonSet controller would create it for this DaemonSet: with the tolerations that the
+/// The pod that the DaemonSet controller would create for this DaemonSet, with the tolerations that the
 /// controller adds, but without a node.
 pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> {
     let template = &object.spec.template;
@@ -52,7 +52,8 @@ pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> 
     Ok(pod)
 }
 
-/// A pod as its controller would create it from a template: without a node. `None`: the template is empty.
+/// The pod that a controller would create from this template, without a node. Returns `None` if the template
+/// is empty.
 pub(super) fn pod_of_template(
     meta: &ObjectMeta,
     template: &core::PodTemplateSpec,
@@ -177,7 +178,7 @@ fn common_parts(
     })
 }
 
-/// Whether the pod has a node but no status: an object written by hand. It counts as running and ready.
+/// Whether the pod was written by hand: it has a node but no status. Such a pod counts as running and ready.
 fn is_by_hand(status: Option<&core::PodStatus>, bound: bool) -> bool {
     bound && status.is_none_or(|status| status.phase.is_none() && status.conditions.is_none())
 }
@@ -229,8 +230,8 @@ fn refusal<'a>(mut conditions: impl Iterator<Item = &'a core::PodCondition>) -> 
     text(refused.and_then(|condition| condition.message.as_ref()))
 }
 
-/// Converts a toleration with the operator `Equal` or `Exists`. The caller leaves out those with `Lt` or
-/// `Gt`: the feature gate for these is off by default, so they tolerate nothing.
+/// Converts a toleration with the operator `Equal` or `Exists`. The caller leaves out tolerations with `Lt`
+/// or `Gt`: their feature gate is off by default, so they tolerate nothing.
 fn toleration(toleration: &core::Toleration) -> Result<Toleration, ConvertError> {
     let word = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
     Ok(Toleration {
@@ -347,9 +348,9 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// The entries for a pod's volume: none if no scheduling rule depends on its kind (configMap, secret,
-/// projected, nfs …), and one for each monitor if it is an RBD volume, because two RBD volumes with the same
-/// image conflict if they have a monitor in common.
+/// The model's entries for a pod's volume. Kinds that no scheduling rule depends on (configMap, secret,
+/// projected, nfs …) have no entry. An RBD volume has one entry for each monitor, because two RBD volumes
+/// with the same image conflict if they share a monitor.
 fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
     let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {
         kind: kind.to_owned(),

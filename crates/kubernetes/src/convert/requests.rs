@@ -1,6 +1,6 @@
-//! What a pod requests, as kube-scheduler computes it: `PodRequests` of `k8s.io/component-helpers/resource`,
-//! after the API server's defaulting. For pods with a node, it is called with `UseStatusResources`, and its
-//! result depends on the version.
+//! The resources that a pod requests, as kube-scheduler computes them: `PodRequests` of
+//! `k8s.io/component-helpers/resource`, after the API server's defaulting. For pods with a node,
+//! kube-scheduler sets `UseStatusResources`, and the result depends on the version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use super::{ConvertError, resources};
 use model::KubernetesVersion;
 use model::resources::Resources;
 
-/// The field that shows what the kubelet has set aside for a container.
+/// The field with the resources that the kubelet has allocated to a container.
 const ALLOCATED: &str = "status.containerStatuses[].allocatedResources";
 
 type List = BTreeMap<String, Quantity>;
 
-/// What a pod without a node requests: `PreFilter` of NodeResourcesFit only reads the spec.
+/// The requests of a pod without a node. Only the spec counts, as in `PreFilter` of NodeResourcesFit.
 pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     let containers = of_spec(spec)?;
     let mut sum = containers.clone();
@@ -27,8 +27,8 @@ pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     finished(spec, sum)
 }
 
-/// What a pod takes from its node, as the scheduler of this version counts it; `pods` is 1. During an
-/// in-place resize, that differs from its spec.
+/// The resources that a pod uses on its node, as the scheduler of this version counts them; `pods` is 1.
+/// During an in-place resize, they differ from the pod's spec.
 pub(super) fn taken(
     spec: &core::PodSpec,
     status: &core::PodStatus,
@@ -47,8 +47,8 @@ fn finished(spec: &core::PodSpec, mut sum: Resources) -> Result<Resources, Conve
     Ok(sum)
 }
 
-/// Whether a pending resize cannot be carried out. The first condition `PodResizePending` decides, whatever
-/// its status is.
+/// Whether a pending resize cannot be carried out. The first condition of type `PodResizePending` decides,
+/// whatever its status is.
 fn resize_is_infeasible(status: &core::PodStatus) -> bool {
     let pending = status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending");
     pending.is_some_and(|one| one.reason.as_deref() == Some("Infeasible"))
@@ -58,8 +58,8 @@ fn is_sidecar(container: &core::Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The sum of containers and sidecars, but at least what any init container takes together with the sidecars
-/// that were started before it.
+/// The sum of containers and sidecars, but at least the amount that any init container needs together with
+/// the sidecars that start before it.
 fn aggregate(
     spec: &core::PodSpec,
     of: impl Fn(&core::Container) -> Result<Resources, ConvertError>,
@@ -90,7 +90,7 @@ fn of_spec(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     aggregate(spec, spec_requests)
 }
 
-/// A container's requests by its spec: an absent request equals its limit.
+/// A container's requests in its spec. A missing request equals the limit.
 fn spec_requests(container: &core::Container) -> Result<Resources, ConvertError> {
     let field = "spec.containers[].resources.requests";
     match &container.resources {
@@ -142,8 +142,9 @@ fn pod_level_amounts(field: &str, list: Option<&List>) -> Result<BTreeMap<String
 }
 
 /// `spec.resources.requests` after the API server's defaulting. If the pod has limits (since 1.37, also if it
-/// only has requests), a missing request is the sum of its containers' requests, or the pod's limit if no
-/// container requests the resource. Huge pages cannot be overcommitted: their request equals their limit.
+/// only has requests), a missing request is set to the sum of its containers' requests, or to the pod's limit
+/// if no container requests the resource. Huge pages cannot be overcommitted, so their request equals their
+/// limit.
 fn level_requests(
     spec: &core::PodSpec,
     containers: &Resources,
@@ -177,11 +178,11 @@ fn level_requests(
     Ok(requests)
 }
 
-/// Computes what a pod with a node takes.
+/// Computes the resources that a pod uses on its node.
 struct Reckoning<'a> {
     spec: &'a core::PodSpec,
     status: &'a core::PodStatus,
-    /// Whether the node cannot provide what the spec requests after a resize. If so, the spec does not count.
+    /// Whether the node cannot provide what the spec requests after a resize. If so, the spec is ignored.
     infeasible: bool,
     version: KubernetesVersion,
 }
@@ -207,8 +208,8 @@ impl Reckoning<'_> {
         Ok(most)
     }
 
-    /// The amounts in the kubelet's pod-level status (since 1.36 for every pod, with its overhead): allocated
-    /// and actual.
+    /// The allocated and actual amounts in the kubelet's pod-level status. Since 1.36, every pod has this
+    /// status, and it includes the overhead.
     fn pod_status(&self) -> Result<Option<(Resources, Resources)>, ConvertError> {
         let actual = self.status.resources.as_ref().and_then(|actual| actual.requests.as_ref());
         let (Some(allocated), Some(actual)) = (&self.status.allocated_resources, actual) else {
@@ -224,8 +225,8 @@ impl Reckoning<'_> {
         all.next()
     }
 
-    /// What a container takes, as counted before 1.37: the largest of its spec, actual and allocated
-    /// requests; without a status, or if it cannot be resized, its spec's.
+    /// The resources that a container uses, as counted before 1.37: the largest of its spec, actual and
+    /// allocated requests. Without a status, or if the container cannot be resized, only its spec counts.
     fn most_of(&self, container: &core::Container) -> Result<Resources, ConvertError> {
         let is_initial = self.spec.init_containers.iter().flatten().any(|one| std::ptr::eq(one, container));
         let resizable = !is_initial || is_sidecar(container);
@@ -258,7 +259,7 @@ impl Reckoning<'_> {
         }
     }
 
-    /// If a pod has pod-level requests, they count instead of its containers' requests.
+    /// Replaces the sum of the containers' requests with the pod-level requests, if there are any.
     fn pod_level(&self, sum: &mut Resources) -> Result<(), ConvertError> {
         let level = level_requests(self.spec, &of_spec(self.spec)?, self.version)?;
         if level.is_empty() {

@@ -105,7 +105,7 @@ pub(super) fn disk(kind: InTreeKind, identity: String) -> InTreeDisk {
     InTreeDisk { kind, identity, unmanaged: false }
 }
 
-/// An Azure disk; without a kind it is `Shared`.
+/// An Azure disk. If no kind is given, the kind is `Shared`.
 pub(super) fn azure_disk(disk: &core::AzureDiskVolumeSource) -> InTreeDisk {
     let managed = disk.kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case("Managed"));
     InTreeDisk { kind: InTreeKind::AzureDisk, identity: disk.disk_uri.clone(), unmanaged: !managed }
@@ -134,7 +134,7 @@ pub fn storage_capacity(object: &storage::CSIStorageCapacity) -> Result<StorageC
     })
 }
 
-/// A StorageClass; without a binding mode it binds immediately.
+/// Converts a StorageClass. If no binding mode is given, volumes are bound immediately.
 pub fn storage_class(object: &storage::StorageClass) -> StorageClass {
     let default = object
         .metadata

@@ -29,8 +29,8 @@ fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option
     }
 }
 
-/// The controller with its selector. The API server refuses an empty selector; an object in a file may lack
-/// one.
+/// Adds a selector to the controller. The API server refuses an empty selector, but an object in a file may
+/// lack one.
 fn selecting(controller: Controller, selector: &MetaSelector) -> Result<Controller, ConvertError> {
     let selector = Some(selector).filter(|selector| **selector != MetaSelector::default());
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
@@ -121,8 +121,8 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
     })
 }
 
-/// Whether the budget can be used: its controller has observed its current spec and keeps up with evictions
-/// (`checkAndDecrement`).
+/// Whether the budget can be used: its controller has observed its current spec and is keeping up with
+/// evictions (`checkAndDecrement`).
 fn is_settled(object: &policy::PodDisruptionBudget) -> bool {
     const MOST_DISRUPTED: usize = 2000;
     let status = object.status.as_ref();

@@ -1,4 +1,5 @@
-//! CapacityBuffers and ProvisioningRequests, and the objects that are watched because they refer to them.
+//! CapacityBuffers and ProvisioningRequests, and the objects that are only watched because these refer to
+//! them.
 
 use std::time::Duration;
 
@@ -51,8 +52,8 @@ async fn of_what_buffers_refer_to_templates_are_kept_and_of_nothing_else() {
     };
     assert_eq!(templates(&watches), [("other".to_owned(), false), ("web".to_owned(), true)]);
     assert_eq!(seen(&watches), ["share"]);
-    assert!(log.all().iter().all(|asked| asked.path != TEMPLATES), "no buffer refers to one");
-    // Until its template has been looked up, the buffer is left out.
+    assert!(log.all().iter().all(|asked| asked.path != TEMPLATES), "no buffer refers to a PodTemplate");
+    // The buffer is left out until its template has been looked up.
     let mut changed = watches.changed();
     changed.mark_unchanged();
     server.hold(TEMPLATES, Vec::new());
@@ -137,7 +138,7 @@ fn pod_template(name: &str) -> Value {
     })
 }
 
-/// The names of the requests that decisions see, and of the templates.
+/// The names of the requests and of the templates that decisions see.
 fn asked(watches: &Watches) -> (Vec<String>, Vec<String>) {
     let snapshot = watches.snapshot();
     let requests = snapshot.requests.expect("requests are served");
@@ -160,7 +161,8 @@ async fn there_is_no_request_whose_template_may_be_missing_from_an_old_list_alon
     synced(&watches).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&watches), names(&["r1"], &["t1"]));
-    // Without a request, templates are not watched: the next request cannot rely on what was known before.
+    // Without a request, templates are not watched. The next request cannot rely on templates that were known
+    // before.
     server.say(REQUESTS, "DELETED", request("r1", "t1")).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&watches), names(&[], &[]));
@@ -172,14 +174,14 @@ async fn there_is_no_request_whose_template_may_be_missing_from_an_old_list_alon
     server.allow(TEMPLATES);
     sleep(Duration::from_mins(1)).await;
     assert_eq!(asked(&watches), names(&["r2"], &["t1", "t2"]));
-    // While templates cannot be seen, requests with known templates continue.
+    // While templates cannot be read, requests with known templates remain visible.
     server.refuse(TEMPLATES, 503, "ServiceUnavailable");
     server.0.lock().unwrap().watches.remove(TEMPLATES);
     sleep(Duration::from_secs(5)).await;
     server.say(REQUESTS, "ADDED", request("r3", "t3")).await;
     sleep(Duration::from_mins(5)).await;
     assert_eq!(asked(&watches), names(&["r2"], &["t1", "t2"]));
-    // Once templates can be seen again, the template of `r3` is known to be missing: decisions see the
+    // Once templates can be read again, the template of `r3` is known to be missing, so decisions see the
     // request.
     server.allow(TEMPLATES);
     sleep(Duration::from_mins(1)).await;

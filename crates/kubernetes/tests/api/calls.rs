@@ -1,4 +1,4 @@
-//! Single calls: what is sent, and how each answer is interpreted.
+//! Single calls: the request that is sent, and the interpretation of each response.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use kubernetes::{Cluster, ConnectOptions, ErrorKind};
+use kubernetes::{Cluster, ConnectOptions, ErrorKind, Watches};
 use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+use tracing::Level;
+
+use crate::captured::captured;
 
 fn options(context: Option<&str>) -> ConnectOptions {
     ConnectOptions {
@@ -49,8 +53,26 @@ async fn a_kubeconfig_that_cannot_be_used_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_not_there_is_unavailable_at_once() {
+async fn an_api_server_that_is_not_there_is_unreachable_at_once() {
     let cluster = Cluster::connect(&kubeconfig(""), &options(None)).await.unwrap();
     let error = cluster.version().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_not_there_is_logged_once_for_all_watches() {
+    let (lines, _guard) = captured(Level::INFO);
+    let cluster = Cluster::connect(&kubeconfig(""), &options(None)).await.unwrap();
+    let watches = Watches::start(&cluster, &CancellationToken::new());
+    let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+    while watches.problems().len() < 20 && tokio::time::Instant::now() < limit {
+        tokio::task::yield_now().await;
+    }
+    assert!(watches.problems().len() >= 20, "each kind has its problem: {:?}", watches.problems());
+    // The client library's own lines are not the daemon's.
+    let text = lines.text();
+    let own: Vec<_> = text.lines().filter(|line| line.contains("kubernetes::")).collect();
+    let [text] = own[..] else { panic!("one line for all kinds: {own:#?}") };
+    assert!(text.contains("the Kubernetes API server cannot be reached; retrying"), "{text}");
+    assert!(text.contains("Connection refused") && !text.contains("ServiceError"), "{text}");
 }

@@ -27,9 +27,9 @@ pub struct Asked {
 /// The script's reply to a request.
 pub enum Reply {
     Json(u16, Value),
-    /// A JSON answer after this time.
+    /// A JSON response after this delay.
     Late(Duration, Value),
-    /// Lines as they come, until the sender is dropped.
+    /// JSON lines as they are sent, until the sender is dropped.
     Stream(mpsc::UnboundedReceiver<Value>),
     /// No connection.
     Refused,
@@ -51,7 +51,7 @@ impl Log {
     }
 }
 
-/// A cluster whose API server is the script. It must be called inside a runtime.
+/// A cluster whose API server is the script. Must be called inside a tokio runtime.
 pub fn cluster(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> (Cluster, Log) {
     let script = Arc::new(script);
     let log = Log::default();

@@ -1,4 +1,4 @@
-//! After the end of a term, no write is sent, whichever task attempts it.
+//! After a term ends, no write is sent, whichever task attempts it.
 
 use std::time::Duration;
 

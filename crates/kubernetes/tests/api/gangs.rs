@@ -18,7 +18,7 @@ fn group(name: &str, spec: &Value) -> Value {
     })
 }
 
-/// The names of the groups that decisions see, with their minima; `None`: there is no such kind.
+/// The names of the PodGroups that decisions see, with their minima; `None` if the kind is not served.
 fn seen(watches: &Watches) -> Option<Vec<(String, Option<i64>)>> {
     let groups = watches.snapshot().pod_groups?;
     Some(groups.iter().map(|group| (group.name.clone(), group.minimum)).collect())
@@ -40,7 +40,7 @@ async fn pod_groups_are_seen_where_they_are_served_and_forgotten_when_they_are_n
     changed.mark_unchanged();
     let smaller = json!({ "schedulingPolicy": { "gang": { "minCount": 4 } } });
     server.say(GROUPS, "MODIFIED", group("g", &smaller)).await;
-    assert!(changed.has_changed(), "a smaller minimum may fit");
+    assert!(changed.has_changed(), "a gang with a smaller minimum may fit");
     server.0.lock().unwrap().pod_groups = false;
     server.refuse(GROUPS, 404, "NotFound");
     sleep(Duration::from_mins(6)).await;

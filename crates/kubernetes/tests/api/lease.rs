@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::fake::{Log, Reply, cluster, refusal};
 
-/// A server that holds one lease, by the API's rules for versions.
+/// A server with one lease. Its versions follow the rules of the Kubernetes API.
 fn server() -> (Cluster, Arc<Mutex<Option<Value>>>, Log) {
     let held: Arc<Mutex<Option<Value>>> = Arc::default();
     let inside = held.clone();
@@ -68,7 +68,7 @@ async fn one_holds_it_and_the_other_takes_it_only_after_it_was_not_renewed() {
         free_at = at;
     }
     sleep_until(free_at.unwrap()).await;
-    assert!(!is_held(&two.claim(TEN).await.unwrap()), "taken at the very end of its time");
+    assert!(!is_held(&two.claim(TEN).await.unwrap()), "the lease was taken before its time was over");
     sleep(Duration::from_millis(1)).await;
     assert!(is_held(&two.claim(TEN).await.unwrap()));
     let claim = one.claim(TEN).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_lease_that_was_given_up_is_free_at_once() {
     let mut two = Lease::new(cluster, "two", "b");
     assert!(is_held(&one.claim(TEN).await.unwrap()));
     two.release().await.unwrap();
-    assert!(!is_held(&two.claim(TEN).await.unwrap()), "released by one that had none");
+    assert!(!is_held(&two.claim(TEN).await.unwrap()), "an instance released a lease that it did not hold");
     one.release().await.unwrap();
     assert!(is_held(&two.claim(TEN).await.unwrap()));
 }
@@ -101,12 +101,12 @@ async fn one_that_was_deleted_is_its_holders_until_it_may_have_noticed() {
     sleep(Duration::from_secs(1)).await;
     let claim = two.claim(TEN).await.unwrap();
     let Claim::Other { free_at, .. } = claim else { panic!("{claim:?}") };
-    // Its holder creates it again.
+    // The holder creates the lease again.
     assert!(is_held(&one.claim(TEN).await.unwrap()));
     assert!(is_held_by(&two.claim(TEN).await.unwrap(), "one"));
     held.lock().unwrap().take();
     sleep_until(free_at.unwrap() + Duration::from_secs(2)).await;
-    assert!(is_held(&two.claim(TEN).await.unwrap()), "no other instance did");
+    assert!(is_held(&two.claim(TEN).await.unwrap()), "the deleted lease could not be acquired");
 }
 
 #[tokio::test(start_paused = true)]

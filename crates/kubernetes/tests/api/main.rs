@@ -1,9 +1,10 @@
 //! The Kubernetes client against an API server that answers from a script, in the form of recorded answers.
 
-#![expect(clippy::unwrap_used, reason = "a helper of a test that fails should end the test")]
+#![expect(clippy::unwrap_used, reason = "a test helper may panic if the test has failed")]
 
 mod buffers;
 mod calls;
+mod captured;
 mod connect;
 mod fake;
 mod fence;

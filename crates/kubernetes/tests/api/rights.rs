@@ -1,4 +1,4 @@
-//! The rights that are checked are those that the shipped manifests grant.
+//! Checks that the daemon asks for exactly the rights that the shipped manifests grant.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,8 @@
 //! Tokens and cluster-info.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
@@ -12,7 +11,9 @@ use runtime::clock::TokioClock;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tracing::Level;
 
+use crate::captured::captured;
 use crate::fake::{Reply, cluster, refusal};
 
 /// A source of bytes that counts upwards from 250, so that the bytes that must be discarded come early.
@@ -125,29 +126,9 @@ async fn a_recorded_cluster_info_gives_the_hash_that_kubeadm_accepted() {
     assert!(info.server.starts_with("https://"));
 }
 
-#[derive(Clone, Default)]
-struct Captured(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Captured {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_tokens_secret_is_never_logged_not_even_from_an_answer_that_cannot_be_read() {
-    let captured = Captured::default();
-    let writer = captured.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (lines, _guard) = captured(Level::TRACE);
     for code in [201, 409, 500] {
         let (cluster, log) =
             cluster(move |asked| Reply::Json(code, json!({ "kind": 7, "metadata": asked.query })));
@@ -160,7 +141,7 @@ async fn a_tokens_secret_is_never_logged_not_even_from_an_answer_that_cannot_be_
     let cluster = cluster.with_entropy(Arc::new(counting()));
     cluster.create_token(&cluster.draw_token(Duration::from_mins(1)).unwrap(), "a").await.unwrap();
     tracing::info!("a line that shows that lines are seen");
-    let text = String::from_utf8(captured.0.lock().unwrap().clone()).unwrap();
+    let text = lines.text();
     assert!(text.contains("lines are seen"));
     assert!(!text.contains("89abcdefghijklmn"), "{text}");
 }

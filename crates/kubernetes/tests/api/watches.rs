@@ -1,4 +1,4 @@
-//! Watches: what arrives, what is worth a round, and what happens when the API server goes away.
+//! Watches: objects that arrive, changes that trigger a round, and an API server that goes away.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fake::{Asked, Log, Reply, cluster, refusal};
 
-/// An API server with objects by collection path. Tests can send events to its watches.
+/// An API server whose objects are stored by collection path. Tests can send events to its watches.
 #[derive(Clone, Default)]
 pub struct Server(pub Arc<Mutex<State>>);
 
@@ -29,7 +29,7 @@ pub struct State {
     pub requests: bool,
     /// Whether PodGroups are served.
     pub pod_groups: bool,
-    /// How long a list of Deployments takes.
+    /// How long the API server takes to list Deployments.
     pub slow: Duration,
     pub down: bool,
 }
@@ -92,7 +92,7 @@ impl Server {
         sleep(Duration::from_millis(1)).await;
     }
 
-    /// Ends every watch and refuses new connections, or accepts them again.
+    /// Ends all watches and refuses new connections; with `false`, accepts connections again.
     pub fn down(&self, down: bool) {
         let mut state = self.0.lock().unwrap();
         state.down = down;
@@ -127,7 +127,7 @@ fn about(version: &str) -> Value {
     })
 }
 
-/// The resources of an API group, if it is served.
+/// The response that lists the resources of an API group, if the group is served.
 fn api(served: bool, path: &str, plural: &str) -> Reply {
     if !served {
         return refusal(404, "NotFound", "no");
@@ -178,13 +178,17 @@ async fn an_upgrade_of_the_control_plane_is_noticed_and_worth_a_round() {
     let mut changed = watches.changed();
     changed.mark_unchanged();
     sleep(Duration::from_mins(10)).await;
-    assert!(!changed.has_changed(), "it has the same version as before");
+    assert!(!changed.has_changed(), "the version has not changed");
     server.0.lock().unwrap().version = Some("v1.37.2".to_owned());
     sleep(Duration::from_mins(2)).await;
     assert!(changed.has_changed());
     assert_eq!(watches.snapshot().kubernetes, KubernetesVersion::V1_37);
-    assert_eq!(watches.snapshot().pods[0].requests.cpu_milli, 2000, "it is counted by the rules of 1.37");
-    // During an upgrade of several API servers, one may be out of reach: the known version stays.
+    assert_eq!(
+        watches.snapshot().pods[0].requests.cpu_milli,
+        2000,
+        "the pod is counted by the rules of 1.37"
+    );
+    // During an upgrade of several API servers, one may be unreachable. The known version is kept.
     server.refuse("/version", 503, "ServiceUnavailable");
     sleep(Duration::from_mins(2)).await;
     assert_eq!(watches.snapshot().kubernetes, KubernetesVersion::V1_37);
@@ -303,7 +307,7 @@ async fn kinds_that_are_not_served_or_forbidden_are_reported_and_block_nothing()
         watches.problems().into_iter().map(|problem| (problem.kind, problem.essential)).collect();
     assert_eq!(kinds, [("CSINode", false), ("Job", false)]);
     assert!(watches.is_current());
-    // A kind that is not served does not mean a missing right.
+    // That a kind is not served does not mean that a right is missing.
     sleep(Duration::from_mins(5)).await;
     let unseen: Vec<_> = watches.unseen().into_iter().map(|problem| problem.kind).collect();
     assert_eq!(unseen, ["Job"]);

@@ -2,9 +2,9 @@
 //!
 //! An adopted machine is drained and destroyed like any other once it is unneeded. So everything is checked
 //! first, and all obstacles are reported together ([`judge`]). Then the record is written, which claims the
-//! slot and names the VM by its SMBIOS uuid. The mark in the VM's notes and the daemon's tag follow, and last
-//! the pool's labels, taints and annotations on the Node. If this is interrupted, running it again does what
-//! is left. Nothing else about the VM is changed.
+//! slot and names the VM by its SMBIOS uuid. After that, the mark in the VM's notes and the daemon's tag are
+//! written and, last, the pool's labels, taints and annotations are added to the Node. An interrupted
+//! adoption can be run again to do the rest. Nothing else in the VM is changed.
 //!
 //! The record states that its Node has registered, so that the machine is never mistaken for one whose
 //! creation timed out.
@@ -30,7 +30,7 @@ use proxmox::marker::{Description, Marker};
 use proxmox::{Client, Guest, TAG, VmConfig, VmStatus};
 use settings::{Config, Pool, TemplateRef};
 
-/// How long Proxmox VE may take to write the notes before it turns the call into a task, in seconds.
+/// How many seconds Proxmox VE may take to write the notes before it turns the call into a task.
 const WAIT: u8 = 20;
 
 /// A VM that may belong to the Node.
@@ -74,11 +74,11 @@ pub struct Adoption {
     pub change: BTreeMap<String, String>,
     /// The digest of the configuration that the decision is based on.
     pub digest: String,
-    /// Labels that the Node gets.
+    /// Labels to add to the Node.
     pub labels: Labels,
-    /// Taints that the Node gets.
+    /// Taints to add to the Node.
     pub taints: Vec<Taint>,
-    /// Annotations that the Node gets.
+    /// Annotations to add to the Node.
     pub annotations: Labels,
     /// What an administrator should know before the adoption.
     pub remarks: Vec<String>,
@@ -87,11 +87,11 @@ pub struct Adoption {
 /// Whether a worker may be adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It may, or an earlier adoption is incomplete.
+    /// The worker may be adopted, or an earlier adoption of it is incomplete.
     May(Box<Adoption>),
-    /// It already is a machine of the pool, with this name.
+    /// The worker is already a machine of the pool, with this name.
     Already(String),
-    /// It may not, for these reasons.
+    /// The worker may not be adopted, for these reasons.
     Not(Vec<String>),
 }
 
@@ -104,18 +104,18 @@ pub enum AdoptionError {
     /// Proxmox VE does not answer, or refuses.
     #[error("Proxmox VE cannot be queried")]
     Proxmox(#[from] proxmox::Error),
-    /// There is no such Node.
+    /// No Node has this name.
     #[error("there is no node `{0}`")]
     NoNode(String),
     /// The record could not be written: nothing was done.
     #[error("the record could not be written")]
     Record(#[from] RecordError),
-    /// The record exists, the mark does not.
+    /// The record exists, but the mark could not be written.
     #[error("VM {vmid} got its record but not our mark: repeat the command")]
     Unmarked {
         /// The VMID.
         vmid: Vmid,
-        /// What Proxmox VE said.
+        /// The error from Proxmox VE.
         #[source]
         source: Option<proxmox::Error>,
     },
@@ -133,7 +133,7 @@ pub enum AdoptionError {
 /// Reads everything that the judgement depends on.
 ///
 /// # Errors
-/// There is no such Node, or one of the clusters does not answer.
+/// Returns an error if the Node does not exist, or if one of the clusters does not answer.
 #[boxed]
 pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Found, AdoptionError> {
     let node = cluster.get_node(name).await?.ok_or_else(|| AdoptionError::NoNode(name.to_owned()))?;
@@ -145,7 +145,7 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
     for guest in guests.into_iter().filter(|_| !node.system_uuid.is_empty()) {
         let config = match client.config(&guest.host, guest.vmid).await {
             Ok(config) => config,
-            // The list shows more VMs than the token may read.
+            // The list contains VMs that the token may not read.
             Err(error) if matches!(error.kind, proxmox::Kind::Forbidden | proxmox::Kind::NotFound) => {
                 continue;
             }
@@ -169,7 +169,8 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
     })
 }
 
-/// Whether the Node and its VM may become a machine of the pool. A new record gets `id` as the machine's id.
+/// Judges whether the Node and its VM may become a machine of the pool. `id` is the machine's id in a new
+/// record.
 pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timestamp) -> Judgement {
     let mut against = of_node(pool, found);
     let vm = match found.vms.as_slice() {
@@ -225,11 +226,11 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
     }))
 }
 
-/// Writes the record and the mark, reads the mark back, and then labels the Node.
+/// Writes the record and the mark, verifies the mark, and then labels the Node.
 ///
 /// # Errors
-/// [`AdoptionError::Record`]: nothing was done. [`AdoptionError::Unmarked`] and
-/// [`AdoptionError::Unlabelled`]: repeat the call.
+/// Returns [`AdoptionError::Record`] if nothing was done. After [`AdoptionError::Unmarked`] or
+/// [`AdoptionError::Unlabelled`], repeat the call.
 #[boxed]
 pub async fn carry_out(
     client: &Client,
@@ -246,7 +247,7 @@ pub async fn carry_out(
     if !adoption.change.is_empty() {
         let written = client.set_config(host, vmid, &adoption.change, &[], &adoption.digest, WAIT).await;
         if let Some(upid) = written.map_err(|error| unmarked(Some(error)))? {
-            // The result is read back.
+            // The task's result is ignored, because the configuration is read back.
             let _ = client.wait_task(&upid, config.limits.configure, config.limits.task_poll).await;
         }
     }
@@ -259,8 +260,8 @@ pub async fn carry_out(
         .map_err(|source| AdoptionError::Unlabelled { name: record.name.clone(), source })
 }
 
-/// Puts the pool's taints, annotations and labels on the Node. The labels come last, because one of them
-/// makes the Node one of the pool's.
+/// Adds the pool's taints, annotations and labels to the Node. The labels come last, because one of them
+/// makes the Node a node of the pool.
 async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes::Error> {
     let name = &adoption.record.name;
     for taint in &adoption.taints {
@@ -276,9 +277,8 @@ async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes:
 }
 
 fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: Timestamp) -> Record {
-    let number = |key: &str| vm.config.get(key).and_then(|text| text.parse::<u32>().ok());
-    let cores = number("cores").unwrap_or(1).saturating_mul(number("sockets").unwrap_or(1));
-    let memory = number("memory").map_or(vm.guest.memory, |mib| i64::from(mib) << 20);
+    let cores = vm.config.vcpus().unwrap_or(1);
+    let memory = vm.config.memory().unwrap_or(vm.guest.memory);
     let template = match &pool.template {
         Some(TemplateRef::Vmid(vmid)) => Some(*vmid),
         _ => None,
@@ -294,13 +294,14 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         node_uid: Some(node.uid.clone()),
         storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
-        // What the machine was created from is unknown, so the machine never counts as drifted.
+        // The machine's template and settings are unknown, so the machine never counts as drifted.
         made_of: BTreeMap::new(),
         ..Record::new(id.into(), pool.name.clone(), name, slot, host, created)
     }
 }
 
-/// The changes that put the mark before the VM's notes, and the daemon's tag beside the VM's own tags.
+/// The changes that add the mark at the beginning of the VM's notes, and the daemon's tag to the VM's own
+/// tags.
 fn marked_as(config: &Config, record: &Record, vm: &VmConfig) -> BTreeMap<String, String> {
     let marker = Marker {
         cluster: config.cluster.clone(),

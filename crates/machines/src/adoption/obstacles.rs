@@ -12,7 +12,7 @@ use proxmox::VmConfig;
 use proxmox::marker::Description;
 use settings::{Config, DiskSize, Pool};
 
-/// Labels and taints of nodes that are not workers.
+/// The labels and taints of control plane nodes.
 pub(super) const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
@@ -149,8 +149,8 @@ pub(crate) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
         .collect()
 }
 
-/// The VM's slot: its VMID must be one of the pool's, and its addresses those of that VMID. An address of
-/// another slot would also be given to that slot's machine.
+/// The VM's slot: its VMID must be one of the pool's, and its addresses must be those of that VMID. If the VM
+/// used an address of another slot, the machine in that slot would get the same address.
 pub(super) fn slot(
     config: &Config,
     pool: &Pool,
@@ -205,7 +205,7 @@ pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String>
     if of_pool >= pool.max as usize {
         against.push(format!("pool `{name}` has {of_pool} machines, and its `max` is {}", pool.max));
     }
-    // Each region has VMIDs of its own; a record that names no region may belong to any.
+    // Each region has its own VMIDs. A record that names no region may belong to any region.
     let here = |record: &&Record| match (&record.region, &pool.region) {
         (Some(theirs), Some(ours)) => theirs == ours,
         _ => true,

@@ -86,7 +86,7 @@ fn adoption(found: &Found) -> Adoption {
     }
 }
 
-/// Changes these settings of the VM.
+/// Changes settings of the VM.
 fn set(found: &mut Found, changes: &Value) {
     let mut all: serde_json::Map<String, Value> =
         found.vms[0].config.all().map(|(key, value)| (key.to_owned(), value.into())).collect();
@@ -110,7 +110,7 @@ fn a_worker_keeps_what_it_is_and_gets_a_record_and_our_mark() {
     assert_eq!(adoption.change["description"], mark);
     assert_eq!(adoption.change["tags"], "b;kproximate;pve-autoscaler");
     assert_eq!(adoption.digest, "d1");
-    // Without this uid, the machine would be discarded as one whose creation timed out.
+    // Without this uid, the machine would be mistaken for one whose creation timed out, and discarded.
     assert_eq!(record.node_uid.as_deref(), Some("n1"));
     let labels: Vec<_> = adoption.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     assert_eq!(labels, ["example.org/kind=worker", "pve-autoscaler/pool=old"]);
@@ -123,12 +123,12 @@ fn a_machine_of_the_pool_is_not_taken_over_twice() {
     let mut found = found();
     let first = adoption(&found);
     found.records.push(first.record.clone());
-    // Interrupted after the record was written: the mark is still missing.
+    // The adoption was interrupted after the record was written, so the mark is still missing.
     let again = adoption(&found);
     assert!(again.stored);
     assert_eq!((again.record, again.change.clone()), (first.record, first.change.clone()));
     set(&mut found, &json!({ "description": first.change["description"] }));
-    // Interrupted before the Node got its labels.
+    // The adoption was interrupted before the Node got its labels.
     let last = adoption(&found);
     assert!(last.change.is_empty() && last.stored && last.labels == first.labels);
     found.node.labels.extend(last.labels);
@@ -241,6 +241,21 @@ fn disks_that_are_expected_and_images_are_no_reason_against_it() {
         }),
     );
     assert_eq!(adoption(&found).record.slot.vmid, Vmid(205));
+}
+
+#[test]
+fn its_size_is_what_its_vm_starts_with() {
+    for (settings, expected) in [
+        (json!({ "vcpus": 3 }), (3, 8 << 30)),
+        (json!({ "memory": "current=4096" }), (4, 4 << 30)),
+        (json!({ "cores": "" }), (2, 8 << 30)),
+        (json!({ "cores": "", "sockets": "", "memory": "" }), (1, 8 << 30)),
+    ] {
+        let mut found = found();
+        set(&mut found, &settings);
+        let record = adoption(&found).record;
+        assert_eq!((record.cores, record.memory), expected, "{settings}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A bare-metal machine's life: look, decide, act, until it is finished or cannot go on.
+//! The loop of a bare-metal machine's life: look, decide, act, until the run is finished or cannot continue.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ pub(super) async fn follow<D>(
     }
 }
 
-/// Handles an unmet precondition of a step: returns an error, or has the Node looked at again.
+/// Handles an unmet precondition of a step: either returns an error, or requests that the Node is read again.
 fn look_again(unmet: Unmet, machine: &MachineHandle, sight: &mut Sight) -> Result<(), StepError> {
     match unmet {
         Unmet::NotOurs => Err(Stuck::Unclaimed { name: machine.record().name.clone() }.into()),

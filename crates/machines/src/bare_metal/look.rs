@@ -1,4 +1,4 @@
-//! Looks at a bare-metal machine: its controller, and its Node, bypassing the watches.
+//! Queries a bare-metal machine's controller and, bypassing the watches, its Node.
 
 use super::node::is_its;
 use super::perform::Performer;
@@ -13,10 +13,10 @@ use model::node::Node;
 use proxmox::redfish::{self, Client};
 
 impl Performer<'_> {
-    /// Carries out a look, and notes the result in `sight`.
+    /// Carries out a query, and notes the result in `sight`.
     ///
     /// # Errors
-    /// The look failed.
+    /// Returns an error if the query failed.
     pub(super) async fn look(
         &mut self,
         machine: &mut MachineHandle,
@@ -70,13 +70,13 @@ impl Performer<'_> {
         Power { at: self.moment(), state, uuid }
     }
 
-    /// The machine's own Node as it is now. `None`: it has none.
+    /// The machine's own Node in its current state; `None` if there is none.
     pub(super) async fn own_node(&self, record: &Record) -> Result<Option<Node>, StepError> {
         let found = self.ctx.kubernetes.get_node(&record.name).await?;
         Ok(found.filter(|node| is_its(record, node)))
     }
 
-    /// A client of the machine's controller. Each request that changes the power has to pass the fence.
+    /// A client for the machine's controller. The fence checks each request that changes the power.
     fn controller(&self, record: &Record) -> Result<Client, StepError> {
         let pool = self.ctx.config.pools.iter().find(|pool| pool.name == record.pool);
         let Some(own) = pool.and_then(|pool| pool.physical(&record.name)) else {
@@ -94,7 +94,7 @@ impl Performer<'_> {
     }
 }
 
-/// What was seen; `None` after a temporary failure, for example because the controller is busy.
+/// The answer; `None` after a temporary failure, for example because the controller is busy.
 fn unless_it_passes(
     seen: Result<redfish::SystemState, redfish::Error>,
 ) -> Result<Option<redfish::SystemState>, StepError> {

@@ -1,4 +1,4 @@
-//! Which Node belongs to a bare-metal machine.
+//! Determines which Node belongs to a bare-metal machine.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ pub(crate) fn is_ours(record: &Record) -> bool {
     record.entered.contains_key(&Phase::Starting)
 }
 
-/// The machine's Node in these watches; `None` if it has none, or before the daemon switched it on. The name
-/// is compared first, because some vendors give all their machines the same uuid.
+/// The machine's Node in these watches; `None` if it has none, or if the daemon has not switched the machine
+/// on. The name is compared first, because some vendors give all their machines the same uuid.
 pub(crate) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     watches.node(&record.name).filter(|node| is_its(record, node))
 }
@@ -33,7 +33,7 @@ pub(super) fn is_its(record: &Record, node: &Node) -> bool {
     is_ours(record) && record.smbios_uuid.as_deref().is_none_or(|uuid| is_same(uuid, &node.system_uuid))
 }
 
-/// Whether two uuids are the same, or one is the other with its first three fields byte-swapped.
+/// Whether two uuids are equal, directly or after the bytes of the first three fields are swapped.
 fn is_same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || turned(one).is_some_and(|one| one.eq_ignore_ascii_case(other))
 }

@@ -1,4 +1,4 @@
-//! Carries out the steps of a bare-metal machine's life: everything that changes something.
+//! Carries out the steps of a bare-metal machine's life that change something.
 
 use runtime::boxed;
 use tokio::time::Instant;
@@ -19,15 +19,15 @@ pub(super) struct Performer<'a> {
     pub ctx: &'a Context,
     /// When the run began.
     pub began: Instant,
-    /// A client of the machine's controller, once it was looked up.
+    /// A client for the machine's controller, once it has been looked up.
     pub client: Option<Client>,
 }
 
 impl Performer<'_> {
-    /// Carries out a step whose conditions hold and notes the result in `sight`.
+    /// Carries out a step whose preconditions hold, and notes the result in `sight`.
     ///
     /// # Errors
-    /// The step failed. The request may have taken effect.
+    /// Returns an error if the step failed. The request may have taken effect nevertheless.
     #[boxed]
     pub async fn perform(
         &mut self,
@@ -75,7 +75,8 @@ impl Performer<'_> {
         machine.enter(self.ctx, Phase::Starting, "it is being switched on");
         machine.stored.record.smbios_uuid = sight.power.as_ref().and_then(|power| power.uuid.clone());
         if let Err(error) = machine.save(self.ctx).await {
-            // Its controller was not asked yet: the removal must not treat the machine as ours.
+            // The controller was not asked to do anything yet, so the removal must not treat the machine as
+            // ours.
             machine.stored.record = before;
             return Err(error);
         }
@@ -152,7 +153,8 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Shows that the controller is asked, if the Node was emptied again in the meantime.
+    /// Updates the progress line to say that the controller is asked, if the Node was emptied again in the
+    /// meantime.
     fn say_asked(&self, machine: &mut MachineHandle, sight: &Sight) {
         if matches!(sight.emptied, Emptied::Yes { again: true, .. }) {
             machine.say(self.ctx, "asking its controller to shut it down");
@@ -164,14 +166,15 @@ impl Performer<'_> {
             "it was off, but another client has switched it on since: leaving it on and deleting its Node";
         tracing::warn!(machine = %machine.record().name, "{what}");
         machine.enter(self.ctx, Phase::Deleting, what);
-        // Everything on the machine ended when it was switched off. A Node that reports by now is deleted,
-        // too, but it is not tainted as out of service.
+        // Everything that ran on the machine ended when it was switched off. If its Node reports by now, it
+        // is deleted, too, but not tainted as out of service.
         self.forget_node(machine, Off::Gone).await?;
         sight.cleared = Cleared::Node;
         Ok(())
     }
 
-    /// Deletes the machine's Node, even if no watch has shown it yet, but never a namesake.
+    /// Deletes the machine's Node, even if no watch has shown it yet, but never another Node with the same
+    /// name.
     async fn forget_node(&self, machine: &mut MachineHandle, off: Off) -> Result<(), StepError> {
         let limit = self.ctx.config.limits.destroy;
         let found = retry_until!(limit, machine.seed(), self.own_node(machine.record()).await).await?;
@@ -191,8 +194,8 @@ impl Performer<'_> {
     }
 }
 
-/// What a failed request to switch on means. A controller that is busy with another client's request refuses
-/// or does not answer, and is asked again.
+/// Interprets a failed request to switch a machine on. A controller that is busy with another client's
+/// request refuses or does not answer, and is asked again later.
 fn failed(error: redfish::Error) -> Answer {
     if error.may_have_asked() {
         return Answer::Asked;

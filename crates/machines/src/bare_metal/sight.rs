@@ -1,7 +1,7 @@
-//! What one run has seen of a bare-metal machine, and what its controller has answered: plain data.
+//! What one run has seen of a bare-metal machine, and how its controller has answered. Plain data.
 //!
-//! Times are measured from the start of the run, by a clock that never jumps. Stored times are compared with
-//! the wall clock.
+//! Times are measured from the start of the run, by a monotonic clock. Stored times are compared with the
+//! wall clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::node::is_silent;
 use model::node::Node;
 use proxmox::redfish::{self, Kind, PowerState};
 
-/// A time since the start of the run.
+/// A point in time, measured from the start of the run.
 pub(super) type Moment = Duration;
 
 /// The current time, by both clocks.
@@ -22,102 +22,103 @@ pub(super) struct Now {
     pub moment: Moment,
 }
 
-/// Everything that was seen; empty when a run begins.
+/// Everything that the run has seen. It is empty at the start.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
-    /// What the watches show. It is read before each decision, because that takes no call.
+    /// What the watches show. They are read before each decision, because that needs no API call.
     pub watched: Watched,
-    /// Whether the machine is in the configuration, and there is a client of its controller.
+    /// Whether the machine is in the configuration, so that a client for its controller exists.
     pub has_controller: bool,
-    /// The last look at its power.
+    /// The last reading of the machine's power.
     pub power: Option<Power>,
-    /// The progress of switching it on.
+    /// The progress of switching the machine on.
     pub start: Start,
-    /// Whether a Node has the machine's name. It is looked up before the machine is claimed.
+    /// Whether a Node has the machine's name. This is queried before the machine is claimed.
     pub namesake: Option<bool>,
-    /// Its power after its Node did not register, or why the power is unknown.
+    /// The machine's power after its Node did not register, or why the power is unknown.
     pub instead: Option<Result<PowerState, String>>,
-    /// Whether the API server has its Node and the Node reports.
+    /// Whether the API server has the machine's Node and the Node reports.
     pub heard: Option<bool>,
-    /// Its Node as the API server had it, if it was read for the next decision.
+    /// The machine's Node from the API server, if it was read for the next decision.
     pub node: OwnNode,
-    /// Whether anything that has to move is left on the Node.
+    /// Whether pods that have to move are left on the Node.
     pub emptied: Emptied,
-    /// The progress of shutting it down.
+    /// The progress of shutting the machine down.
     pub stopping: Stopping,
-    /// How its controller answered the request to shut it down.
+    /// How the controller answered the request to shut the machine down.
     pub shutdown: Shutdown,
-    /// How much of the cleanup is done once it is off, or belongs to another client.
+    /// The progress of the cleanup, once the machine is off or belongs to another client.
     pub cleared: Cleared,
 }
 
-/// What the watches show under the machine's name.
+/// What the watches show for the machine's name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Watched {
     #[default]
     Nothing,
     /// Its Node.
     Own(Arc<Node>),
-    /// A Node that is not its own, with this `systemUUID`.
+    /// A Node that is not the machine's, with this `systemUUID`.
     Other(String),
 }
 
 /// The machine's Node as the API server had it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum OwnNode {
-    /// It was not read, or what was read is outdated.
+    /// The Node was not read, or what was read is outdated.
     #[default]
     Unknown,
     Gone,
     There(Arc<Node>),
 }
 
-/// A look at the machine's power.
+/// A reading of the machine's power.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Power {
-    /// When the controller answered, or the look was given up.
+    /// When the controller answered, or when the query was given up.
     pub at: Moment,
-    /// `None`: its controller did not report it.
+    /// The power state; `None` if the controller did not report it.
     pub state: Option<PowerState>,
-    /// The uuid that its controller reports.
+    /// The uuid that the controller reports.
     pub uuid: Option<String>,
 }
 
 /// This run's progress in switching a machine on.
 #[derive(Debug, Default)]
 pub(super) struct Start {
-    /// Whether this run has claimed it.
+    /// Whether this run has claimed the machine.
     pub claimed: bool,
-    /// Whether its controller has accepted this run's request to switch it on, or may have. If so, a running
-    /// machine is ours.
+    /// Whether the controller has accepted this run's request to switch the machine on, or may have. If so, a
+    /// running machine is ours.
     pub asked: bool,
-    /// When this run first tried to switch it on.
+    /// When this run first tried to switch the machine on.
     pub since: Option<Moment>,
-    /// The result of the last try, and when it was.
+    /// The time and the result of the last try.
     pub answer: Option<(Moment, Answer)>,
 }
 
 /// How a controller answered the request to switch its machine on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It accepted the request, or may have.
+    /// The controller accepted the request, or may have.
     Asked,
     /// No request was needed: the machine runs, or is about to.
     WasOn,
-    /// It could not be reached, or refuses for now because it is busy.
+    /// The controller could not be reached, or refuses for now because it is busy.
     NotNow,
-    /// It refuses for good.
+    /// The controller refuses permanently.
     Never(redfish::Error),
 }
 
-/// Whether anything that has to move is left on a machine's Node.
+/// Whether pods that have to move are left on a machine's Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Emptied {
     #[default]
     Unknown,
-    /// Nothing was left at this time. `again`: this was checked again just before asking the controller.
+    /// The Node was empty at this time. `again` means that this was checked again just before a request to
+    /// the controller.
     Yes { at: Moment, again: bool },
-    /// Something stays, for this reason.
+    /// A pod or a volume stays, for this reason.
     No(String),
 }
 
@@ -131,7 +132,7 @@ pub(super) enum Stopping {
     Unpinned,
     /// The shutdown is recorded, but this Node is kept by an annotation.
     Pinned(Arc<Node>, String),
-    /// The shutdown is recorded, and nothing is in the way.
+    /// The shutdown is recorded, and nothing prevents it.
     Free,
 }
 
@@ -140,23 +141,24 @@ pub(super) enum Stopping {
 pub(super) enum Shutdown {
     #[default]
     NotAsked,
-    /// It accepted at this time.
+    /// The controller accepted the request at this time.
     Taken(Moment),
     /// It refuses.
     Refused(Refused),
-    /// The power has to be cut. `may_stay`: the controller has never accepted a shutdown, so the machine may
-    /// still stay in service.
+    /// The power has to be cut. If `may_stay`, the controller has never accepted a shutdown, so the machine
+    /// may still stay in service.
     InVain { may_stay: bool },
     /// The power was cut at this time.
     Cut(Moment),
 }
 
-/// A controller that refuses to shut its machine down: it may be busy, or the machine is already going down.
+/// A controller that refuses to shut its machine down: the controller may be busy, or the machine may already
+/// be shutting down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// When it first refused.
+    /// When the controller first refused.
     pub since: Moment,
-    /// When it last refused.
+    /// When the controller last refused.
     pub at: Moment,
     pub error: redfish::Error,
 }
@@ -166,7 +168,7 @@ pub(super) struct Refused {
 pub(super) enum Cleared {
     #[default]
     Nothing,
-    /// The record says that it was seen to be off.
+    /// The record says that the machine was seen to be off.
     OffNoted,
     /// Its Node is gone.
     Node,
@@ -175,20 +177,20 @@ pub(super) enum Cleared {
 }
 
 impl Watched {
-    /// Whether the watches show that its Node reports.
+    /// Whether the watches show that the machine's Node reports.
     pub fn is_heard(&self) -> bool {
         matches!(self, Self::Own(node) if !is_silent(node))
     }
 }
 
 impl Start {
-    /// Whether this run has claimed the machine, but its controller has not accepted a request yet: if the
-    /// machine runs now, another client was faster.
+    /// Whether this run has claimed the machine, but its controller has not accepted a request yet. If the
+    /// machine runs now, another client has switched it on.
     pub fn is_unproven(&self) -> bool {
         self.claimed && !self.asked
     }
 
-    /// Notes that the record claims the machine: its controller is asked next.
+    /// Notes that the record claims the machine. The next step is a request to its controller.
     pub fn claimed(&mut self) {
         (self.claimed, self.answer) = (true, None);
     }
@@ -200,12 +202,12 @@ impl Start {
 }
 
 impl Refused {
-    /// Whether the controller is asked again after a while.
+    /// Whether the controller will be asked again.
     pub fn is_asked_again(&self, shutdown: Duration) -> bool {
         self.error.kind != Kind::Unsupported && !self.left(shutdown).is_zero()
     }
 
-    /// How much of the time for a shutdown was left when it last refused.
+    /// How much of the time for a shutdown was left at the last refusal.
     pub fn left(&self, shutdown: Duration) -> Duration {
         shutdown.saturating_sub(self.at.saturating_sub(self.since))
     }
@@ -233,13 +235,13 @@ impl Sight {
         self.power.as_ref()?.state
     }
 
-    /// Notes that the record no longer claims the machine: from now on another client may use it, and a Node
-    /// may have its name.
+    /// Notes that the record no longer claims the machine. From now on, another client may use the machine,
+    /// and a Node may have its name.
     pub fn disowned(&mut self) {
         (self.start.claimed, self.namesake) = (false, None);
     }
 
-    /// Notes its Node as the API server has it. If there is no Node, there is nothing left to move.
+    /// Notes the machine's Node, as read from the API server. If there is no Node, no pods have to move.
     pub fn saw_node(&mut self, at: Moment, node: Option<Node>) {
         if node.is_none() && self.emptied == Emptied::Unknown {
             self.emptied(at);
@@ -247,26 +249,27 @@ impl Sight {
         self.node = node.map_or(OwnNode::Gone, |node| OwnNode::There(Arc::new(node)));
     }
 
-    /// Notes that nothing is left on the machine's Node.
+    /// Notes that no pods that have to move are left on the machine's Node.
     pub fn emptied(&mut self, at: Moment) {
         let again = !matches!(self.stopping, Stopping::NotYet);
         self.emptied = Emptied::Yes { at, again };
         self.node = OwnNode::Unknown;
     }
 
-    /// Notes that the machine's Node cannot be emptied; the Node's current state has to be looked up.
+    /// Notes that the machine's Node cannot be emptied. The current state of the Node has to be read.
     pub fn stays(&mut self, why: String) {
         self.emptied = Emptied::No(why);
         self.node = OwnNode::Unknown;
     }
 
-    /// Notes that what was seen of the machine's Node is too old for the next step: it is looked at again.
+    /// Notes that the last reading of the machine's Node is too old for the next step, so that it is read
+    /// again.
     pub fn doubt_emptiness(&mut self) {
         (self.emptied, self.node) = (Emptied::Unknown, OwnNode::Unknown);
     }
 
-    /// Notes that the controller is being asked to change the machine's power. The last look at its power is
-    /// outdated, and from now on, the last look at its Node suffices only while it is recent.
+    /// Notes a request to the controller to change the machine's power. The last reading of the power is now
+    /// outdated, and the last reading of the Node only counts while it is recent.
     pub fn asks(&mut self) {
         self.power = None;
         if let Emptied::Yes { again, .. } = &mut self.emptied {

@@ -27,7 +27,7 @@ pub(super) enum Step {
     BeginShutdown,
     /// Ask the controller to shut the machine down.
     Shutdown,
-    /// Decide to cut the power, for this reason. `may_stay`: the machine may still stay in service.
+    /// Decide to cut the power, for this reason. If `may_stay`, the machine may still stay in service.
     GiveUpShutdown { why: String, may_stay: bool },
     /// Ask the controller to cut the machine's power.
     CutPower,
@@ -41,27 +41,27 @@ pub(super) enum Step {
     DropRecord,
 }
 
-/// What to look at.
+/// What to query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Look {
-    /// How its controller is reached.
+    /// How the machine's controller is reached.
     Controller,
-    /// Its power state; a failed look is an error.
+    /// The machine's power state. If it cannot be read, the step fails.
     Power,
-    /// Whether it is running yet. A busy controller is asked again.
+    /// Whether the machine is running yet. A busy controller is asked again.
     IsOn,
-    /// Whether it is off yet. A controller that does not report it is asked again.
+    /// Whether the machine is off yet. A controller that does not report the power is asked again.
     IsOff,
-    /// Whether a Node has its name.
+    /// Whether a Node has the machine's name.
     Namesake,
-    /// Whether its Node reports, bypassing the watches.
+    /// Whether the machine's Node reports, bypassing the watches.
     Heard,
-    /// Its Node as it is now, bypassing the watches.
+    /// The machine's Node in its current state, bypassing the watches.
     Node,
-    /// Whether an annotation keeps its Node, bypassing the watches. For VMs that are shut down, see
+    /// Whether an annotation keeps the machine's Node, bypassing the watches. For VMs, see
     /// [`crate::returned_nodes::pinned`].
     Pin,
-    /// Its power, after its Node did not register.
+    /// The machine's power, after its Node did not register.
     Instead,
 }
 
@@ -70,13 +70,13 @@ pub(super) enum Look {
 pub(super) enum Unmet {
     /// The record does not state that the daemon has switched the machine on.
     NotOurs,
-    /// Its Node was seen to be empty too long ago, or not at all.
+    /// The Node was seen to be empty too long ago, or not at all.
     NotEmpty,
 }
 
 impl Step {
-    /// How long the step is retried if it fails but may work later. Zero: it is not retried here, for example
-    /// because it has a limit of its own.
+    /// How long the step is retried if it fails but may succeed later. Zero if it is not retried by the loop,
+    /// for example because it has its own limit.
     pub fn limit(&self, settings: &Settings) -> Duration {
         match self {
             Self::Look(Look::Power | Look::Namesake) => settings.start,
@@ -93,7 +93,7 @@ impl Step {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);
         }
-        // The second look has to suffice, even if its answer was slow.
+        // The second check has to suffice, even if its answer was slow.
         let is_empty =
             matches!(sight.emptied, Emptied::Yes { at, again } if again || now.moment <= at + FRESH);
         (self.needs_empty(sight) && !is_empty).then_some(Unmet::NotEmpty)
@@ -119,8 +119,8 @@ impl Step {
         }
     }
 
-    /// Whether the Node has to be empty for the step. A machine that is already going down is not kept,
-    /// whatever is on its Node.
+    /// Whether the step requires an empty Node. A machine that is already shutting down is not kept, whatever
+    /// runs on its Node.
     fn needs_empty(&self, sight: &Sight) -> bool {
         match self {
             Self::Shutdown => true,

@@ -1,36 +1,37 @@
-//! Why a bare-metal machine cannot go on.
+//! Why the run of a bare-metal machine cannot continue.
 
 use std::time::Duration;
 
 use crate::step_error::{BackoffTarget, StepError, time_text};
 use proxmox::redfish::{self, PowerState};
 
-/// Why a machine cannot go on.
+/// Why the run of a machine cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stuck {
-    /// It is closed, because an administrator is working on it.
+    /// The machine is closed, because an administrator is working on it.
     Closed { name: String },
-    /// It is not off, and the record does not say that the daemon has switched it on.
+    /// The machine is not off, and the record does not say that the daemon has switched it on.
     NotOurs { name: String, power: Option<PowerState> },
     /// The record does not claim the machine, but a step would change it.
     Unclaimed { name: String },
-    /// It is off, but a Node has its name.
+    /// The machine is off, but a Node has its name.
     HasNode { name: String },
-    /// Another client switched it on first.
+    /// Another client has switched the machine on first.
     JustTaken { name: String },
-    /// Its controller refuses for good.
+    /// The controller refuses permanently.
     Refuses(redfish::Error),
-    /// It did not run within this limit.
+    /// The machine did not run within this limit.
     NotOn { limit: Duration },
-    /// Its Node did not register within this limit. `power`: its power at that time, or why that is unknown.
+    /// The Node did not register within this limit. `power` is the machine's power at that time, or why it is
+    /// unknown.
     NoNode { limit: Duration, power: Result<PowerState, String> },
-    /// The Node that registered reports this uuid, not the machine's own.
+    /// A Node with the machine's name registered, but reports this uuid instead of the machine's.
     AnotherNode { limit: Duration, name: String, uuid: String, own: Option<String> },
-    /// Its Node cannot be identified.
+    /// The machine's Node cannot be identified.
     NoUuid { node: String },
-    /// Its Node can neither be emptied nor uncordoned.
+    /// The machine's Node can neither be emptied nor uncordoned.
     Stays { why: String },
-    /// Its power was cut, but it was not off within this limit.
+    /// The machine's power was cut, but it was not off within this limit.
     NotOff { limit: Duration },
 }
 
@@ -77,7 +78,7 @@ impl From<Stuck> for StepError {
     }
 }
 
-/// What was found instead of the machine's Node, in words.
+/// The text that says what was found instead of the machine's Node.
 fn instead(power: Result<PowerState, String>) -> String {
     match power {
         Ok(PowerState::On) => "it is on, but its kubelet has not registered: see its console".to_owned(),

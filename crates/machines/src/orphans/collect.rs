@@ -1,5 +1,5 @@
-//! Collects an orphan: proves again, from both clusters' current state, that it is one, gives it a record,
-//! and discards it.
+//! Collects an orphan: proves again, from the current state of both clusters, that the VM is an orphan,
+//! writes a record for it, and discards it.
 
 use std::time::Duration;
 
@@ -20,26 +20,26 @@ use model::{HostKey, Record, Slot, Vmid};
 use proxmox::marker::Description;
 use proxmox::{TaskFilter, TaskStatus, VmConfig};
 
-/// A VM that is to be collected, and what the daemon has seen of it.
+/// A VM that is to be collected, and what is known about it.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// Its VMID.
     pub vmid: Vmid,
-    /// Its host, with the prefix of the Proxmox VE cluster.
+    /// The VM's host, with the prefix of the Proxmox VE cluster.
     pub host: HostKey,
-    /// Its configuration, as it was judged.
+    /// The VM's configuration at the time of the verdict.
     pub config: VmConfig,
-    /// How long it has been seen unchanged.
+    /// How long the VM has been seen unchanged.
     pub steady: Duration,
-    /// How often it was seen.
+    /// How often the VM was seen.
     pub looks: u32,
     /// VMIDs of other VMs with the same mark.
     pub twins: Vec<Vmid>,
 }
 
 impl Claim {
-    /// The record that the orphan gets: that of a machine to be discarded. `None` if the VM has no mark, no
-    /// name or no SMBIOS uuid, or if its pool no longer exists.
+    /// The record for the orphan, which says that the machine is to be discarded. `None` if the VM has no
+    /// mark, no name or no SMBIOS uuid, or if its pool no longer exists.
     pub fn record(&self, config: &settings::Config, now: Timestamp) -> Option<Record> {
         let vm = self.vm(&self.config);
         let Description::Ours(marker) = self.config.owner() else { return None };
@@ -66,7 +66,7 @@ impl Claim {
     }
 }
 
-/// Destroys an orphan, if fresh answers prove that it is one: writes a record for it, and then discards it
+/// Destroys an orphan, if recent answers prove that it is one: writes a record for it, and then discards it
 /// like any other machine.
 #[boxed]
 pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Reports) {
@@ -81,8 +81,8 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
             );
             match ctx.kubernetes.create_record(&record).await {
                 Ok(stored) => discard(&ctx, stored, &proof, &reports).await,
-                // If the record was written after all, the next look at all records finds it, and the removal
-                // continues.
+                // If the record was written nevertheless, it is found the next time that all records are
+                // read, and the removal continues.
                 Err(error) => left(&ctx, &claim, &record, &error.to_string()),
             }
         }
@@ -112,9 +112,9 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
     task::discarding(ctx, machine, &reason, reports).await;
 }
 
-/// Proves again that a VM is an orphan by querying both clusters. Only its twins and Nodes with other names
-/// are not queried again; the latter come from the watches, which must be current. Fails if the answers are
-/// not recent.
+/// Proves again that a VM is an orphan by querying both clusters. Only VMs with the same mark and Nodes with
+/// other names are not queried again; such Nodes come from the watches, which must be current. Returns an
+/// error if the answers are not recent.
 async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict, String> {
     let asked = Instant::now();
     let (host, vmid) = (record.host.as_str(), claim.vmid);

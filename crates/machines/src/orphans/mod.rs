@@ -1,10 +1,11 @@
 //! Orphans: VMs that bear our mark and have no record.
 //!
-//! Either the record was deleted by hand, or etcd was restored from a backup older than the machine, or an
-//! administrator has copied a VM with its notes. So a mark proves little, and everything else that is known
-//! about our machines has to be proven, too ([`verdict`]). Each point is either proven or missing, and a VM
-//! with a single missing point is left alone. A proven orphan gets a record again, which says that the VM is
-//! to be discarded; from then on, the VM is destroyed like any other machine's ([`collect`]).
+//! A VM becomes an orphan if its record was deleted by hand, if etcd was restored from a backup that is older
+//! than the machine, or if an administrator has copied a VM with its notes. So a mark proves little, and
+//! everything else that is known about our machines has to be proven, too ([`verdict`]). Each point is either
+//! proven or missing. If a single point is missing, the VM is left alone. A proven orphan gets a record
+//! again, which says that the VM is to be discarded. From then on, the VM is destroyed like any other
+//! machine's ([`collect`]).
 
 mod collect;
 mod points;
@@ -23,7 +24,7 @@ use settings::{Config, Pool};
 pub use collect::{Claim, collect};
 pub use points::{Missing, Proof};
 
-/// How often a VM must have been seen unchanged before it is an orphan.
+/// How often a VM must have been seen unchanged before it counts as an orphan.
 pub const LOOKS: u32 = 3;
 
 /// A VM that may be an orphan.
@@ -31,20 +32,20 @@ pub const LOOKS: u32 = 3;
 pub struct Vm<'a> {
     /// Its VMID.
     pub vmid: Vmid,
-    /// Its host, with the prefix of the Proxmox VE cluster.
+    /// The VM's host, with the prefix of the Proxmox VE cluster.
     pub host: &'a HostKey,
     /// Its configuration.
     pub config: &'a VmConfig,
-    /// How long it has been seen without a record, with the same configuration, host and power state.
+    /// How long the VM has been seen without a record, with the same configuration, host and power state.
     pub steady: Duration,
-    /// How often it was looked at in that time.
+    /// How often the VM was seen in that time.
     pub looks: u32,
 }
 
-/// What else the verdict depends on.
+/// The other facts that the verdict depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
-    /// The settings, of all regions.
+    /// The settings of all regions.
     pub config: &'a Config,
     /// The Kubernetes cluster whose machines are ours.
     pub owner: &'a Owner,
@@ -60,10 +61,10 @@ pub struct Around<'a> {
     pub live: Option<&'a Live>,
 }
 
-/// What Proxmox VE reports at the last moment.
+/// What Proxmox VE reports right before the VM is destroyed.
 #[derive(Clone, Debug)]
 pub struct Live {
-    /// Whether the cluster is quorate, with the VM's host in it.
+    /// Whether the cluster, including the VM's host, is quorate.
     pub quorate: bool,
     /// The VM's status.
     pub status: VmStatus,
@@ -73,12 +74,12 @@ pub struct Live {
     pub sees_tasks: bool,
 }
 
-/// What was found out about one VM.
+/// The result of the checks of one VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// What is proven.
     pub proof: Vec<Proof>,
-    /// What is not proven. The VM is an orphan if nothing is missing.
+    /// What is not proven. The VM is an orphan if this is empty.
     pub missing: Vec<Missing>,
 }
 
@@ -104,7 +105,7 @@ impl Verdict {
     }
 }
 
-/// The pool that a mark names, if its machines are VMs of the same Proxmox VE cluster as `vm`.
+/// The pool that a mark names, if the pool's machines are VMs of the same Proxmox VE cluster as `vm`.
 fn pool_of<'c>(config: &'c Config, vm: Vm, marker: &Marker) -> Option<&'c Pool> {
     let prefix = vm.host.region();
     let mut pools = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
@@ -129,7 +130,7 @@ pub fn verdict(vm: Vm, around: &Around) -> Verdict {
     verdict
 }
 
-/// Whether the mark is this cluster's.
+/// Whether the mark belongs to this cluster.
 fn of_mark(marker: &Marker, around: &Around) -> [Result<Proof, Missing>; 2] {
     let owner = around.owner;
     let mark = if marker.cluster == owner.cluster {
@@ -141,13 +142,13 @@ fn of_mark(marker: &Marker, around: &Around) -> [Result<Proof, Missing>; 2] {
         (_, None) => Err(Missing::UidUnknown),
         (Some(theirs), Some(own)) if theirs != own => Err(Missing::OtherKubernetes(theirs.clone())),
         (Some(uid), Some(_)) => Ok(Proof::Kubernetes(uid.clone())),
-        // Marks of early versions, and those of adopted machines, have no uid.
+        // Marks of early versions and of adopted machines contain no uid.
         (None, Some(_)) => Ok(Proof::NoUid),
     };
     [mark, kubernetes]
 }
 
-/// Whether the VM's VMID and name are those of a machine of its pool.
+/// Whether the VM's VMID and name fit a machine of its pool.
 fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missing>> {
     let Some(pool) = pool_of(config, vm, marker) else {
         return vec![Err(Missing::NoPool(marker.pool.clone()))];
@@ -207,7 +208,7 @@ fn of_age(vm: Vm, config: &Config) -> Result<Proof, Missing> {
     Ok(Proof::Age { steady: vm.steady, looks: vm.looks })
 }
 
-/// What rules out the VM's destruction, whatever else is proven.
+/// The points that forbid destroying the VM, whatever else is proven.
 fn against(vm: Vm, marker: &Marker, config: &Config) -> Vec<Missing> {
     let mut against = Vec::new();
     if vm.config.is_template() {
@@ -227,7 +228,7 @@ fn against(vm: Vm, marker: &Marker, config: &Config) -> Vec<Missing> {
     against
 }
 
-/// What Proxmox VE must report right before the destruction: a quorum, no task, no lock, no HA.
+/// What Proxmox VE must report right before the VM is destroyed: a quorum, no task, no lock, no HA.
 fn of_live(live: &Live) -> Vec<Result<Proof, Missing>> {
     let quorum = if live.quorate { Ok(Proof::Quorum) } else { Err(Missing::Quorum) };
     let task = match live.tasks.first() {

@@ -15,8 +15,8 @@ async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
     world.failed(VMID).await;
-    // The VM's status is read twice before the destruction. The quorum is lost while the second answer is on
-    // its way.
+    // The VM's status is read twice before the VM is destroyed. The quorum is lost while the second answer is
+    // on its way.
     let effect = Effect::Delay(Duration::from_secs(5));
     let path = "/nodes/*/qemu/*/status/current".to_owned();
     world.pve.inject(Fault { method: "GET".into(), path, times: 2, effect });
@@ -51,7 +51,7 @@ async fn a_vm_that_is_started_while_the_quorum_is_asked_for_is_not_destroyed_as_
     let calls = pve.calls().into_iter();
     let asked: Vec<_> = calls.filter(|call| ["DELETE", "POST"].contains(&call.method.as_str())).collect();
     let told: Vec<_> = asked.iter().map(|call| (call.method.as_str(), call.status)).collect();
-    assert_eq!(told[1..], [("POST", 200), ("DELETE", 200)], "it is stopped first: {asked:?}");
+    assert_eq!(told[1..], [("POST", 200), ("DELETE", 200)], "the VM is stopped first: {asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,8 +106,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
         let (path, who, role) = ("/vms".to_owned(), who.to_owned(), "KasWorker".to_owned());
         sees_all.access.grants.push(Grant { path, who, role, propagate: true });
     }
-    // Halfway through its destruction, the VM is in no pool: a token with rights only on the pool cannot see
-    // it.
+    // While a VM is being destroyed, it is in no pool, so a token with rights only on the pool cannot see it.
     for (spec, answered) in
         [ClusterSpec::demo(), sees_all].into_iter().flat_map(|spec| [(spec.clone(), true), (spec, false)])
     {
@@ -119,7 +118,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
             pve.inject(without_an_answer());
         }
         let (first, ()) = tokio::join!(world.go_on(), end_halfway(pve.clone()));
-        // In this run, and in the run that is resumed after a restart.
+        // The error occurs in this run, and in the run that is resumed after a restart.
         for ending in [first, world.go_on().await] {
             let removes = "qm unlock 9101 && qm destroy 9101 --purge 1";
             let told = |why: &String| why.contains("destroyed") && why.contains(removes);
@@ -132,7 +131,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
     }
 }
 
-/// A destruction that begins although its caller gets no answer.
+/// A fault in which the destroy task begins although its caller gets no answer.
 fn without_an_answer() -> Fault {
     let path = format!("/nodes/*/qemu/{VMID}");
     Fault { method: "DELETE".into(), path, times: 1, effect: Effect::WorkThenTimeOut }
@@ -141,7 +140,7 @@ fn without_an_answer() -> Fault {
 #[tokio::test(start_paused = true)]
 async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_pool() {
     let mut spec = ClusterSpec::demo();
-    // The last part of the destruction is running when the caller stops waiting.
+    // The last part of the destroy task is running when the caller stops waiting.
     spec.timings.destroy = Duration::from_secs(31);
     spec.timings.jitter = 0.0;
     let mut world = World::new(lab::pve(spec), |_| {}).await;
@@ -150,7 +149,7 @@ async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_
     world.pve.inject(without_an_answer());
     let ending = world.go_on().await;
     assert_eq!(ending, Ending::Discarded);
-    assert!(world.pve.vm(VMID.0).is_none(), "the record is dropped while the VM is there");
+    assert!(world.pve.vm(VMID.0).is_none(), "the record is dropped although the VM exists");
     assert!(world.store.names().is_empty());
 }
 

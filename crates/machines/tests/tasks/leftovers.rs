@@ -31,7 +31,7 @@ fn stuck(ending: Ending) -> String {
     }
 }
 
-/// A cluster whose token also has rights on VMs that are in no pool.
+/// A cluster whose token also has rights on VMs outside all pools.
 fn seeing() -> Pve {
     let mut spec = ClusterSpec::demo();
     for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
@@ -46,7 +46,7 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     let mut world = World::new(seeing(), |_| {}).await;
     let kubernetes = world.context.kubernetes.clone();
     let read = kubernetes.create_record(&world.record(VMID)).await.unwrap();
-    // The list with the record was on its way while the machine ended.
+    // The list was read while the record still existed. The machine has ended since.
     kubernetes.delete_record(&read).await.unwrap();
     let why = stuck(world.go_on_with(read).await);
     assert!(why.contains("was changed by another client"), "{why}");
@@ -93,7 +93,9 @@ async fn a_machine_that_was_requested_long_ago_and_not_begun_has_its_time() {
     let record = Record { created, ..world.record(VMID) };
     world.context.kubernetes.create_record(&record).await.unwrap();
     let ending = world.go_on().await;
-    let Ending::Failed { reason, .. } = &ending else { panic!("no guest comes up here: {ending:?}") };
+    let Ending::Failed { reason, .. } = &ending else {
+        panic!("guests do not boot in this test: {ending:?}")
+    };
     assert!(!reason.starts_with("the clone failed"), "{reason}");
     assert!(world.pve.calls().iter().any(|call| call.path.ends_with("/clone")));
 }
@@ -118,7 +120,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_whatever_ends_its_mach
 async fn a_clone_that_takes_the_vmid_from_a_second_one_may_be_its_own_and_is_awaited() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
-    // The daemon was killed before it knew the task, and the token may not see the new VM.
+    // The daemon was killed before it learned the task's id, and the token may not see the new VM.
     let asked = slow_clone(&world).await;
     let error = "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/9101.conf' failed: File exists";
     world.pve.inject_task("qmclone", TaskFault::Fails(error.to_owned()));
@@ -176,8 +178,8 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
             assert!(why.contains(&disk), "{why}");
         }
         let dropped = "kubectl -n pve-autoscaler delete configmap -l pve-autoscaler/machine=";
-        // The label identifies the record, so a later machine with the slot keeps its own, whenever the
-        // command is run.
+        // The label identifies the record. So whenever the command is run, it does not delete the record of a
+        // later machine in the slot.
         let ids = world.store.labels("pve-autoscaler/machine");
         assert!(ids.len() == 1 && why.ends_with(&format!("{dropped}{}", ids[0])), "{why}");
     }
@@ -188,7 +190,7 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
 async fn what_can_no_longer_be_told_is_asked_of_the_administrator() {
     let mut world = doomed(support::pve()).await;
     world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
-    // In this run, and in the run that is resumed after a restart.
+    // The error occurs in this run, and in the run that is resumed after a restart.
     for _ in 0..2 {
         let why = stuck(world.go_on().await);
         assert!(world.pve.vm(VMID.0).is_none());
@@ -208,7 +210,7 @@ async fn a_run_that_goes_on_knows_where_the_disks_of_a_vm_were_that_is_gone() {
         world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
         let told = stuck(world.go_on().await);
         assert!(world.pve.vm(VMID.0).is_none());
-        // A restarted daemon has not looked at the template yet.
+        // A restarted daemon has not read the template yet.
         world.context.templates = Templates::default();
         assert_eq!(stuck(world.go_on().await), told);
         assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
@@ -238,7 +240,7 @@ async fn release_8_leaves_disks_behind_with_a_task_that_ended_well() {
 async fn a_disk_that_no_configuration_named_is_found_too() {
     let mut world = doomed(seeing()).await;
     world.pve.set_storage_busy("shared", false);
-    // A killed clone leaves its VM without the disk in the configuration.
+    // A killed clone task leaves a VM whose configuration does not contain the disk.
     world.pve.set_config_by_hand(VMID.0, "scsi0", None);
     let why = stuck(world.go_on().await);
     assert!(why.contains("vm-9101-disk-0") && !why.contains("cloudinit"), "{why}");
@@ -258,7 +260,7 @@ async fn disks_of_a_stranger_who_took_the_vmid_close_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
     let mut world = doomed(support::pve()).await;
-    // The daemon is killed right after it has requested the destruction.
+    // The daemon is killed right after it has requested the destroy task.
     let upid = world.context.proxmox.destroy("pve1", VMID).await.unwrap();
     assert!(support::done(&world.context.proxmox, &upid).await.is_success());
     let why = stuck(world.go_on().await);
@@ -266,8 +268,8 @@ async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
     assert_eq!(world.store.names(), ["machine-workers-9101"]);
 }
 
-/// A world in which a daemon waited for a clone until its limit and another one continued from the record,
-/// and how that ended.
+/// A world in which one daemon waited for a clone until its limit and another one continued from the record.
+/// Also returns how the second run ended.
 async fn left_by_a_clone(fault: TaskFault) -> (World, Ending) {
     let mut world = World::new(support::pve(), |_| {}).await;
     world.pve.inject_task("qmclone", fault);

@@ -1,14 +1,15 @@
-//! Machines' tasks in unusual situations: many clones at a time, disks that stay, VMs that HA or people move.
+//! Machines' tasks in unusual situations: many clones at a time, leftover disks, VMs that HA or an
+//! administrator moves.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on an unexpected result")]
 
 #[path = "../../../kubernetes/tests/api/fake.rs"]
-#[expect(dead_code, reason = "made for more tests than these")]
+#[expect(dead_code, reason = "other tests use the rest")]
 mod fake;
 #[path = "../../../../tests/lab/mod.rs"]
 mod lab;
 #[path = "../../../proxmox/tests/client/support.rs"]
-#[expect(dead_code, reason = "made for more tests than these")]
+#[expect(dead_code, reason = "other tests use the rest")]
 mod support;
 
 mod clones;

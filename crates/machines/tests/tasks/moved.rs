@@ -56,7 +56,8 @@ async fn a_vm_that_was_recovered_from_a_dead_host_is_followed_though_a_task_was_
     assert!(world.store.names().is_empty());
 }
 
-/// A world with the record of a machine that is to be removed, whose host has left the cluster with its VM.
+/// A world with the record of a machine that is to be removed. The machine's host has left the cluster
+/// together with the VM.
 async fn of_a_host_that_left(change: impl FnOnce(Record) -> Record) -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     let since = world.context.clock.now() - std::time::Duration::from_mins(5);
@@ -83,7 +84,7 @@ async fn a_vm_whose_file_a_host_that_left_has_left_behind_is_told() {
         pool: Some("k8s-workers".to_owned()),
         ..VmSpec::machine(VMID.0, "pve9", "w")
     });
-    // The wait lasts until the list of guests shows the VM.
+    // Waits until the list of guests shows the VM.
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
     assert!(why.contains("the folder /etc/pve/nodes/pve9 exists"), "{why}");
@@ -116,7 +117,7 @@ async fn a_vm_that_was_destroyed_leaves_no_doubt_about_a_host_that_it_was_on_and
     assert!(world.store.names().is_empty());
 }
 
-/// A clone that was running on a host that has left the cluster.
+/// The task of a clone that was running on a host that has left the cluster.
 const LOST_CLONE: &str = "UPID:pve9:0000C3A0:0001D4B2:6920C1A0:qmclone:9000:autoscaler@pve!agent:";
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +159,7 @@ async fn a_vm_that_a_clone_on_a_lost_host_may_have_left_is_an_administrators() {
             Record { template_host, host: host.to_owned(), task: Some(LOST_CLONE.to_owned()), ..record }
         })
         .await;
-        // The VM is in no pool yet, so the token cannot see whose it is.
+        // The VM is not in a pool yet, so the token cannot see who owns it.
         world.pve.inject_task("qmclone", TaskFault::Dies(std::time::Duration::from_millis(100)));
         let upid = world.begin_clone().await;
         crate::support::done(&world.context.proxmox, &upid).await;
@@ -178,7 +179,7 @@ async fn a_vm_that_runs_on_with_a_host_that_has_left_the_cluster_keeps_its_node_
         })
         .await;
         world.store.put_node("workers-9101", uuid, "True");
-        // In this run, and in the run that is resumed after a restart.
+        // The error occurs in this run, and in the run that is resumed after a restart.
         for _ in 0..2 {
             let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
             assert!(why.contains("Node workers-9101 still reports"), "{why}");
@@ -225,8 +226,8 @@ async fn a_vm_that_a_host_without_corosync_does_not_know_keeps_its_record() {
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// A world with a running VM whose SMBIOS uuid differs from the one in its record. Its Node has the uuid that
-/// `reports` returns for the VM's current one.
+/// A world with a running VM whose SMBIOS uuid differs from the one in its record. `reports` gets the VM's
+/// current uuid and returns the uuid that the Node reports.
 async fn of_another_uuid(reports: impl FnOnce(&str) -> String) -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
@@ -270,7 +271,7 @@ async fn a_vm_is_not_stopped_while_its_node_is_heard_of_as_another_machine() {
     assert!(world.pve.vm(VMID.0).is_none());
 }
 
-/// The Node already has the taint that an earlier drain has set.
+/// The Node already has the taint of an earlier drain.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_found_by_another_uuid_is_drained_before_its_vm_is_shut_down() {
     let mut world = of_another_uuid(ToOwned::to_owned).await;
@@ -282,5 +283,5 @@ async fn a_node_that_is_found_by_another_uuid_is_drained_before_its_vm_is_shut_d
     world.store.put_kept_pod("web-0", &name);
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::GivenUp(why) if why.contains("d/web-0")), "{ending:?}");
-    assert!(world.pve.vm(VMID.0).unwrap().running, "its pod runs on");
+    assert!(world.pve.vm(VMID.0).unwrap().running, "its pod keeps running");
 }

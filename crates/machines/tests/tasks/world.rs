@@ -1,5 +1,5 @@
-//! What machines' tasks work with: the embedded Proxmox VE, and the part of the Kubernetes API that they
-//! need.
+//! The environment of machines' tasks: an embedded Proxmox VE, and the part of the Kubernetes API that the
+//! tasks use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ vmids = "9101-9130"
 
 type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
 
-/// ConfigMaps, Nodes, and pods whose eviction a budget refuses, each by name.
+/// ConfigMaps, Nodes, and pods whose eviction is refused because of a disruption budget; each by name.
 #[derive(Clone, Default)]
 pub struct Store(Objects, Objects, Objects);
 
@@ -54,7 +54,7 @@ impl Store {
         self.0.lock().unwrap().keys().cloned().collect()
     }
 
-    /// The values that a label has on the ConfigMaps.
+    /// The values of a label on the ConfigMaps.
     pub fn labels(&self, key: &str) -> Vec<String> {
         let maps = self.0.lock().unwrap();
         maps.values().filter_map(|map| Some(map["metadata"]["labels"][key].as_str()?.to_owned())).collect()
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Adds a ReplicaSet's pod, whose eviction is refused, to this Node.
+    /// Adds a ReplicaSet's pod to this Node. Evictions of the pod are refused.
     pub fn put_kept_pod(&self, name: &str, node: &str) {
         let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true });
         let pod = json!({
@@ -136,7 +136,7 @@ impl Store {
                     200,
                     json!({ "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [] }),
                 ),
-                _ => refusal(404, "NotFound", "there is nothing of the kind here"),
+                _ => refusal(404, "NotFound", "the server could not find the requested resource"),
             };
         };
         let mut maps = self.0.lock().unwrap();
@@ -153,7 +153,9 @@ impl Store {
                 Reply::Json(201, stored)
             }
             Method::PUT => {
-                let Some(known) = maps.get(&name) else { return refusal(404, "NotFound", "it is not there") };
+                let Some(known) = maps.get(&name) else {
+                    return refusal(404, "NotFound", "the ConfigMap does not exist");
+                };
                 let version = &known["metadata"]["resourceVersion"];
                 if stored["metadata"]["resourceVersion"] != *version {
                     return refusal(409, "Conflict", "it was changed");
@@ -165,7 +167,7 @@ impl Store {
             }
             Method::DELETE => match maps.remove(&name) {
                 Some(gone) => Reply::Json(200, gone),
-                None => refusal(404, "NotFound", "it is not there"),
+                None => refusal(404, "NotFound", "the ConfigMap does not exist"),
             },
             _ if name.is_empty() => {
                 let items: Vec<Value> = maps.values().cloned().collect();
@@ -176,13 +178,13 @@ impl Store {
             }
             _ => match maps.get(&name) {
                 Some(map) => Reply::Json(200, map.clone()),
-                None => refusal(404, "NotFound", "it is not there"),
+                None => refusal(404, "NotFound", "the ConfigMap does not exist"),
             },
         }
     }
 }
 
-/// Everything that a machine's task is given, and what it reports.
+/// Everything that a machine's task uses, and the channel for its reports.
 pub struct World {
     pub pve: Pve,
     pub store: Store,
@@ -192,7 +194,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world whose configuration was adapted by `change`.
+    /// A world whose configuration was changed by `change`.
     pub async fn new(pve: Pve, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = parse("config.toml", CONFIG, Needs::Plan).unwrap();
         change(&mut config);
@@ -203,7 +205,7 @@ impl World {
         let answering = store.clone();
         let (kubernetes, _): (Cluster, _) = fake::cluster(move |asked| answering.answer(asked));
         let templates = Templates::default();
-        // Names appear in the list of guests with the first update of the statistics.
+        // The list of guests contains names only after the first update of the statistics.
         tokio::time::sleep(std::time::Duration::from_secs(15)).await;
         let seen = proxmox.resources().await.unwrap();
         templates.refresh(&proxmox, &config, &seen).await.unwrap();
@@ -247,7 +249,7 @@ impl World {
         self.failed_with(vmid, None).await
     }
 
-    /// Like [`Self::failed`], with the task that the machine was waiting for.
+    /// Like [`Self::failed`], with the task for which the machine was waiting.
     pub async fn failed_with(&self, vmid: Vmid, task: Option<&Upid>) -> Versioned<Record> {
         let intent = Intent::Discard { reason: "a test".to_owned(), since: self.context.clock.now() };
         let record = Record { intent, task: task.map(ToString::to_string), ..self.record(vmid) };
@@ -270,7 +272,8 @@ impl World {
         self.ask_for_clone().await.unwrap()
     }
 
-    /// Requests the VM of the machine with [`support::VMID`], whether or not the caller awaits the answer.
+    /// Requests the VM of the machine with [`support::VMID`]. The request is sent even if the caller does not
+    /// await the answer.
     pub fn ask_for_clone(&self) -> JoinHandle<Upid> {
         let machine = self.record(support::VMID).id;
         let marker = Marker {
@@ -286,13 +289,13 @@ impl World {
         tokio::spawn(async move { proxmox.clone_vm(&request).await.unwrap() })
     }
 
-    /// Resumes the only machine, as after a start of the daemon, and returns how that ended.
+    /// Resumes the only machine, as after a start of the daemon. Returns how its task ended.
     pub async fn go_on(&mut self) -> Ending {
         let stored = self.stored().await.pop().unwrap();
         self.go_on_with(stored).await
     }
 
-    /// Like [`Self::go_on`], with the record as it was read earlier.
+    /// Like [`Self::go_on`], but with a record that was read earlier.
     pub async fn go_on_with(&mut self, stored: Versioned<Record>) -> Ending {
         tokio::spawn(machines::adopt(self.context.clone(), stored, self.reports.clone())).await.unwrap();
         self.told.recv().await.unwrap().ending

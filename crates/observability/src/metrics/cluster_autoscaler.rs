@@ -1,6 +1,6 @@
-//! Some metrics under Cluster Autoscaler's names (`cluster-autoscaler/metrics`), so that its dashboards and
-//! alerts keep working. Cluster Autoscaler counts all nodes of the cluster; here only the pools' nodes are
-//! counted.
+//! Some metrics under the names of Cluster Autoscaler (`cluster-autoscaler/metrics`), so that its dashboards
+//! and alerts keep working. Cluster Autoscaler counts all nodes of the cluster, but these metrics only count
+//! the pools' nodes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl ClusterAutoscaler {
         let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(Gauges(shown)));
         let (added, removed, failed) = (Counter::default(), Counters::default(), Counters::default());
-        // Cluster Autoscaler's own buckets.
+        // The same buckets as in Cluster Autoscaler.
         let main = Histogram::new([
             0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 22.5, 25.0, 27.5, 30.0,
             50.0, 75.0, 100.0, 1000.0,
@@ -70,7 +70,7 @@ impl ClusterAutoscaler {
     }
 }
 
-/// A reason as Cluster Autoscaler writes it, e.g. `underutilized`; `asked` for an operator's order.
+/// A reason as Cluster Autoscaler writes it, e.g. `underutilized`, or `asked` for an operator's order.
 fn word(reason: Option<RemovalReason>) -> String {
     reason.map_or_else(|| "asked".to_owned(), |reason| reason.code().to_lowercase())
 }
@@ -135,7 +135,7 @@ impl Collector for Gauges {
             ),
             ("max_nodes_count", "Maximum number of nodes in all pools", None, board.sum(names::MAX)),
             ("unneeded_nodes_count", "Number of unneeded nodes", None, unneeded),
-            ("scale_down_in_cooldown", "1 while a cool-down keeps a node", None, cooling),
+            ("scale_down_in_cooldown", "1 while a cool-down prevents the removal of a node", None, cooling),
             (
                 "cluster_cpu_current_cores",
                 "vCPUs of the pools' machines",

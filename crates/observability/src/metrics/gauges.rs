@@ -1,4 +1,4 @@
-//! Gauges that are set together: values of things that no longer exist disappear.
+//! Gauges whose values are replaced together, so that the values of things that no longer exist disappear.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,15 +8,15 @@ use prometheus_client::metrics::MetricType;
 
 use super::names::Metric;
 
-/// Label values, in the order of the metric's labels, → value.
+/// Values by label values, which are in the order of the metric's labels.
 type Samples = BTreeMap<Vec<String>, f64>;
 
-/// The values of gauges at one time.
+/// The values of gauges at one point in time.
 #[derive(Clone, Debug, Default)]
 pub struct GaugeValues(BTreeMap<&'static str, (&'static Metric, Samples)>);
 
 impl GaugeValues {
-    /// Sets a value. There must be as many label values as the metric has labels.
+    /// Sets a value. The number of label values must match the metric's labels.
     pub fn put(&mut self, metric: &'static Metric, labels: &[&str], value: f64) {
         debug_assert_eq!(metric.labels.len(), labels.len(), "{}", metric.name);
         let samples = &mut self.0.entry(metric.name).or_insert((metric, BTreeMap::new())).1;
@@ -30,19 +30,19 @@ impl GaugeValues {
         *samples.entry(labels).or_default() += 1.0;
     }
 
-    /// The sum of a metric's values over all labels; 0 if there is none.
+    /// The sum of a metric's values over all labels; 0 if the metric has no values.
     pub(super) fn sum(&self, metric: &'static Metric) -> f64 {
         self.0.get(metric.name).map_or(0.0, |(_, samples)| total(samples.values()))
     }
 
-    /// The sum of a metric's values that have this label value.
+    /// The sum of those values of a metric that have this label value.
     pub(super) fn sum_with(&self, metric: &'static Metric, label: &str) -> f64 {
         let samples = self.0.get(metric.name).map(|(_, samples)| samples);
         let of_it = samples.into_iter().flatten().filter(|(labels, _)| labels.iter().any(|one| one == label));
         total(of_it.map(|(_, value)| value))
     }
 
-    /// How many values a metric has.
+    /// The number of values that a metric has.
     pub(super) fn count_of(&self, metric: &'static Metric) -> f64 {
         number(
             self.0
@@ -76,7 +76,7 @@ impl GaugeValues {
     }
 }
 
-/// The sum; 0 for no values, for which `sum` gives -0.
+/// The sum of the values. Unlike `sum`, it returns 0 instead of -0 if there are none.
 fn total<'v>(values: impl Iterator<Item = &'v f64>) -> f64 {
     values.fold(0.0, |sum, value| sum + value)
 }

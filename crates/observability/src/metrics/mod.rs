@@ -1,4 +1,4 @@
-//! Metrics: events are counted where they happen, the current state is taken from the last round and from the
+//! Metrics. Events are counted where they happen; the current state is taken from the last round and from the
 //! board.
 
 mod cluster_autoscaler;
@@ -6,8 +6,10 @@ mod gauges;
 mod kproximate;
 pub mod names;
 mod process;
+#[cfg(test)]
+mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,7 +39,7 @@ type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// The steps of creating a machine: from one phase to another.
+/// The steps of creating a machine, each with its first and last phase.
 const STEPS: [(&str, Phase, Phase); 7] = [
     ("clone", Phase::Cloning, Phase::Configuring),
     ("configure", Phase::Configuring, Phase::Starting),
@@ -52,7 +54,7 @@ const STEPS: [(&str, Phase, Phase); 7] = [
 pub enum RoundOutcome {
     /// The round reached a decision.
     Decided,
-    /// Too little could be seen to decide anything.
+    /// Too little data was available to decide anything.
     Blind,
     /// The settings changed or the term ended before the decision was complete.
     Obsolete,
@@ -72,7 +74,7 @@ impl RoundOutcome {
 
 /// How terms end.
 const TERM_ENDS: [&str; 4] = ["Taken", "HostSlow", "ApiSlow", "ApiFailed"];
-const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Other"];
+const MADE: [&str; 6] = ["Ready", "Warm", "SlotTaken", "Pool", "Host", "Other"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
 const GROWN: [&str; 2] = ["Grown", "NotGrown"];
 /// The reason for removing a node on an operator's order.
@@ -83,10 +85,11 @@ fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let removed = RemovalReason::ALL.iter().map(|reason| ("remove", reason.code()));
     [("add", "Pods"), ("add", "Minimum"), ("grow", "Pods"), ("remove", ASKED)].into_iter().chain(removed)
 }
-/// The maximum number of machines whose waiting pods are tracked. Usually, there are far fewer.
+/// The maximum number of machines for which the time since their first pod became unschedulable is tracked.
+/// Usually, there are far fewer.
 const FOLLOWED: usize = 4096;
 
-/// The other projects whose metric names are served too.
+/// The other projects under whose names metrics are served as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OthersNames {
     /// kproximate's gauges.
@@ -106,7 +109,7 @@ struct Inner {
     counted: Counted,
     cluster_autoscaler: ClusterAutoscaler,
     shown: Arc<Shown>,
-    /// By machine id: when the first pod for which the machine was requested became unschedulable.
+    /// For each machine, the time when the first pod that it was requested for became unschedulable.
     waiting: Mutex<BTreeMap<MachineId, Timestamp>>,
 }
 
@@ -129,7 +132,7 @@ struct Counted {
     to_ready: Histogram,
 }
 
-/// The current state: as the last round found it, and as the board shows it now.
+/// The current state, as determined by the last round and as shown by the board.
 #[derive(Debug, Default)]
 struct Shown {
     round: Mutex<GaugeValues>,
@@ -168,7 +171,7 @@ impl Default for Metrics {
             clone_request: registered(&mut registry, names::CLONE_REQUEST, middling()),
             to_ready: registered(&mut registry, names::TO_READY, slow()),
         };
-        // These series are created now: only one that exists from the start shows its first event as an
+        // These series are created at the start: otherwise, Prometheus would not see their first event as an
         // increase.
         for outcome in RoundOutcome::ALL.map(RoundOutcome::label) {
             drop(counted.rounds.get_or_create_owned(&vec![("outcome", outcome.to_owned())]));
@@ -188,18 +191,18 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Everything as OpenMetrics text.
+    /// All metrics as OpenMetrics text.
     ///
     /// # Errors
-    /// A value cannot be written as text.
+    /// Returns an error if a value cannot be written as text.
     pub fn encode(&self, status: &Status) -> Result<String, fmt::Error> {
         self.encode_beside(status, OthersNames::default())
     }
 
-    /// Everything as OpenMetrics text, with some metrics also under the names of other projects.
+    /// All metrics as OpenMetrics text. Some are repeated under the names of other projects.
     ///
     /// # Errors
-    /// A value cannot be written as text.
+    /// Returns an error if a value cannot be written as text.
     pub fn encode_beside(&self, status: &Status, others: OthersNames) -> Result<String, fmt::Error> {
         let board = of_board(status);
         let mut text = String::new();
@@ -247,7 +250,7 @@ impl Metrics {
         self.0.cluster_autoscaler.round(took.as_secs_f64());
     }
 
-    /// Counts a term that has ended: this instance no longer leads.
+    /// Counts the end of a term: this instance no longer leads.
     pub fn term_ended(&self, cause: &str) {
         self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }
@@ -263,6 +266,12 @@ impl Metrics {
         }
     }
 
+    /// Stops tracking the pods of machines that are not among these. The task of a machine that no longer
+    /// exists may have ended without a report, with a term or because its record was removed.
+    pub fn follow_only(&self, machines: &BTreeSet<&MachineId>) {
+        locked(&self.0.waiting).retain(|machine, _| machines.contains(machine));
+    }
+
     /// Counts a decision to let a running machine grow.
     pub fn grows(&self, pool: &PoolName) {
         self.decided(pool, "grow", "Pods");
@@ -273,7 +282,7 @@ impl Metrics {
         self.0.counted.missed.get_or_create(&vec![("pool", pool.to_string())]).inc();
     }
 
-    /// Counts a decision to remove a node. A reason of `None` means an operator's order.
+    /// Counts a decision to remove a node. If `reason` is `None`, an operator ordered the removal.
     pub fn taken_back(&self, pool: &PoolName, reason: Option<RemovalReason>) {
         self.0.cluster_autoscaler.removed(reason);
         let reason = reason.map_or(ASKED, RemovalReason::code);
@@ -289,7 +298,7 @@ impl Metrics {
         self.0.counted.pod_wait.observe(time.as_secs_f64());
     }
 
-    /// Counts what a machine's task reported.
+    /// Counts the outcome that a machine's task reported.
     pub(crate) fn heard(&self, told: &MachineReport) {
         let counted = &self.0.counted;
         let (family, outcome) = match &told.ending {
@@ -415,7 +424,8 @@ fn decision_labels(pool: &str, decision: &str, reason: &str) -> Labels {
     vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())]
 }
 
-/// The seconds from one time to another, if both are known and in order: clocks may be set back.
+/// The number of seconds between two times. Returns `None` if a time is unknown, or if they are out of order
+/// because the clock was set back.
 fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
     let took = to?.duration_since(from?).as_secs_f64();
     (took >= 0.0).then_some(took)
@@ -450,110 +460,17 @@ fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// Buckets for the time until a clone for a pod begins: from what it should take to what it may take if
-/// clones queue.
+/// Buckets for the time until a clone for a pod begins, from the usual time to the longest time if clones are
+/// queued.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }
 
-/// Buckets for the steps of machines.
+/// Buckets for the steps of machine creation and removal.
 fn slow() -> Histogram {
     Histogram::new([0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0])
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Board, Problem};
-
-    #[test]
-    fn the_names_of_cluster_autoscaler_are_there_where_they_are_asked_for() {
-        let board = Board::default();
-        board.ready();
-        let mut seen = GaugeValues::default();
-        seen.put(names::NODES, &["workers", "Ready"], 3.0);
-        seen.put(names::PENDING, &["NoPoolFits"], 2.0);
-        seen.put(names::PENDING, &["Gated"], 5.0);
-        seen.put(names::LAST_SUCCESS, &[], 1.7e9);
-        let metrics = board.metrics();
-        metrics.show(seen, &["workers".into()]);
-        metrics.asked_for(&PoolName::from("workers"), &MachineId::from("m1"), true, None);
-        metrics.taken_back(&PoolName::from("workers"), Some(RemovalReason::Empty));
-        metrics.round(RoundOutcome::Decided, Duration::from_millis(20));
-        let others = OthersNames { cluster_autoscaler: true, ..OthersNames::default() };
-        let text = metrics.encode_beside(&board.status(), others).unwrap();
-        for line in [
-            "cluster_autoscaler_cluster_safe_to_autoscale 1.0",
-            "cluster_autoscaler_nodes_count{state=\"ready\"} 3.0",
-            "cluster_autoscaler_unschedulable_pods_count{type=\"unschedulable\"} 2.0",
-            "cluster_autoscaler_last_activity{activity=\"main\"} 1700000000.0",
-            "cluster_autoscaler_scaled_up_nodes_total 1",
-            "cluster_autoscaler_scaled_down_nodes_total{reason=\"empty\"} 1",
-            "cluster_autoscaler_scaled_down_nodes_total{reason=\"underutilized\"} 0",
-            "cluster_autoscaler_function_duration_seconds_count{function=\"main\"} 1",
-        ] {
-            assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
-        }
-        assert!(!metrics.encode(&board.status()).unwrap().contains("cluster_autoscaler_"));
-        metrics.forget();
-        let stands_by = metrics.encode_beside(&board.status(), others).unwrap();
-        assert!(!stands_by.contains("last_activity"), "{stands_by}");
-    }
-
-    #[test]
-    fn every_problem_of_the_status_has_a_series() {
-        let board = Board::default();
-        for problem in [Problem::Region("east".to_owned()), Problem::PinningAstray, Problem::Proxmox] {
-            board.problem(&problem, "something");
-        }
-        let text = board.metrics().encode(&board.status()).unwrap();
-        for (about, value) in [("region", "1.0"), ("pinning", "1.0"), ("proxmox", "1.0"), ("lease", "0.0")] {
-            let line = format!("pve_autoscaler_problem{{about=\"{about}\"}} {value}");
-            assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
-        }
-    }
-
-    #[test]
-    fn the_process_says_what_it_uses() {
-        let board = Board::default();
-        let text = board.metrics().encode(&board.status()).unwrap();
-        let value = |name: &str| -> f64 {
-            let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_default();
-            line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or(-1.0)
-        };
-        assert!(value("process_resident_memory_bytes") > 1e6, "{text}");
-        assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") >= 64.0, "{text}");
-        assert!(value("process_cpu_seconds_total") >= 0.0 && value("process_threads") >= 1.0, "{text}");
-        assert!(value("process_start_time_seconds") > 1.7e9, "{text}");
-    }
-
-    #[test]
-    fn who_stands_by_shows_nothing_of_what_it_knew_when_it_led() {
-        let board = Board::default();
-        board.ready();
-        let mut seen = GaugeValues::default();
-        seen.put(names::NODES, &["workers", "Ready"], 3.0);
-        board.metrics().show(seen, &["workers".into()]);
-        let page = || {
-            board
-                .metrics()
-                .encode_beside(&board.status(), OthersNames { kproximate: true, ..OthersNames::default() })
-                .unwrap()
-        };
-        let nodes = "pve_autoscaler_nodes{pool=\"workers\",state=\"Ready\"} 3.0\n";
-        let led = page();
-        assert!(led.contains(nodes) && led.contains("\npve_autoscaler_leader 1.0\n"), "{led}");
-        assert!(led.contains("\nkpnodes_running 3.0\n"), "{led}");
-        // While no instance leads, this one keeps its values: it may lead next.
-        board.stand_by("", Timestamp::UNIX_EPOCH);
-        assert!(page().contains(nodes) && page().contains("\npve_autoscaler_leader 0.0\n"));
-        board.stand_by("pve2", Timestamp::UNIX_EPOCH);
-        let stands_by = page();
-        assert!(!stands_by.contains("pve_autoscaler_nodes{"), "{stands_by}");
-        assert!(stands_by.contains("\nkpnodes_running 0.0\n"), "{stands_by}");
-    }
 }

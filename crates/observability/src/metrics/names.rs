@@ -1,5 +1,5 @@
-//! Every metric: its name, type, unit, labels and meaning. The served metrics and
-//! `docs/reference/metrics.md` both come from here.
+//! All metrics with their names, types, units, labels and meanings. This list is the source of both the
+//! served metrics and `docs/reference/metrics.md`.
 
 use prometheus_client::registry::Unit;
 
@@ -11,7 +11,7 @@ pub(super) const PREFIX: &str = "pve_autoscaler";
 pub(super) enum Kind {
     /// Goes up and down.
     Gauge,
-    /// Only grows; starts at zero whenever the daemon starts.
+    /// Only increases. Starts at zero when the daemon starts.
     Counter,
     /// A distribution of durations.
     Histogram,
@@ -26,7 +26,7 @@ pub struct Metric {
     /// The unit, which is appended to the name.
     pub(super) unit: Option<&'static str>,
     pub(super) labels: &'static [&'static str],
-    /// One sentence without its full stop, which the encoder adds.
+    /// One sentence without a full stop. The encoder adds the full stop.
     pub(super) help: &'static str,
 }
 
@@ -35,7 +35,7 @@ impl Metric {
         self.unit.map(|unit| Unit::Other(unit.to_owned()))
     }
 
-    /// The name as it appears in samples; histograms append `_bucket`, `_sum` and `_count`.
+    /// The name as it appears in samples. Histograms append `_bucket`, `_sum` and `_count` to it.
     #[cfg(test)]
     pub(super) fn full_name(&self) -> String {
         let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
@@ -91,7 +91,7 @@ metrics! {
     "Pools" {
         MIN: Gauge "pool_min_nodes" None, POOL, "The pool's `min`";
         MAX: Gauge "pool_max_nodes" None, POOL, "The pool's `max`";
-        SLOTS: Gauge "pool_free_slots" None, POOL, "VMIDs that the pool can still use, each with its addresses";
+        SLOTS: Gauge "pool_free_slots" None, POOL, "Free slots of the pool, each a VMID with its addresses";
         POOL_BACKOFF: Gauge "pool_backoff" None, POOL, "1 while the pool is in back-off after failures, or has no usable template";
         POOL_BACKOFF_END: Gauge "pool_backoff_end_timestamp" SECONDS, POOL, "When the pool is tried again; only while it is in back-off";
         NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool by state: `Ready`, `NotReady`, or `Leaving` while they are being removed, ready or not";
@@ -104,9 +104,9 @@ metrics! {
         NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason if the node is `Blocked`";
     }
     "Pods" {
-        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by the verdict of the last decision, as `plan` names it, or by `gang.reason` if their gang waits for something other than room";
+        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by the reason in the last decision: the verdict, as `plan` names it, or the `gang.reason` if the pod's gang waits for something other than room";
         MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused a pod on a ready node where the planner had placed it, or a removed node's pods did not start elsewhere. The label `pool` is empty for nodes outside all pools";
-        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions still in effect. Either the pool gets no machines for a kind of pod, because kube-scheduler refused such a pod on a node that seemed to fit, or pods of a removed node did not start elsewhere";
+        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions still in effect. Either no machines are created in the pool for a kind of pod, because kube-scheduler refused such a pod on a node that seemed to fit, or pods of a removed node did not start elsewhere";
         UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left for later rounds";
         BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`) by state: `Filled` by room on existing nodes, `Coming` with machines that are being created, or `Short` of room";
         POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from when a pod became unschedulable until it got a node";
@@ -125,12 +125,12 @@ metrics! {
     }
     "Hosts" {
         HOST_ONLINE: Gauge "host_online" None, HOST, "1 while the host is up and not in maintenance";
-        HOST_BACKOFF: Gauge "host_backoff" None, HOST, "1 while no new machine is placed on the host after failures there";
+        HOST_BACKOFF: Gauge "host_backoff" None, HOST, "1 while the host is in back-off after failures, so no new machine is placed on it";
         HOST_BACKOFF_END: Gauge "host_backoff_end_timestamp" SECONDS, HOST, "When the host is tried again; only while it is in back-off";
-        HOST_CPU: Gauge "host_cpu" CORES, HOST, "Threads of the host";
+        HOST_CPU: Gauge "host_cpu" CORES, HOST, "Hardware threads of the host";
         HOST_CPU_ASSIGNED: Gauge "host_cpu_assigned" CORES, HOST, "vCPUs of all running guests on the host";
         HOST_MEMORY: Gauge "host_memory" BYTES, HOST, "Memory of the host";
-        HOST_MEMORY_USED: Gauge "host_memory_used" BYTES, HOST, "Memory in use, as Proxmox VE reports it";
+        HOST_MEMORY_USED: Gauge "host_memory_used" BYTES, HOST, "Memory in use on the host, as reported by Proxmox VE";
         HOST_MEMORY_ASSIGNED: Gauge "host_memory_assigned" BYTES, HOST, "Memory assigned to all running guests on the host";
         HOST_STORAGE: Gauge "host_storage" BYTES, &["host", "storage"], "Size of a storage on the host";
         HOST_STORAGE_USED: Gauge "host_storage_used" BYTES, &["host", "storage"], "Used space of a storage on the host";
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// The page about all metrics.
+    /// The generated page about all metrics.
     fn page() -> String {
         let mut text = String::from(
             "# Metrics\n\n\

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::gauges::number;
 
-/// Reads `/proc` on each scrape. If it cannot be read, these metrics are not served.
+/// Reads `/proc` on each scrape. If this fails, these metrics are left out.
 #[derive(Debug)]
 pub(super) struct OfProcess;
 

@@ -1,5 +1,5 @@
-//! The last hours as two charts over one time axis: nodes with the decisions about them, and pods that
-//! waited.
+//! Two charts of the last hours with a common time axis: one of nodes and the decisions about them, one of
+//! pending pods.
 
 use std::fmt::Write;
 
@@ -12,21 +12,21 @@ use crate::Status;
 use crate::status_board::DECISIONS;
 use crate::timeline::Sample;
 
-/// The width of a drawing in its own units; the browser scales it to the screen.
+/// The width of a chart in its own units. The browser scales it to the screen.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
 /// The shortest time that the axis shows.
 const LEAST: SignedDuration = SignedDuration::from_mins(1);
-/// An axis that is shorter than this, in seconds, has labels with seconds.
+/// If the axis is shorter than this many seconds, its labels show seconds.
 const SHORT: f64 = 300.0;
-/// If two samples are further apart, the daemon did not watch in between.
+/// If two samples are further apart than this, the daemon was not watching in between.
 const GAP: SignedDuration = SignedDuration::from_secs(120);
-/// Roughly how many steps are drawn for each quantity.
+/// The approximate number of steps that are drawn for each quantity.
 const STEPS: f64 = 700.0;
 /// The number of parts into which the labels divide the axis.
 const LABELS: u32 = 4;
 
-/// The charts' captions: as plain words, and as HTML with a key to the lines.
+/// The captions of the charts, as plain text and as HTML with a key to the lines.
 const NODES: (&str, &str) = (
     "nodes over time",
     "nodes: <i class=\"line ready\"></i> ready, <i class=\"line coming\"></i> including those starting; \
@@ -41,7 +41,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// The requested period, as far as there are samples.
+    /// The requested period, or the part of it that has samples.
     fn new(wanted: Span, first: Timestamp, now: Timestamp) -> Self {
         let before = |length| now.saturating_sub(length).unwrap_or(first);
         let from = first.max(before(wanted.length())).min(before(LEAST));
@@ -92,8 +92,8 @@ fn choice(asked: Asked, out: &mut String) {
     out.push_str("</nav>");
 }
 
-/// The samples on the axis, and the last one before it. Samples that are closer together than a drawn step
-/// are merged.
+/// The samples on the axis, and the last sample before it. Samples that are closer together than one drawn
+/// step are merged.
 fn drawn(timeline: &[Sample], axis: &Axis) -> Vec<Sample> {
     let begin = timeline.partition_point(|one| one.time < axis.from).saturating_sub(1);
     let step = step(axis);
@@ -144,7 +144,7 @@ fn figure(
     out.push_str("</div></figure>");
 }
 
-/// Draws one quantity as a stepped line with the area below it.
+/// Draws one quantity as a stepped line, and fills the area below it.
 fn steps(
     timeline: &[Sample],
     axis: &Axis,
@@ -175,7 +175,7 @@ fn steps(
         write!(out, "<path class=\"area {kind}\" d=\"{area}\"/><path class=\"line {kind}\" d=\"{line}\"/>");
 }
 
-/// A period without gaps: its values, each with the time until which it held.
+/// A period without gaps: its values, each with the time until which it was valid.
 struct Run {
     from: Timestamp,
     steps: Vec<(usize, Timestamp)>,
@@ -198,7 +198,8 @@ fn runs(timeline: &[Sample], now: Timestamp, gap: SignedDuration, of: fn(&Sample
     runs
 }
 
-/// Draws decisions: created machines are marked from below, removed nodes from above.
+/// Draws decisions: marks for created machines rise from the bottom, marks for removed nodes hang from the
+/// top.
 fn marks(status: &Status, axis: &Axis, out: &mut String) {
     for decision in status.decisions.iter().filter(|one| one.time >= axis.from) {
         let (kind, from, to) = match decision.what.as_bytes().first() {
@@ -275,7 +276,7 @@ mod tests {
             assert_eq!(page.matches("aria-current").count(), 1, "{query}");
             assert_eq!(page.matches('M').count(), 3 * 2, "one unbroken line: {query}");
         }
-        // Two minutes after the start the axis is two minutes long, and its labels have seconds.
+        // Two minutes after the start, the axis is two minutes long and its labels show seconds.
         let page = shown(&day[..5], Vec::new(), at(120), "span=24h");
         assert!(page.contains("<div class=\"axis\"><span>12:00:00</span><span>12:00:30</span>"), "{page}");
     }

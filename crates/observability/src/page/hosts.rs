@@ -1,5 +1,5 @@
-//! Hosts with their machines: memory and CPU drawn to scale (other guests, each managed machine, free room),
-//! and storages.
+//! Hosts with their machines and storages. Memory and CPU are drawn to scale: other guests, each managed
+//! machine, and free room.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,12 +7,13 @@ use std::fmt::Write;
 use super::html::{escaped, gib};
 use crate::{HostStatus, MachineStatus, Status, StorageStatus};
 use model::HostKey;
+use model::machine::WarmState;
 
-/// How many hosts are drawn, how many machines of each host, and how many storages in one list.
+/// The maximum numbers of hosts, of machines drawn for each host, and of storages in one list.
 const HOSTS: usize = 64;
 const MACHINES: usize = 64;
 const STORAGES: usize = 12;
-/// A part of a bar that is narrower than this, in percent, shows a VMID instead of a name. If it is narrower
+/// If a part of a bar is narrower than this, in percent, it shows a VMID instead of a name. If it is narrower
 /// than `NUMBERED`, it shows nothing.
 const NAMED: f64 = 12.0;
 const NUMBERED: f64 = 4.0;
@@ -80,8 +81,8 @@ fn label(name: &str, words: &str, out: &mut String) {
     let _ = write!(out, "<p><b>{name}</b> {words}</p>");
 }
 
-/// A host's amount of one resource, how much of it is assigned, and how a machine's share is computed and
-/// shown.
+/// How one resource of a host is drawn: its total amount, the assigned amount, and how a machine's share is
+/// computed and shown.
 struct Bar {
     has: i64,
     given: i64,
@@ -93,7 +94,7 @@ impl Bar {
     fn draw(&self, machines: &[&MachineStatus], largest: i64, out: &mut String) {
         let running: i64 = machines.iter().filter(|one| runs(one)).map(|one| (self.of)(one)).sum();
         let others = (self.given - running).max(0);
-        // If more is assigned than the host has, the bar is as long as what is assigned.
+        // If more is assigned than the host has, the length of the bar is the assigned amount.
         let ours: i64 = machines.iter().map(|one| (self.of)(one)).sum();
         let whole = self.has.max(others + ours);
         let _ = write!(out, "<div class=\"bar\" style=\"width:{:.2}%\">", share(whole, largest).min(100.0));
@@ -181,9 +182,13 @@ fn stores(stores: &[(String, &StorageStatus)], out: &mut String) {
     out.push_str("</div>");
 }
 
-/// Whether a machine in this phase is assumed to run, so that its size is part of what the host has assigned.
+/// Whether a machine in this phase is assumed to run. If so, its size is included in the amount that the host
+/// has assigned.
 fn runs(machine: &MachineStatus) -> bool {
-    !["Requested", "Cloning", "Configuring", "Deleting", "Clearing", "Gone"].contains(&machine.phase.as_str())
+    match machine.phase.as_str() {
+        "Warm" => machine.warm.is_some_and(WarmState::runs),
+        phase => !["Requested", "Cloning", "Configuring", "Deleting", "Clearing", "Gone"].contains(&phase),
+    }
 }
 
 fn kind(phase: &str) -> &'static str {
@@ -241,6 +246,16 @@ mod tests {
     fn a_machine_that_does_not_run_yet_takes_nothing_from_others() {
         let page = drawn(8 << 30, vec![machine("Cloning")]);
         assert!(page.contains("m others\" style=\"width:25.00%"), "{page}");
+    }
+
+    #[test]
+    fn of_warm_machines_only_booted_ones_are_part_of_what_the_host_has_assigned() {
+        for (state, others) in
+            [(WarmState::Stopped, true), (WarmState::Suspended, true), (WarmState::Booted, false)]
+        {
+            let page = drawn(8 << 30, vec![MachineStatus { warm: Some(state), ..machine("Warm") }]);
+            assert_eq!(page.contains("m others\" style=\"width:25.00%"), others, "{state:?}: {page}");
+        }
     }
 
     #[test]

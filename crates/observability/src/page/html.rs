@@ -21,7 +21,7 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// A time span for people, in the largest suitable unit.
+/// A time span in the largest suitable unit, for people to read.
 pub(super) fn span(time: SignedDuration) -> String {
     let seconds = time.as_secs().max(0);
     match seconds {
@@ -32,7 +32,7 @@ pub(super) fn span(time: SignedDuration) -> String {
     }
 }
 
-/// Bytes in GiB, or in TiB from 1 TiB on.
+/// An amount of bytes in GiB, or in TiB if it is at least 1 TiB.
 #[expect(clippy::cast_precision_loss, reason = "a size for people to read")]
 pub(super) fn gib(bytes: i64) -> String {
     let gib = bytes as f64 / f64::from(1 << 30);
@@ -44,10 +44,10 @@ pub(super) fn gib(bytes: i64) -> String {
     }
 }
 
-/// The content of a cell; it is escaped when it is written.
+/// The content of a cell. It is escaped when the cell is written.
 pub(super) enum Cell {
     Text(String),
-    /// The link's target and its text.
+    /// The target and the text of a link.
     Link(String, String),
 }
 
@@ -144,7 +144,8 @@ impl Table {
             let more = group.left_out;
             let _ = write!(
                 out,
-                "<tr class=\"more\"><td colspan=\"{columns}\">… and {more} more: `pve-autoscaler status` has all</td></tr>"
+                "<tr class=\"more\"><td colspan=\"{columns}\">… and {more} more: run `pve-autoscaler status` to see \
+                all</td></tr>"
             );
         }
         out.push_str("</tbody>");

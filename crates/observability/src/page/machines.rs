@@ -1,4 +1,4 @@
-//! Machines and nodes in one table by pool: each row is a machine with its node.
+//! One table of machines and nodes, grouped by pool. Each row is a machine with its node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,8 @@ use super::tables::{percent, verdict_text};
 use super::view::View;
 use crate::{MachineStatus, NodeStatus, PoolStatus, Status};
 
-/// Roughly how many rows are shown in total, and how many of each pool even if the total is then exceeded.
+/// The approximate number of rows in total, and the number of rows that each pool may have even if this
+/// exceeds the total.
 const LISTED: usize = 300;
 const EACH: usize = 10;
 
@@ -31,7 +32,7 @@ pub(super) fn section(status: &Status, view: &View<'_>, out: &mut String) {
         let rows = rows.into_values().map(|row| cells(row, view));
         table = table.group(heading(name, pool), rows, most);
     }
-    table.section("machines", "Machines and nodes", "There are no machines and no nodes of pools.", out);
+    table.section("machines", "Machines and nodes", "There are no machines and no nodes in pools.", out);
 }
 
 /// Rows by the name of their pool, then by the name of the machine or node.
@@ -91,7 +92,7 @@ fn cells((machine, node): Row<'_>, view: &View<'_>) -> Vec<Cell> {
 
 fn verdict(node: &NodeStatus, now: Timestamp) -> String {
     let verdict = verdict_text(&node.verdict);
-    // With any other verdict, the time alone says little: something else keeps the node.
+    // The time is only shown with these verdicts. With any other verdict, something else keeps the node.
     let waits = ["Unneeded", "CoolingDown", "Unready"].contains(&node.verdict.as_str());
     match node.removable_at.map(|at| at.duration_since(now)).filter(|_| waits) {
         Some(wait) if wait > SignedDuration::ZERO => format!("{verdict}, removable in {}", span(wait)),

@@ -1,5 +1,5 @@
-//! The status page: what `status` shows, for a browser. It is one page without scripts, images or other
-//! resources to fetch, and it reloads itself every few seconds.
+//! The status page: the output of `status`, for a browser. It is a single page without scripts, images or
+//! other external resources, and it reloads itself every few seconds.
 
 mod chart;
 mod hosts;
@@ -17,15 +17,15 @@ use super::{Status, counted};
 use html::{escaped, span};
 pub(super) use view::{Asked, Links, View};
 
-/// The browser may only show the page, with the styles that are in it.
+/// The browser may only show the page itself, with its inline styles.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const STYLE: &str = include_str!("style.css");
 /// How often the page reloads itself, in seconds.
 const RELOAD: u32 = 10;
-/// If the status is older than this, the page shows a warning.
+/// The page shows a warning if the status is older than this.
 const OLD: SignedDuration = SignedDuration::from_secs(60);
 
-/// The page for a request.
+/// Renders the page that was requested.
 pub(super) fn render(status: &Status, timeline: &[Sample], view: &View<'_>) -> String {
     let mut out = String::with_capacity(64 << 10);
     out.push_str(
@@ -58,12 +58,12 @@ fn head(status: &Status, view: &View<'_>, out: &mut String) {
     let age = view.now.duration_since(status.time).max(SignedDuration::ZERO);
     let mode = if status.mode == "observe" { "observing only" } else { "active" };
     if !status.ready {
-        out.push_str("waiting for the first look at both clusters");
+        out.push_str("waiting until both clusters have been read");
     } else if status.leads {
         let _ = write!(out, "{mode}, {}, the last {} ago", counted(status.rounds, "round"), span(age));
     } else {
         let leader = if status.leader.is_empty() { "none yet" } else { &status.leader };
-        let _ = write!(out, "on standby: <b>{}</b> leads, and its page shows more", escaped(leader));
+        let _ = write!(out, "on standby: <b>{}</b> leads, and its status page shows more", escaped(leader));
     }
     let other = Asked { still: !view.asked.still, ..view.asked }.address();
     let words = if view.asked.still {
@@ -207,7 +207,7 @@ pub(super) mod tests {
     #[test]
     fn a_daemon_that_has_seen_nothing_or_stands_by_has_a_page_too() {
         let page = drawn(&Status::default(), &[], "");
-        assert!(page.contains("waiting for the first look"));
+        assert!(page.contains("waiting until both clusters"));
         let by = Status { ready: true, leader: "pve2".to_owned(), time: at(0), ..Status::default() };
         assert!(drawn(&by, &[], "").contains("<b>pve2</b> leads"));
     }

@@ -1,4 +1,4 @@
-//! A browser's request for the page, and the other values that the page depends on.
+//! A browser's request for the page, and the other values that determine its content.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -64,7 +64,7 @@ impl Asked {
         asked
     }
 
-    /// The same request as a link from the page to itself, already escaped.
+    /// The address of a link from the page to itself that makes the same request. It is already escaped.
     pub(super) fn address(self) -> String {
         let mut out = format!("?span={}h", self.span.hours());
         if self.still {
@@ -74,7 +74,7 @@ impl Asked {
     }
 }
 
-/// Where a browser finds VMs in Proxmox VE's web interface, by the prefix of a cluster's host names.
+/// The addresses of the Proxmox VE web interfaces, by the prefix of a cluster's host names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Links(BTreeMap<String, String>);
 
@@ -87,7 +87,7 @@ impl Links {
         Self(config.clusters().filter_map(one).collect())
     }
 
-    /// A machine's page in the web interface; bare-metal machines have none.
+    /// The address of a machine's page in the web interface; `None` for bare-metal machines.
     pub(super) fn vm(&self, host: &HostKey, vmid: Vmid) -> Option<String> {
         let base = self.0.get(host.region()).filter(|_| !vmid.is_bare_metal())?;
         Some(format!("{base}/#v1:0:=qemu%2F{vmid}"))

@@ -17,23 +17,23 @@ use crate::{NotSent, Transport};
 use runtime::error_chain::{chain, root};
 use runtime::fence::{Fence, Fenced};
 
-/// Where the systems of a controller are listed, by the standard.
+/// The standard path of the list of a controller's systems.
 const SYSTEMS: &str = "/redfish/v1/Systems";
 /// The action that switches a system on and off.
 const RESET: &str = "#ComputerSystem.Reset";
-/// How much of a refusal is shown, in characters.
+/// The maximum length of the refusal text that is shown, in characters.
 const LONGEST: usize = 300;
 
-/// How a system is reached.
+/// The settings for reaching a system.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The controller's base URL, e.g. `https://10.0.0.5`.
     pub endpoint: String,
-    /// The system's path, e.g. `/redfish/v1/Systems/1`; `None`: the controller's only one.
+    /// The system's path, e.g. `/redfish/v1/Systems/1`; `None` for the controller's only system.
     pub system: Option<String>,
     /// The user name.
     pub user: String,
-    /// How long a call may take in total.
+    /// The time limit for an entire call.
     pub timeout: Duration,
 }
 
@@ -44,20 +44,20 @@ pub enum PowerState {
     On,
     /// It is off.
     Off,
-    /// It is being switched on.
+    /// The system is being switched on.
     PoweringOn,
-    /// It is being switched off.
+    /// The system is being switched off.
     PoweringOff,
-    /// It is paused, or reports an unknown state.
+    /// The system is paused, or reports an unknown state.
     Other,
 }
 
-/// The requests to a system (`ResetType`).
+/// The changes that can be requested of a system (`ResetType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Switch on.
     On,
-    /// Shut down, as by a press of the power button.
+    /// Shuts down, as if the power button were pressed.
     GracefulShutdown,
     /// Cut the power.
     ForceOff,
@@ -102,28 +102,28 @@ impl std::fmt::Debug for Client {
 pub struct SystemState {
     /// Its power.
     pub power: PowerState,
-    /// Its SMBIOS uuid in lower case, if it reports one that can identify it.
+    /// The system's SMBIOS UUID in lower case, if it reports one that can identify it.
     pub uuid: Option<String>,
-    /// The requests that it accepts, by their Redfish names; empty if it does not report them.
+    /// The requests that the system accepts, by their Redfish names; empty if it does not report them.
     pub resets: Vec<String>,
 }
 
-/// A system as just read.
+/// A system, as the controller last returned it.
 struct System {
     path: String,
     state: PowerState,
     target: String,
     uuid: Option<String>,
-    /// The requests that it accepts; empty if it does not report them.
+    /// The requests that the system accepts; empty if it does not report them.
     allowed: Vec<String>,
     tag: Option<HeaderValue>,
 }
 
 impl Client {
-    /// A client over a transport.
+    /// A client that uses this transport.
     ///
     /// # Errors
-    /// No valid header can be built from the user name and the password.
+    /// Returns an error if the user name and the password cannot be put into a header.
     pub fn new(
         transport: Transport,
         settings: Settings,
@@ -135,36 +135,36 @@ impl Client {
         Ok(Self { transport, settings, authorization, fence: Fence::open() })
     }
 
-    /// A copy of this client whose resets must pass this fence.
+    /// A copy of this client whose resets must pass the fence.
     pub fn fenced(&self, fence: &Fence) -> Self {
         Self { fence: fence.clone(), ..self.clone() }
     }
 
-    /// The system's power now.
+    /// Reads the system's current power state.
     ///
     /// # Errors
-    /// The controller does not answer, or its answer does not follow Redfish.
+    /// Returns an error if the controller does not answer, or its answer does not follow Redfish.
     #[boxed]
     pub async fn power(&self) -> Result<PowerState, Error> {
         self.system().await.map(|system| system.state)
     }
 
-    /// The system's power and uuid now, and the values of `ResetType` that it accepts.
+    /// Reads the system's current power state, its UUID, and the values of `ResetType` that it accepts.
     ///
     /// # Errors
-    /// The controller does not answer, or its answer does not follow Redfish.
+    /// Returns an error if the controller does not answer, or its answer does not follow Redfish.
     #[boxed]
     pub async fn look(&self) -> Result<SystemState, Error> {
         let system = self.system().await?;
         Ok(SystemState { power: system.state, uuid: system.uuid, resets: system.allowed })
     }
 
-    /// Requests a change of power, unless the system already has the wanted state or, except for `ForceOff`,
-    /// is changing to it. Returns whether the change was requested.
+    /// Requests a change of the power state, unless the system already has the wanted state or, except for
+    /// `ForceOff`, is changing to it. Returns whether the change was requested.
     ///
     /// # Errors
-    /// The controller does not answer, or refuses. With [`Kind::OutcomeUnknown`] the request may have
-    /// arrived.
+    /// Returns an error if the controller does not answer, or refuses. With [`Kind::OutcomeUnknown`], the
+    /// request may have arrived.
     #[boxed]
     pub async fn reset(&self, reset: Reset) -> Result<bool, Error> {
         let system = self.system().await?;
@@ -177,7 +177,7 @@ impl Client {
             return Err(Error::new(Kind::Unsupported, &call, text));
         }
         let mut answer = self.ask_for(&system, reset, None).await?;
-        // The request was not carried out: the controller requires the tag of the state as just read.
+        // The request was not carried out, because the controller requires the tag of the current state.
         if matches!(answer.status().as_u16(), 412 | 428) {
             let again = self.system_at(&system.path).await?;
             if reset.is_there(again.state) {
@@ -267,7 +267,7 @@ impl Client {
         tag: Option<HeaderValue>,
     ) -> Result<Response<Bytes>, Error> {
         let call = format!("{method} {path}");
-        // `//host/…` would lead to another host.
+        // A path such as `//host/…` would lead to another host.
         if !path.starts_with('/') || path.starts_with("//") {
             return Err(Error::new(Kind::Malformed, &call, "the link leads away from the controller"));
         }
@@ -316,13 +316,13 @@ impl Client {
     }
 }
 
-/// The uuid, if it can identify a system: vendors that set none leave only zeros or ones.
+/// Returns the UUID if it can identify a system. Vendors that set no UUID leave only zeros or ones.
 fn own_uuid(text: &str) -> Option<String> {
     let uuid = uuid::Uuid::try_parse(text).ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max())?;
     Some(uuid.hyphenated().to_string())
 }
 
-/// The error in an answer, if it is not a success.
+/// Returns the error in an answer, unless the call succeeded.
 fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
     let status = answer.status();
     if status.is_success() {
@@ -331,16 +331,17 @@ fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
     let kind = match status.as_u16() {
         401 | 403 => Kind::Unauthorized,
         404 => Kind::NotFound,
-        // From a proxy in front of the controller, or from the controller while it handled the request.
+        // The answer is from a proxy in front of the controller, or from the controller after it began to
+        // handle the request.
         500 | 502 | 504 => Kind::OutcomeUnknown,
-        // The controller is too busy to be read: it did not refuse a reset.
+        // The controller is too busy for a read. It has not refused a reset.
         429 | 503 if call.starts_with("GET ") => Kind::OutcomeUnknown,
         _ => Kind::Refused,
     };
     Some(Error::new(kind, call, format!("{status}{}", said(answer.body()))))
 }
 
-/// The controller's text: the first message of `ExtendedInfo`, otherwise the error's own message.
+/// The controller's text: the first message of `ExtendedInfo`, or otherwise the error's own message.
 fn said(body: &Bytes) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let error = &body["error"];
@@ -362,10 +363,10 @@ mod tests {
 
     const SYSTEM: &str = "/redfish/v1/Systems/1";
 
-    /// The requests that a controller got, as `METHOD path tag body`.
+    /// The requests that a controller received, as `METHOD path tag body`.
     type Seen = Arc<Mutex<Vec<String>>>;
 
-    /// A controller that gives these answers one after the other.
+    /// A controller that returns these answers in order.
     fn controller(answers: Vec<(u16, Value)>) -> (Client, Seen) {
         let (answers, seen) = (Arc::new(Mutex::new(VecDeque::from(answers))), Seen::default());
         let log = seen.clone();
@@ -422,11 +423,11 @@ mod tests {
         assert!(client.reset(Reset::On).await.unwrap());
         let seen = seen.lock().unwrap().clone();
         assert_eq!(seen[3], format!("POST {SYSTEM}/Actions/Reset W/\"7\" {{\"ResetType\":\"On\"}}"));
-        // Another client was faster.
+        // Another client has changed the state first.
         let (client, seen) = controller(vec![system("Off"), (428, Value::Null), system("On")]);
         assert!(!client.reset(Reset::On).await.unwrap());
         assert_eq!(seen.lock().unwrap().len(), 3);
-        // The request is only repeated once.
+        // The request is repeated only once.
         let answers = vec![system("Off"), (412, Value::Null), system("Off"), (412, Value::Null)];
         assert_eq!(controller(answers).0.reset(Reset::On).await.unwrap_err().kind, Kind::Refused);
     }

@@ -1,45 +1,45 @@
-//! What went wrong with a management controller, and what can be done about it.
+//! Errors of management controllers, sorted by what a caller can do about them.
 
 use thiserror::Error;
 
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing was sent: the request can be tried again.
+    /// Nothing was sent, so the request can be tried again.
     Unreachable,
-    /// The request may have arrived: the power has to be read before it is repeated.
+    /// The request may have arrived. The power state has to be read before the request is repeated.
     OutcomeUnknown,
     /// The controller does not know the user, or the password is wrong.
     Unauthorized,
-    /// There is no such system.
+    /// The system does not exist.
     NotFound,
     /// The controller refuses the request, for now or permanently.
     Refused,
-    /// The controller reports that it does not support the request, which was not sent.
+    /// According to the controller, the request is not supported. It was not sent.
     Unsupported,
     /// The answer does not follow Redfish.
     Malformed,
-    /// This instance does not lead: nothing was sent.
+    /// This instance does not lead, so nothing was sent.
     Fenced,
 }
 
-/// A failed call. Its text contains the call and the controller's text, never a credential.
+/// A failed call. The error's text contains the call and the controller's text, but no credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{call}: {text}")]
 pub struct Error {
-    /// What can be done about it.
+    /// The kind of the error, which tells a caller what to do about it.
     pub kind: Kind,
     call: String,
     text: String,
 }
 
 impl Error {
-    /// An error of this call, with the controller's text.
+    /// An error for this call, with the controller's text.
     pub fn new(kind: Kind, call: &str, text: impl Into<String>) -> Self {
         Self { kind, call: call.to_owned(), text: text.into() }
     }
 
-    /// Whether it is unknown if the request itself, and not only a read before it, was carried out.
+    /// Whether the reset itself may have been carried out. False if only the read before it failed.
     pub fn may_have_asked(&self) -> bool {
         self.kind == Kind::OutcomeUnknown && self.call.starts_with("POST")
     }

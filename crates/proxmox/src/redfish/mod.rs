@@ -1,12 +1,13 @@
 //! Controls a machine's power through its management controller (DMTF Redfish, `ComputerSystem`).
 //!
-//! * Requests go over the transport of [`crate::connect`]; the trusted certificates are configured for each
+//! * Requests use the transport of [`crate::connect`]. The trusted certificates are configured for each
 //!   controller.
-//! * The system may already be in the requested state, so the state is read first, and no reset is sent in
-//!   that case. An answer only says that the request was accepted; the caller reads the state later.
-//! * A reset that may have arrived is never repeated here. If a controller refuses one because `If-Match` is
-//!   missing (412, 428), it was not carried out: it is sent again with the tag of the system as just read.
-//! * Credentials are only sent to the endpoint: a link that leads elsewhere is refused.
+//! * The state is read first: if the system is already in the requested state, no reset is sent. An answer
+//!   only says that the request was accepted; the caller reads the state later.
+//! * A reset that may have arrived is never repeated by this module. If a controller refuses a reset because
+//!   `If-Match` is missing (412, 428), the reset was not carried out; it is sent again with the tag of the
+//!   system's current state.
+//! * Credentials are only sent to the endpoint. A link that leads to another server is refused.
 
 mod client;
 mod error;

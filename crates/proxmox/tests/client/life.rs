@@ -1,4 +1,4 @@
-//! A machine's whole life, in process and over TLS.
+//! A machine's entire life, in process and over TLS.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -108,7 +108,7 @@ async fn an_endpoint_that_is_away_is_passed_over_and_the_one_that_answers_is_kep
         };
         serve_https(handler, "127.0.0.1:0".parse().unwrap(), &tls).await.unwrap()
     };
-    // The address of a listener that is closed at once: nothing listens there.
+    // The address of a listener that was closed immediately, so that no program listens on it.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (first, second) = (serve().await, serve().await);
     let endpoints = [gone, first.address(), second.address()].map(|address| format!("https://{address}"));
@@ -117,7 +117,7 @@ async fn an_endpoint_that_is_away_is_passed_over_and_the_one_that_answers_is_kep
     let transport = connect(&trust, Duration::from_secs(5), Duration::from_secs(35)).unwrap();
     let client = Client::new(transport, settings(&endpoints), &secret()).unwrap();
 
-    // Nothing was sent to the first endpoint, so even a POST goes to the next one.
+    // Nothing was sent to the first endpoint, so even a POST is sent to the next one.
     let upid = client.clone_vm(&clone_request()).await.unwrap();
     assert_eq!(client.wait_task(&upid, LIMIT, Duration::from_millis(200)).await.unwrap(), Exit::Ok);
     let before = client.calls();

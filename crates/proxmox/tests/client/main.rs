@@ -1,10 +1,10 @@
-//! The Proxmox client against the embedded Proxmox VE: a machine's whole life, and the traps of the API by
-//! name.
+//! The Proxmox VE client against the embedded Proxmox VE: a machine's entire life, and the traps of the API
+//! by name.
 //!
-//! One trap of the 25 does not concern the client: 17 (snippets are not used; the guest gets what it needs
-//! through its agent).
+//! Of the 25 traps, only number 17 does not concern the client: snippets are not used, because the guest
+//! receives its files through its agent.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 #[path = "../../../../tests/lab/mod.rs"]
 mod lab;

@@ -1,4 +1,4 @@
-//! A client over the embedded Proxmox VE, and the steps that most tests begin with.
+//! A client for the embedded Proxmox VE, and the steps with which most tests begin.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub fn client(pve: &Pve) -> Client {
     client_as(pve, ClusterSpec::DEMO_TOKEN, ClusterSpec::DEMO_SECRET)
 }
 
-/// A client that may do everything that a token may.
+/// A client whose token has every right that a token can have.
 pub fn admin(pve: &Pve) -> Client {
     client_as(pve, "root@pam!admin", ClusterSpec::DEMO_ADMIN_SECRET)
 }

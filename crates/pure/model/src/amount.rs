@@ -1,4 +1,4 @@
-//! Exact amounts: quantities that are compared without being rounded.
+//! Exact amounts: quantities that can be compared without rounding.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ const NANO: i128 = 1_000_000_000;
 pub struct Amount(i128);
 
 impl Amount {
-    /// Parses a quantity such as `1.5Gi`. An amount with more units than an `i64` can hold is limited to
-    /// `i64::MAX` units, or to as many negative ones.
+    /// Parses a quantity such as `1.5Gi`. An amount of more units than fit an `i64` is limited to `i64::MAX`
+    /// units, or to the same negative number of units.
     ///
     /// # Errors
-    /// The text is not a quantity.
+    /// Returns an error if the text is not a quantity.
     pub fn read(text: &str) -> Result<Self, QuantityError> {
         let most = i128::from(i64::MAX) * NANO;
         Ok(Self(quantity::nano(text)?.clamp(-most, most)))
@@ -39,18 +39,19 @@ impl Amount {
         i64::try_from(up(self.0, NANO)).unwrap_or(if self.0 < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// The amount in units, if it is a whole number of them that fits an `i64`.
+    /// The amount in units. `None` if it is not a whole number of units, or does not fit an `i64`.
     pub fn whole(self) -> Option<i64> {
         (self.0 % NANO == 0).then(|| i64::try_from(self.0 / NANO).ok()).flatten()
     }
 
-    /// The amount in thousandths, if it is a whole number of them that fits an `i64`.
+    /// The amount in thousandths. `None` if it is not a whole number of thousandths, or does not fit an
+    /// `i64`.
     pub fn whole_milli(self) -> Option<i64> {
         let milli = NANO / 1000;
         (self.0 % milli == 0).then(|| i64::try_from(self.0 / milli).ok()).flatten()
     }
 
-    /// The sign: -1, 0 or 1.
+    /// The sign of the amount: -1, 0 or 1.
     pub fn sign(self) -> i64 {
         i64::from(self.0.signum() == 1) - i64::from(self.0.signum() == -1)
     }

@@ -1,5 +1,5 @@
-//! Spare capacity that users of the cluster request (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers and
-//! PodTemplates.
+//! Spare capacity that users request (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers, and the PodTemplates
+//! that they refer to.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::workload::Controller;
 /// The default strategy of a buffer: its chunks are placed like pods, and machines are created for them.
 pub const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
 
-/// A CapacityBuffer. It consists of chunks: each keeps room for one pod that does not exist yet.
+/// A CapacityBuffer. It consists of chunks, each of which keeps room for one pod that does not exist yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityBuffer {
     /// Its namespace.
@@ -30,7 +30,7 @@ pub struct CapacityBuffer {
     pub created: Option<Timestamp>,
     /// `spec.provisioningStrategy`, [`ACTIVE`] if absent.
     pub strategy: String,
-    /// The object that describes a chunk's pod; `None`: the buffer names none.
+    /// The object that describes a chunk's pod. `None` if the buffer names no object.
     pub template: Option<TemplateRef>,
     /// `spec.replicas`.
     pub replicas: Option<i64>,
@@ -57,8 +57,8 @@ impl CapacityBuffer {
     }
 }
 
-/// Whether `group` in a reference means the API group `of`. Karpenter takes an empty `group` for `apps`, and
-/// the API takes it for the core group. Cluster Autoscaler calls the core group `core`.
+/// Whether `group` in a reference means the API group `of`. An empty `group` means `apps` to Karpenter, but
+/// the core group to the Kubernetes API. Cluster Autoscaler calls the core group `core`.
 fn is_group(group: &str, of: &str) -> bool {
     match of {
         "apps" => group == "apps" || group.is_empty(),
@@ -74,7 +74,7 @@ pub enum TemplateRef {
     PodTemplate(String),
     /// `spec.scalableRef`: a workload in the same namespace.
     Scalable {
-        /// API group, empty if absent.
+        /// The API group, empty if absent.
         group: String,
         /// Its kind.
         kind: String,
@@ -90,7 +90,7 @@ pub struct BufferStatus {
     pub template: Option<String>,
     /// Its generation.
     pub template_generation: Option<i64>,
-    /// The wanted number of chunks.
+    /// The wanted number of chunks of the buffer.
     pub replicas: Option<i64>,
     /// The strategy that was followed.
     pub strategy: Option<String>,

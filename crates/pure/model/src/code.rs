@@ -1,7 +1,8 @@
-//! Codes: the names of variants in JSON, in metric labels and in messages. Users rely on them, so they stay
-//! the same if a variant is renamed.
+//! Codes: the names of enum variants in JSON, in metric labels and in messages. Users rely on codes, so a
+//! code stays the same if its variant is renamed.
 
-/// Gives an enum the constant `ALL` and the method `code()`. Leaving out a variant is a compiler error.
+/// Gives an enum the constant `ALL` and the method `code()`. The compiler reports an error if a variant is
+/// missing.
 #[macro_export]
 macro_rules! codes {
     ($name:ty { $($variant:ident => $code:literal),* $(,)? }) => {
@@ -9,7 +10,7 @@ macro_rules! codes {
             /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// Its name in JSON, in metric labels and in messages.
+            /// The name of the variant in JSON, in metric labels and in messages.
             pub const fn code(self) -> &'static str {
                 match self {
                     $(Self::$variant => $code,)*

@@ -1,4 +1,4 @@
-//! Devices that are allocated dynamically (`resource.k8s.io/v1`), as far as kube-scheduler reads them.
+//! Devices that are allocated dynamically (`resource.k8s.io/v1`), with the fields that kube-scheduler reads.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::amount::Amount;
 use super::pod::Owner;
 use super::selector::NodeSelector;
 
-/// Prefix of the extended resource that every DeviceClass serves; the name of the class follows.
+/// The prefix of the extended resource that every DeviceClass serves. The name of the class follows it.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 /// Amounts of counters or of capacities, by name.
@@ -24,11 +24,11 @@ pub struct ResourceClaim {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Its controller: the pod that it was generated for.
+    /// The controller of the claim: the pod that the claim was generated for.
     pub owner: Option<Owner>,
-    /// The scheduler created it for the extended resources of its pod.
+    /// Whether the scheduler created the claim for the extended resources of its pod.
     pub extended: bool,
-    /// It is being deleted.
+    /// Whether the claim is being deleted.
     pub deleted: bool,
     /// `spec.devices.requests`.
     pub requests: Vec<DeviceRequest>,
@@ -45,16 +45,16 @@ pub struct ResourceClaim {
 pub struct DeviceRequest {
     /// Its name.
     pub name: String,
-    /// The devices that it asks for.
+    /// The devices that the request asks for.
     pub kind: RequestKind,
 }
 
-/// How a request describes the devices.
+/// The form in which a request describes its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestKind {
     /// `exactly`.
     Exactly(DeviceAsk),
-    /// `firstAvailable`: the first of these that can be satisfied.
+    /// `firstAvailable`: a list of alternatives. The first one that can be satisfied is used.
     FirstAvailable(Vec<DeviceAsk>),
     /// An unknown form of request.
     #[default]
@@ -64,7 +64,7 @@ pub enum RequestKind {
 /// Requested devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceAsk {
-    /// The name of the request, or of the subrequest.
+    /// The name of the request or subrequest.
     pub name: String,
     /// `deviceClassName`.
     pub class: String,
@@ -102,20 +102,21 @@ impl Default for AllocationMode {
 /// A toleration of a device's taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceToleration {
-    /// Key; every key if empty.
+    /// The key of the taint. If empty, every key matches.
     pub key: String,
     /// `Equal` (also if empty) or `Exists`.
     pub operator: String,
     /// Value for `Equal`.
     pub value: String,
-    /// Effect; every effect if empty.
+    /// The effect of the taint. If empty, every effect matches.
     pub effect: String,
 }
 
 /// What the devices of a claim must, or must not, have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceConstraint {
-    /// The requests (or `request/subrequest`) that it applies to. If empty, it applies to all.
+    /// The requests (or `request/subrequest`) that the constraint applies to. If empty, it applies to all
+    /// requests.
     pub requests: Vec<String>,
     /// What it requires.
     pub kind: ConstraintKind,
@@ -124,20 +125,20 @@ pub struct DeviceConstraint {
 /// What a constraint requires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConstraintKind {
-    /// All devices have the same value of this attribute.
+    /// All devices must have the same value of this attribute.
     Match(String),
-    /// Each device has a different value of this attribute.
+    /// Each device must have a different value of this attribute.
     Distinct(String),
     /// An unknown constraint.
     Unknown,
 }
 
-/// What was allocated for a claim.
+/// The devices that were allocated for a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
     /// The devices.
     pub devices: Vec<AllocatedDevice>,
-    /// The nodes that can use them; `None`: all.
+    /// The nodes that can use the devices. `None` means all nodes.
     pub nodes: Option<NodeSelector>,
 }
 
@@ -150,11 +151,11 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// The device.
     pub device: String,
-    /// Admin access: the device stays free for others.
+    /// Whether the claim has admin access, so that the device stays free for other claims.
     pub admin: bool,
     /// The id of the share (`shareID`), if only a share of the device is allocated.
     pub share: Option<String>,
-    /// What the share consumes.
+    /// The amounts that the share consumes.
     pub consumed: Option<Amounts>,
 }
 
@@ -195,9 +196,9 @@ pub struct ResourceSlice {
     pub generation: i64,
     /// `spec.pool.resourceSliceCount`.
     pub slices: i64,
-    /// The nodes that can use its devices.
+    /// The nodes that can use the slice's devices.
     pub reach: Reach,
-    /// `perDeviceNodeSelection`: each device has its own selection.
+    /// `perDeviceNodeSelection`: the nodes are selected for each device separately.
     pub reach_by_device: bool,
     /// `sharedCounters`.
     pub counters: Vec<CounterSet>,
@@ -205,7 +206,7 @@ pub struct ResourceSlice {
     pub devices: Vec<Device>,
 }
 
-/// A set of counters, or what a device consumes of one.
+/// A set of counters, or the amounts that a device consumes of a counter set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterSet {
     /// The set's name.
@@ -217,11 +218,11 @@ pub struct CounterSet {
 /// A device of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its name, unique in its pool.
+    /// The name of the device, unique in its pool.
     pub name: String,
-    /// Attributes; a name without a domain belongs to the driver's domain.
+    /// The attributes by name. A name without a domain belongs to the driver's domain.
     pub attributes: BTreeMap<String, Attribute>,
-    /// Capacities, named in the same way.
+    /// The capacities by name. A name without a domain belongs to the driver's domain.
     pub capacity: BTreeMap<String, Capacity>,
     /// `allowMultipleAllocations`.
     pub shared: bool,
@@ -229,11 +230,12 @@ pub struct Device {
     pub consumes: Vec<CounterSet>,
     /// Taints.
     pub taints: Vec<DeviceTaint>,
-    /// The nodes that can use it, if the slice leaves this to the devices.
+    /// The nodes that can use the device, if the slice selects nodes for each device separately.
     pub reach: Reach,
-    /// It has conditions that must hold before a pod is bound, so it is used last.
+    /// Whether the device has binding conditions, which must hold before a pod is bound. Such devices are
+    /// used last.
     pub waits: bool,
-    /// `bindsToNode`: a pod that uses it stays on the node.
+    /// `bindsToNode`: a pod that uses the device stays on the node.
     pub binds_to_node: bool,
 }
 
@@ -263,16 +265,16 @@ pub enum Attribute {
 /// A capacity of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
-    /// How much there is.
+    /// The total amount of the capacity.
     pub value: Amount,
-    /// The rules for the amount that a request takes (`requestPolicy`).
+    /// The rules for the amount that a request uses (`requestPolicy`).
     pub policy: Option<CapacityPolicy>,
 }
 
 /// `requestPolicy` of a capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityPolicy {
-    /// The amount for a request that names none.
+    /// The amount that a request uses if it names none.
     pub default: Option<Amount>,
     /// `validRange`.
     pub range: Option<CapacityRange>,
@@ -307,13 +309,13 @@ pub struct DeviceTaint {
 pub struct DeviceTaintRule {
     /// Its name.
     pub name: String,
-    /// The devices that get the taint; `None`: none of them.
+    /// The devices that get the taint. `None` if no device gets it.
     pub selector: Option<TaintedDevices>,
     /// The taint.
     pub taint: DeviceTaint,
 }
 
-/// `deviceSelector` of a DeviceTaintRule: an absent field matches anything.
+/// `deviceSelector` of a DeviceTaintRule. An absent field matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaintedDevices {
     /// The driver.
@@ -327,7 +329,7 @@ pub struct TaintedDevices {
 /// One of `spec.resourceClaims[]` of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodClaim {
-    /// Its name in the pod.
+    /// The name by which the pod refers to the claim.
     pub name: String,
     /// The claim.
     pub source: ClaimSource,
@@ -350,8 +352,9 @@ pub enum ClaimSource {
 }
 
 impl PodClaim {
-    /// The part that counts when pods are grouped by kind: the claim's name, or else its template and whether
-    /// the claim has yet to be created. The name of a claim that was created from a template does not count.
+    /// The part of the claim that counts when pods are grouped by kind. It is the claim's name, or its
+    /// template and whether it has yet to be created. The name of a claim that was created from a template
+    /// does not count.
     pub fn kind(&self) -> (&str, &str, bool) {
         match &self.source {
             ClaimSource::Named(name) => ("", name, true),
@@ -361,24 +364,24 @@ impl PodClaim {
     }
 }
 
-/// Whether a claim was created from a template.
+/// The claim that was created from a template, if any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Made {
-    /// It has not been created yet.
+    /// The claim has not been created yet.
     NotYet,
     /// No claim is needed.
     None,
-    /// It was created with this name.
+    /// The claim was created with this name.
     As(String),
 }
 
-/// An amount of an extended resource for one container.
+/// The amount of an extended resource that one container requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ExtendedRequest {
     /// The resource.
     pub resource: String,
-    /// How many devices the container adds. An init container that ends shares the devices of later
-    /// containers that keep running, so it adds only what it needs beyond those.
+    /// The number of devices that the container needs in addition to others. An init container that ends
+    /// shares the devices of later containers that keep running, so only its additional need counts.
     pub count: i64,
 }
 

@@ -1,7 +1,7 @@
-//! What every decision needs to know about every pod, computed once for each pod instead of in each round.
+//! Values that every decision needs of every pod, computed once for each pod instead of in each round.
 //!
-//! Once a pod is in an `Arc`, it does not change. Its digest is computed when it arrives (or when it is first
-//! needed) and stays with it. A clone starts without a digest, because clones are made to be changed.
+//! Once a pod is in an `Arc`, it does not change. Its digest is computed when the pod arrives, or when the
+//! digest is first needed. A clone of the pod starts without a digest, because clones are made to be changed.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,38 +14,40 @@ use super::devices::PodClaim;
 use super::pod::{Pod, Scheduling, Volume};
 use super::pod_spec::PodSpec;
 
-/// A hash that identifies the data it was computed from (the first 128 bits of their SHA-256).
+/// A hash that identifies data: the first 128 bits of the SHA-256 hash.
 ///
 /// The order of fingerprints has no meaning, and may be different in another run of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint([u64; 2]);
 
-/// What decisions often need to know about a pod, close together in memory.
+/// The values of a pod that decisions often need, stored compactly.
 #[derive(Clone, Debug)]
 pub struct Digest {
     /// `namespace/name`.
     pub id: Arc<str>,
-    /// Equal for pods that kube-scheduler's filters treat alike, whatever their names and nodes.
+    /// A fingerprint that is equal for pods that kube-scheduler's filters treat alike, regardless of their
+    /// names and nodes.
     pub class: Fingerprint,
-    /// Equal for pods that other pods' affinity, anti-affinity and topology spread cannot tell apart.
+    /// A fingerprint that is equal for pods that the affinity, anti-affinity and topology spread of other
+    /// pods cannot tell apart.
     pub seen_as: Fingerprint,
-    /// What it requires of other pods, if anything.
+    /// What the pod requires of other pods, if anything.
     looks: Option<Arc<Looks>>,
-    /// The position of `/` in the id; `FAR` if a `u8` cannot hold it.
+    /// The position of `/` in the id, or `FAR` if a `u8` cannot hold it.
     slash: u8,
-    /// It has no node, and is neither finished nor being deleted.
+    /// Whether the pod has no node, and is neither finished nor being deleted.
     pub waits: bool,
-    /// It has the annotation [`DELAY`].
+    /// Whether the pod has the annotation [`DELAY`].
     pub delayed: bool,
-    /// A scheduling gate holds it back.
+    /// Whether a scheduling gate holds the pod back.
     pub gated: bool,
-    /// A node is nominated for it, usually because preemption makes room there.
+    /// Whether a node is nominated for the pod, usually because preemption makes room on that node.
     pub nominated: bool,
-    /// A DaemonSet's pod, or a pod that asks to be treated like one.
+    /// Whether the pod belongs to a DaemonSet, or asks to be treated like such a pod.
     pub daemon: bool,
-    /// A static pod's mirror in the API.
+    /// Whether the pod is a mirror pod, which shows a static pod in the API.
     pub mirror: bool,
-    /// It has annotations that decisions read.
+    /// Whether the pod has annotations that decisions read.
     pub annotated: bool,
 }
 
@@ -65,29 +67,29 @@ pub struct SpecDigest {
     pub has_volumes: bool,
 }
 
-/// What a pod requires of other pods. It is kept apart from the digest, which fits a cache line, because few
-/// pods require anything.
+/// What a pod requires of other pods. It is stored outside the digest, because few pods require anything and
+/// the digest should fit a cache line.
 #[derive(Clone, Debug)]
 pub struct Looks {
-    /// Equal for pods with the same affinity and anti-affinity; `None` for those without.
+    /// A fingerprint that is equal for pods with the same affinity and anti-affinity. `None` if the pod has
+    /// neither.
     pub asks: Option<Fingerprint>,
-    /// Equal for pods that must be spread in the same way, over the same nodes; `None` for those that need
-    /// not be spread.
+    /// A fingerprint that is equal for pods that must be spread in the same way over the same nodes. `None`
+    /// if the pod need not be spread.
     pub spread_as: Option<Fingerprint>,
 }
 
-/// Stands for any position of `/` that a `u8` cannot hold. Namespaces in the API have shorter names.
+/// Stands for a position of `/` that a `u8` cannot hold. The API allows only shorter names of namespaces.
 const FAR: u8 = u8::MAX;
 
-/// Annotation of a pod: no machine is created for the pod until it is this old.
+/// Annotation of a pod. Its value is the age that the pod must reach before a machine is created for it.
 pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 
-/// A cache for values computed from a pod or its spec. It does not take part in comparisons: any two are
-/// equal.
+/// A cache for values computed from a pod or its spec. Comparisons ignore it: any two caches are equal.
 pub struct Memo<T>(OnceLock<T>);
 
 impl<T> Memo<T> {
-    /// The value, computed if it is not there yet.
+    /// The value, which is computed if the cache is empty.
     pub fn get_or_init(&self, work_out: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(work_out)
     }
@@ -120,12 +122,13 @@ impl<T> fmt::Debug for Memo<T> {
 }
 
 impl Pod {
-    /// The pod's digest. After the first call the pod must not be changed: change a clone.
+    /// The pod's digest. The pod must not be changed after the first call. Change a clone instead.
     pub fn digest(&self) -> &Digest {
         self.memo.get_or_init(|| Digest::of(self))
     }
 
-    /// What the pod requires of other pods, if anything. The rule for [`Pod::digest`] applies here too.
+    /// What the pod requires of other pods, if anything. As with [`Pod::digest`], the pod must not be changed
+    /// afterwards.
     pub fn looks(&self) -> Option<&Looks> {
         self.digest().looks.as_deref()
     }
@@ -154,7 +157,8 @@ impl Digest {
     /// Compares by namespace, then by name.
     pub fn compare(&self, other: &Self) -> Ordering {
         let (a, b) = (self.id.as_bytes(), other.id.as_bytes());
-        // If the namespaces have the same length, comparing the texts compares their parts.
+        // If the namespaces are equally long, comparing the whole ids has the same result as comparing their
+        // parts.
         let same = self.slash == other.slash && self.slash != FAR;
         if same { a.cmp(b) } else { self.parts().cmp(&other.parts()) }
     }
@@ -182,12 +186,13 @@ impl SpecDigest {
     }
 }
 
-/// A fingerprint of what other pods' affinity, anti-affinity and topology spread can see of a pod.
+/// A fingerprint of those properties of a pod that the affinity, anti-affinity and topology spread of other
+/// pods can see.
 fn seen_as(spec: &PodSpec, leaves: bool) -> Fingerprint {
     Fingerprint::of(&(&spec.namespace, &spec.labels, &spec.affinity.anti, leaves))
 }
 
-/// A fingerprint of everything that scheduling reads of a pod. The names of volumes are left out, because the
+/// A fingerprint of everything that scheduling reads of a pod. Names of volumes are left out, because the
 /// volume with a pod's token has a different name in each pod.
 fn class(pod: &PodSpec, chunk: bool) -> Fingerprint {
     let volumes: Vec<_> =
@@ -226,8 +231,8 @@ impl Looks {
 }
 
 impl Fingerprint {
-    /// Half of the fingerprint. Tables use it as a hash: different fingerprints hardly ever have the same
-    /// half.
+    /// One half of the fingerprint. Tables use it as a hash, because different fingerprints hardly ever have
+    /// the same half.
     pub fn part(self) -> u64 {
         self.0[0]
     }

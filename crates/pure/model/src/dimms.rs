@@ -1,19 +1,20 @@
-//! The sizes of memory that a VM with memory hotplug can have.
+//! The possible memory sizes of a VM with memory hotplug.
 //!
-//! qemu-server starts such a VM with 1 GiB and plugs DIMMs until the size is reached: 32 of 512 MiB, then 32
-//! of twice that size, and so on for eight sizes (`foreach_dimm` of its `Memory.pm`). It rounds up a
-//! size in between.
+//! qemu-server starts such a VM with 1 GiB and plugs DIMMs until the size is reached: 32 DIMMs of 512 MiB,
+//! then 32 of twice that size, and so on for eight sizes (`foreach_dimm` in its `Memory.pm`). If DIMMs cannot
+//! reach a size exactly, it rounds the size up.
 
 /// The initial memory of every VM with memory hotplug, in bytes.
 pub const FIRST: i64 = 1 << 30;
-/// The smallest DIMM in bytes.
+/// The size of the smallest DIMM, in bytes.
 const SMALLEST: i64 = 512 << 20;
-/// How many DIMMs of each size can be plugged.
+/// The maximum number of DIMMs of each size.
 const EACH: i64 = 32;
-/// How many different sizes of DIMMs there are.
+/// The number of different DIMM sizes.
 const SIZES: usize = 8;
 
-/// The smallest size of at least this many bytes; `None`: this much cannot be plugged.
+/// The smallest possible memory size of at least this many bytes. `None` if DIMMs cannot provide this much
+/// memory.
 pub fn at_least(bytes: i64) -> Option<i64> {
     let (mut floor, mut dimm) = (FIRST, SMALLEST);
     if bytes <= floor {
@@ -30,7 +31,7 @@ pub fn at_least(bytes: i64) -> Option<i64> {
     None
 }
 
-/// Whether memory can have exactly this size.
+/// Whether the memory of a VM can have exactly this size.
 pub fn is_size(bytes: i64) -> bool {
     at_least(bytes) == Some(bytes)
 }

@@ -1,25 +1,25 @@
-//! Why a node is kept: a stable code, and words that say what would allow a pod to leave.
+//! Why a node is kept: a stable code, and a text that tells what would allow a pod to leave.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Why a pod prevents its node from being drained: the rule that applies.
+/// Why a pod prevents its node from being drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocking {
-    /// The controller that it names does not exist.
+    /// The controller that the pod names does not exist.
     ControllerNotFound,
-    /// No controller would recreate it.
+    /// No controller would recreate the pod.
     NotReplicated,
-    /// A pod of kube-system that no budget covers.
+    /// The pod is in kube-system, and no disruption budget covers it.
     UnmovableKubeSystemPod,
     /// An annotation of the pod forbids its eviction.
     NotSafeToEvictAnnotation,
-    /// It has local storage: hostPath, or emptyDir on disk.
+    /// The pod has local storage: hostPath, or emptyDir on disk.
     LocalStorageRequested,
     /// A disruption budget allows no eviction now.
     NotEnoughPdb,
-    /// The API server evicts no pod that several budgets select.
+    /// Several disruption budgets select the pod. The API server refuses to evict such pods.
     SeveralPdbs,
 }
 
@@ -36,10 +36,12 @@ crate::codes!(
 );
 
 impl Blocking {
-    /// In words: why the pod must stay, and what would allow it to leave.
+    /// The reason as text: why the pod must stay, and what would allow it to leave.
     pub fn words(self) -> &'static str {
         match self {
-            Self::ControllerNotFound => "its controller is gone and would not recreate it; delete it",
+            Self::ControllerNotFound => {
+                "its controller is gone, so the pod would not be recreated; delete the pod"
+            }
             Self::NotReplicated => {
                 "no controller would recreate it; delete it, or annotate it `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"`"
             }
@@ -64,24 +66,24 @@ impl fmt::Display for Blocking {
     }
 }
 
-/// The reason for a node's verdict, if the verdict alone does not show it.
+/// Why a node has its verdict, if the verdict alone does not show this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeReason {
-    /// One of its pods prevents its removal, for this reason.
+    /// One of the node's pods prevents its removal, for this reason.
     Pod(Blocking),
     /// The node does not report what it offers.
     UnexpectedError,
-    /// A recent attempt to remove it was given up.
+    /// A recent attempt to remove the node was given up.
     RemovalGivenUp,
-    /// A CapacityBuffer needs its room.
+    /// A CapacityBuffer needs the node's room.
     CapacityBuffer,
 }
 
 impl NodeReason {
-    /// The reasons that are not about a pod.
+    /// All reasons that do not concern a pod.
     pub const OWN: [Self; 3] = [Self::UnexpectedError, Self::RemovalGivenUp, Self::CapacityBuffer];
 
-    /// Its name in JSON and in messages.
+    /// The name of the reason in JSON and in messages.
     pub fn code(self) -> &'static str {
         match self {
             Self::Pod(blocking) => blocking.code(),
@@ -98,14 +100,14 @@ impl fmt::Display for NodeReason {
     }
 }
 
-/// Serialized as its code.
+/// A reason is serialized as its code.
 impl Serialize for NodeReason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.code())
     }
 }
 
-/// Serialized as its code.
+/// A reason is serialized as its code.
 impl Serialize for Blocking {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.code())

@@ -13,7 +13,7 @@ pub enum Feature {
     RestartAllContainers,
     /// The pod has its own user namespace (`hostUsers: false`) together with the host's network.
     UserNamespacesOnHostNetwork,
-    /// Options of a bind mount (`bindMountOptions`).
+    /// A container uses options of a bind mount (`bindMountOptions`).
     BindMountOptions,
 }
 
@@ -22,7 +22,7 @@ impl Feature {
     pub const ALL: [Self; 3] =
         [Self::RestartAllContainers, Self::UserNamespacesOnHostNetwork, Self::BindMountOptions];
 
-    /// The name in a Node's declaration, which is also the kubelet's feature gate.
+    /// The feature's name in a Node's declaration, which is also the name of the kubelet's feature gate.
     pub fn name(self) -> &'static str {
         match self {
             Self::RestartAllContainers => "RestartAllContainersOnContainerExits",
@@ -31,7 +31,7 @@ impl Feature {
         }
     }
 
-    /// The first version whose scheduler requires it.
+    /// The first version whose scheduler requires the feature.
     fn since(self) -> KubernetesVersion {
         match self {
             Self::RestartAllContainers | Self::UserNamespacesOnHostNetwork => KubernetesVersion::V1_36,
@@ -51,7 +51,8 @@ impl Features {
         names.into_iter().filter_map(known).collect()
     }
 
-    /// What a kubelet of this version declares by default: only [`Feature::RestartAllContainers`] is ever on.
+    /// The features that a kubelet of this version declares by default. [`Feature::RestartAllContainers`] is
+    /// the only one that may be on by default.
     pub fn by_default(version: KubernetesVersion) -> Self {
         Feature::ALL
             .into_iter()
@@ -64,7 +65,7 @@ impl Features {
         self.iter().filter(|one| one.since() <= version).collect()
     }
 
-    /// The features that `others` lack.
+    /// The features of this set that are not in `others`.
     pub fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }

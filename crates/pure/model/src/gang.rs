@@ -12,18 +12,18 @@ pub struct PodGroup {
     pub name: String,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// `spec.schedulingPolicy.gang.minCount`; `None`: its pods are placed one by one (`basic`).
+    /// `spec.schedulingPolicy.gang.minCount`. `None` if the pods are placed one by one (`basic`).
     pub minimum: Option<i64>,
     /// `spec.priority`.
     pub priority: Option<i32>,
-    /// Whether `spec.preemptionPolicy` is `Never`; `None`: it is not set.
+    /// Whether `spec.preemptionPolicy` is `Never`. `None` if it is not set.
     pub never_preempts: Option<bool>,
-    /// `spec.schedulingConstraints.topology[].key`: the label that must have the same value on all nodes of
-    /// its pods.
+    /// `spec.schedulingConstraints.topology[].key`: a label that must have the same value on the nodes of all
+    /// pods of the gang.
     pub topology: Option<String>,
     /// `spec.parentCompositePodGroupName`.
     pub parent: Option<String>,
-    /// Whether `spec.resourceClaims` names any claims, which its pods share.
+    /// Whether `spec.resourceClaims` names any claims. All pods of the gang share them.
     pub shares_claims: bool,
 }
 
@@ -49,16 +49,16 @@ pub struct GangWait {
 /// Why no machine is created for a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum GangReason {
-    /// Its PodGroup does not exist.
+    /// The PodGroup of the gang does not exist.
     NoPodGroup,
-    /// Fewer pods exist than its minimum.
+    /// Fewer pods exist than the gang's minimum.
     TooFewPods,
-    /// There is no room for its minimum, and not enough machines can be created.
+    /// There is no room for the gang's minimum number of pods, and not enough machines can be created.
     NoRoom,
-    /// kube-scheduler refuses all of its pods, because their priorities, preemption policies or schedulers do
-    /// not match each other or the PodGroup.
+    /// kube-scheduler refuses all pods of the gang, because their priorities, preemption policies or
+    /// schedulers do not match each other or the PodGroup.
     Mismatch,
-    /// It asks for something that the planner does not support.
+    /// The gang asks for something that the planner does not support.
     NotSupported,
 }
 
@@ -73,7 +73,7 @@ crate::codes!(
 );
 
 impl GangReason {
-    /// Whether the reason remains after all pods and PodGroups have been created.
+    /// Whether the reason still applies after all pods and PodGroups have been created.
     pub fn lasts(self) -> bool {
         !matches!(self, Self::NoPodGroup | Self::TooFewPods)
     }

@@ -1,4 +1,4 @@
-//! Values of annotations that Go programs define, parsed as those programs parse them.
+//! Parsers for annotation values that Go programs define, with the same results as in those programs.
 
 use jiff::SignedDuration;
 
@@ -13,10 +13,10 @@ const UNITS: [(&str, u64); 8] = [
     ("m", 60_000_000_000),
     ("h", 3_600_000_000_000),
 ];
-/// The largest magnitude in nanoseconds. Only a negative duration can be this large.
+/// The largest absolute value of a duration, in nanoseconds. Only a negative duration can reach it.
 const MOST: u64 = 1 << 63;
 
-/// A duration as `time.ParseDuration` parses it: `1h30m`, `-1.5h`, `0`, but not `1d`.
+/// Parses a duration as `time.ParseDuration` does: `1h30m`, `-1.5h` and `0` are valid, `1d` is not.
 pub fn duration(text: &str) -> Option<SignedDuration> {
     let (minus, mut rest) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (text.starts_with('-'), rest),
@@ -41,7 +41,7 @@ fn signed(nanos: u64, minus: bool) -> Option<SignedDuration> {
     Some(SignedDuration::from_nanos(nanos))
 }
 
-/// The first number with its unit, in nanoseconds, and the rest of the text.
+/// The first number and its unit, converted to nanoseconds, and the rest of the text.
 fn first(text: &str) -> Option<(u64, &str)> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (whole, rest) = text.split_at(digits(text));
@@ -60,7 +60,7 @@ fn first(text: &str) -> Option<(u64, &str)> {
     sum.checked_add(fraction(part, nanos)).filter(|sum| *sum <= MOST).map(|sum| (sum, rest))
 }
 
-/// A fraction of a unit in nanoseconds, rounded down. `digits` are those after the point, and a whole unit
+/// A fraction of a unit in nanoseconds, rounded down. `digits` are the digits after the point. A whole unit
 /// has `nanos` nanoseconds.
 #[expect(
     clippy::cast_precision_loss,

@@ -1,24 +1,24 @@
-//! Hosts of several Proxmox VE clusters: two clusters may each have a `pve1`.
+//! Keys of hosts in several Proxmox VE clusters. Two clusters may each have a host `pve1`.
 
 use crate::text_id::text_id;
 
 text_id! {
-    /// A host of any of the clusters.
+    /// Identifies a host of any of the clusters.
     ///
-    /// Wherever hosts of several clusters can occur together (a decision's input and outcome, back-offs,
-    /// status, metrics), a host of a further cluster is written `REGION/HOST`, and a host of the cluster in
-    /// `[proxmox]` has its plain name. A host's name has no `/`. Records, and requests to a cluster, contain
-    /// the plain name.
+    /// A host of the cluster in `[proxmox]` has its plain name as key. A host of another cluster has the key
+    /// `REGION/HOST`; the name of a host contains no `/`. Keys are used wherever hosts of several clusters
+    /// can occur together: in the input and the result of a decision, in back-offs, status and metrics.
+    /// Records, and requests to a cluster, contain the plain name.
     HostKey
 }
 
 impl HostKey {
-    /// The key of this host in this region. The region is empty for the cluster in `[proxmox]`.
+    /// The key of the host with this name in this region. The region is empty for the cluster in `[proxmox]`.
     pub fn new(region: &str, host: &str) -> Self {
         Self(if region.is_empty() { host.to_owned() } else { format!("{region}/{host}") })
     }
 
-    /// Its region, empty for the cluster in `[proxmox]`.
+    /// The region of the host, empty for the cluster in `[proxmox]`.
     pub fn region(&self) -> &str {
         Self::split(self).0
     }
@@ -28,7 +28,7 @@ impl HostKey {
         Self::split(self).1
     }
 
-    /// The region and the plain name of a key that is only available as text.
+    /// Splits a key that is only available as text into the region and the plain name.
     pub fn split(key: &str) -> (&str, &str) {
         key.split_once('/').unwrap_or(("", key))
     }

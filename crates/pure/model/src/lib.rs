@@ -1,7 +1,7 @@
-//! Plain data that all parts share: what a round sees ([`Snapshot`]), what it decides ([`Plan`]), and the
-//! nouns in them.
+//! Plain data that all crates share: the input of a round ([`Snapshot`]), its result ([`Plan`]), and the
+//! types that they contain.
 //!
-//! No I/O, no clock, no randomness, no kube or reqwest types.
+//! This crate has no I/O, no clock, no randomness, and no types of kube or reqwest.
 
 pub mod amount;
 pub mod buffer;

@@ -7,13 +7,14 @@ use super::vmid::Vmid;
 pub enum MachineKind {
     /// A clone of the template with this VMID.
     Clone(Vmid),
-    /// A VM that is created without a template, and boots from the network.
+    /// A VM that is created without a template and boots from the network.
     Blank,
     /// A bare-metal machine, which is switched on and off.
     BareMetal,
 }
 
-/// A record's template. Without a template, 0 is written, because an earlier release expects a number there.
+/// Serializes the template of a record. If the machine has no template, 0 is written, because an earlier
+/// release expects a number.
 pub(super) mod template {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

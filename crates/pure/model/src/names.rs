@@ -1,4 +1,4 @@
-//! Which names Kubernetes accepts (`k8s.io/apimachinery/pkg/util/validation`).
+//! Checks which names Kubernetes accepts (`k8s.io/apimachinery/pkg/util/validation`).
 
 /// Whether the text is a DNS label (RFC 1123): at most 63 lower-case letters, digits and `-`, and no `-` at
 /// either end.
@@ -11,15 +11,15 @@ pub fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether the text is a non-empty label value, or a label key without its prefix: at most 63 letters,
-/// digits, `-`, `_` and `.`, with an alphanumeric at both ends.
+/// Whether the text is a non-empty label value, or a label key without its prefix. It may have at most 63
+/// letters, digits, `-`, `_` and `.`, and must begin and end with a letter or digit.
 pub fn is_word(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     text.len() <= 63 && text.chars().all(inner) && edge(text.chars().next()) && edge(text.chars().next_back())
 }
 
-/// Whether the text is a key of a label, a taint or a resource: `name` or `prefix/name`.
+/// Whether the text is a key of a label, a taint or a resource, in the form `name` or `prefix/name`.
 pub fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         None => is_word(text),
@@ -32,12 +32,12 @@ pub fn is_value(text: &str) -> bool {
     text.is_empty() || is_word(text)
 }
 
-/// The characters in the suffix of a machine's name; those that are easily confused are left out.
+/// The characters in the suffix of a machine's name. Characters that are easily confused are left out.
 pub const SUFFIX_LETTERS: &[u8; 31] = b"bcdfghjklmnpqrstvwxz23456789aeu";
 /// The length of the suffix of a machine's name.
 pub const SUFFIX_LENGTH: usize = 5;
 
-/// Whether machines of this pool can have this name.
+/// Whether a machine of this pool can have this name.
 pub fn is_machine_of(pool: &str, name: &str) -> bool {
     let suffix = name.strip_prefix(pool).and_then(|rest| rest.strip_prefix('-'));
     suffix.is_some_and(|suffix| {

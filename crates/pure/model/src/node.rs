@@ -1,4 +1,4 @@
-//! A Kubernetes node, as far as decisions read it.
+//! Kubernetes nodes, with the fields that decisions read.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub enum TaintEffect {
     NoSchedule,
     /// New pods are scheduled elsewhere if possible.
     PreferNoSchedule,
-    /// New pods are not scheduled and running ones are evicted.
+    /// New pods are not scheduled, and running ones are evicted.
     NoExecute,
 }
 
@@ -24,11 +24,11 @@ pub enum TaintEffect {
 pub struct Taint {
     /// Its key.
     pub key: String,
-    /// Its value, empty if it has none.
+    /// The value of the taint, empty if it has none.
     pub value: String,
     /// Its effect.
     pub effect: TaintEffect,
-    /// When it was added, if known.
+    /// When the taint was added, if known.
     pub time_added: Option<Timestamp>,
 }
 
@@ -39,7 +39,7 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// When it last changed its status.
+    /// When the condition last changed its status.
     pub last_transition: Option<Timestamp>,
 }
 
@@ -54,7 +54,7 @@ pub struct Node {
     pub resource_version: String,
     /// Labels.
     pub labels: Labels,
-    /// Only the annotations that decisions read (see `model::snapshot::KNOWN_ANNOTATIONS`).
+    /// The annotations that decisions read (see `model::snapshot::KNOWN_ANNOTATIONS`). Others are dropped.
     pub annotations: Labels,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
@@ -74,14 +74,14 @@ pub struct Node {
     pub capacity: Resources,
     /// `status.allocatable`.
     pub allocatable: Resources,
-    /// Those of `status.declaredFeatures` that the scheduler requires for some pods.
+    /// The features in `status.declaredFeatures` that the scheduler requires for some pods.
     pub features: Features,
     /// `status.conditions`.
     pub conditions: Vec<Condition>,
     /// The names in `status.volumesAttached`.
     pub volumes_attached: Vec<String>,
-    /// Set only during a decision, never in a file: the planner decides as if the node were being replaced,
-    /// for this reason.
+    /// Set if the planner is to decide as if the node were being replaced, with the reason. Set only during a
+    /// decision, and never stored in a file.
     #[serde(skip)]
     pub replaced: Option<RemovalReason>,
 }

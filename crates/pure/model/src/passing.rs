@@ -1,43 +1,45 @@
-//! Temporary taints: a node starts with them, and another component removes them once the node is set up.
+//! Temporary taints: a node starts with them, and another component removes them once the node is ready for
+//! pods.
 //!
 //! Taints with certain keys are always temporary, as in Cluster Autoscaler and Karpenter. A pool can list
-//! others (`startup_taints`), one by one or by the domain of their keys.
+//! other temporary taints (`startup_taints`), one by one or by the domain of their keys.
 
 use super::node::{Taint, TaintEffect};
 use super::snapshot::STARTING_TAINT;
 
-/// Keys of taints that are always temporary.
+/// The keys of taints that are always temporary.
 const KEYS: [&str; 5] = [
     STARTING_TAINT,
-    // Set by the node lifecycle controller until the kubelet, and a network with routes, are up.
+    // The node lifecycle controller sets these two taints until the kubelet is up and the network has routes.
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/network-unavailable",
-    // Set by a kubelet with `--cloud-provider=external`; removed by the cloud controller manager.
+    // A kubelet with `--cloud-provider=external` sets this taint, and the cloud controller manager removes
+    // it.
     "node.cloudprovider.kubernetes.io/uninitialized",
-    // Removed by Cilium's agent or operator (`agent-not-ready-taint-key`, its default).
+    // Cilium's agent or operator removes this taint (the default of `agent-not-ready-taint-key`).
     "node.cilium.io/agent-not-ready",
 ];
 
-/// Prefixes of keys of taints that are always temporary.
+/// The prefixes of the keys of taints that are always temporary.
 const PREFIXES: [&str; 3] = [
-    // Set and removed by the node readiness controller.
+    // The node readiness controller sets and removes these taints.
     "readiness.k8s.io/",
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 ];
 
-/// Taints whose keys are in one domain, for example `example.com/*`.
+/// All taints whose keys have the same domain, for example `example.com/*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaintDomain {
-    /// The prefix of their keys, including the `/`.
+    /// The prefix of the taints' keys, including the `/`.
     pub prefix: String,
-    /// Their effect; `None`: any.
+    /// The effect of the taints. `None` means any effect.
     pub effect: Option<TaintEffect>,
 }
 
 impl TaintDomain {
-    /// Whether the taint's key is in this domain and, if the domain has an effect, the taint has the same
-    /// effect.
+    /// Whether the taint's key is in this domain and its effect matches. If the domain has no effect, every
+    /// effect matches.
     pub fn holds(&self, taint: &Taint) -> bool {
         taint.key.starts_with(&self.prefix) && self.effect.is_none_or(|effect| effect == taint.effect)
     }

@@ -1,17 +1,17 @@
-//! Orders from operators to the leader: to pause everything, and to try something again.
+//! Orders from operators to the leader: to pause everything, and to retry something now.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A pause: the daemon begins nothing new while it is set.
+/// A pause. The daemon begins nothing new while a pause is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pause {
-    /// When it was set; `None` if the ConfigMap was edited by hand.
+    /// When the pause was set. `None` if the ConfigMap was edited by hand.
     pub since: Option<Timestamp>,
-    /// The instance that received the order.
+    /// The instance of the daemon that received the order.
     pub by: String,
-    /// Why, in the operator's words.
+    /// The reason that the operator gave.
     pub reason: String,
 }
 
@@ -19,15 +19,15 @@ pub struct Pause {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {
-    /// A host or a pool; `None`: all of them.
+    /// The host or pool to retry. `None` means all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The instance that received the order.
+    /// The instance of the daemon that received the order.
     pub by: String,
 }
 
 impl Pause {
-    /// The reason in words.
+    /// The reason, or a text that tells that there is none.
     pub fn words(&self) -> &str {
         if self.reason.is_empty() { "no reason was given" } else { &self.reason }
     }

@@ -1,37 +1,37 @@
-//! PCI devices of hosts, by resource mapping: which devices there are, and which VMs have them.
+//! The PCI devices of hosts, by resource mapping: the existing devices, and the VMs that have them.
 
 use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// The PCI devices of one host that machines may get.
+/// The PCI devices of one host that can be passed to machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostPci {
-    /// The devices of each resource mapping on this host, by their addresses, for example `0000:01:00`; for a
-    /// device with several functions that belong together `0000:01:00.0;0000:01:00.1`.
+    /// The addresses of the devices in each resource mapping on this host, for example `0000:01:00`. A device
+    /// with several functions that belong together has an address such as `0000:01:00.0;0000:01:00.1`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mappings: BTreeMap<String, BTreeSet<String>>,
-    /// The mappings that no VM can be started with on this host, and why: one wrong entry breaks all mappings
-    /// of a host.
+    /// The mappings with which no VM can be started on this host, and why. One wrong entry breaks all
+    /// mappings of a host.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub broken: BTreeMap<String, String>,
-    /// The devices that VMs have, whether managed or not; one entry for each device.
+    /// The devices that VMs have, one entry for each device. Unmanaged VMs are included.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
 }
 
-/// A device that a VM has. Proxmox VE does not show which of a mapping's devices it is.
+/// A device that a VM has. Proxmox VE does not show which device of a mapping the VM has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Held {
     /// The VM.
     pub vmid: Vmid,
-    /// The mapping through which the VM got it, if any.
+    /// The resource mapping through which the VM got the device, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<String>,
-    /// Its address, if the VM got it without a mapping.
+    /// The address of the device, if the VM got it without a mapping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -43,8 +43,8 @@ impl HostPci {
     }
 }
 
-/// Whether two addresses have a function in common. An address without a function means all of the device's
-/// functions, and one without a domain means the first domain.
+/// Whether two addresses have a function in common. An address without a function means all functions of the
+/// device. An address without a PCI domain means the first domain.
 pub fn overlap(one: &str, other: &str) -> bool {
     one.split(';').any(|a| other.split(';').any(|b| same_function(a, b)))
 }

@@ -1,7 +1,7 @@
-//! The result of a decision: the machines to create, the nodes to remove, and a verdict with its reason for
-//! each pod and node.
+//! The result of a decision: the machines to create, the nodes to remove, and a verdict with a reason on each
+//! pod and node.
 //!
-//! Serializes to the format of `plan --output json`.
+//! A plan serializes to the format of `plan --output json`.
 
 use crate::vmid::Vmid;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct Plan {
     pub time: Timestamp,
     /// Machines to create, by pool.
     pub scale_up: Vec<PoolGrowth>,
-    /// Pools that stay below their minimum, and why they get no more machines now.
+    /// Pools that stay below their minimum, and why no machines are created for them now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub below_minimum: Vec<PoolReason>,
     /// Running machines that are given more vCPUs or memory in place.
@@ -40,10 +40,10 @@ pub struct Plan {
     pub scale_down: Vec<Removal>,
     /// The verdict on each node.
     pub nodes: Vec<NodeVerdict>,
-    /// Machines to create ahead of demand, by pool: they are kept warm until they are asked to join.
+    /// Machines to create ahead of demand, by pool. They are kept warm until they are asked to join.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<PoolGrowth>,
-    /// Pools that would keep more warm machines, and why they get none now.
+    /// Pools that should keep more warm machines, and why none are created now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep_refused: Vec<PoolReason>,
     /// Machines that are no longer kept warm.
@@ -62,7 +62,7 @@ pub struct Plan {
     /// The verdict on each chunk of a CapacityBuffer. Chunks are not pods, but are handled like pods.
     #[serde(skip)]
     pub chunks: Vec<PodVerdict>,
-    /// What the round could not look at; later rounds will.
+    /// The pods and nodes that the round could not look at. Later rounds will.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
     /// The verdict on each ProvisioningRequest, the oldest first.
@@ -74,7 +74,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IgnoredAnnotation {
-    /// The object that has it: `pod NAMESPACE/NAME` or `node NAME`.
+    /// The object that has the annotation: `pod NAMESPACE/NAME` or `node NAME`.
     pub object: String,
     /// Its key.
     pub annotation: String,
@@ -84,7 +84,7 @@ pub struct IgnoredAnnotation {
     pub why: &'static str,
 }
 
-/// The machines that a pool gets.
+/// The machines to create or wake in a pool.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolGrowth {
@@ -94,37 +94,38 @@ pub struct PoolGrowth {
     pub machines: Vec<NewMachine>,
 }
 
-/// A machine to create or to wake, in enough detail that no further decision is needed to do so.
+/// A machine to create or wake. It has all details that are needed to do so, without a further decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewMachine {
-    /// Its name, if free slots are known.
+    /// The name of the machine, if free slots are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its VMID, if free slots are known. Has no meaning for a bare-metal machine.
+    /// The VMID of the machine, if free slots are known. Has no meaning for a bare-metal machine.
     #[serde(skip_serializing_if = "is_no_vmid")]
     pub vmid: Option<Vmid>,
-    /// Its address, if free slots are known and the pool has addresses.
+    /// The address of the machine, if free slots are known and the pool has addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// Its further addresses by device and family, e.g. `net0/ip6`.
+    /// Other addresses of the machine, by device and family, e.g. `net0/ip6`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub further_addresses: BTreeMap<String, IpAddr>,
-    /// The host that it is placed on.
+    /// The host that the machine is placed on.
     pub host: HostKey,
-    /// The storage of its clone, if its pool names any.
+    /// The storage of the machine's clone, if the pool names any storages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
     /// vCPUs.
     pub cores: u32,
-    /// Memory as a quantity, e.g. `8Gi`.
+    /// The memory as a quantity, e.g. `8Gi`.
     pub memory: String,
-    /// Its memory in bytes.
+    /// The memory in bytes.
     #[serde(skip)]
     pub memory_bytes: i64,
-    /// Pods planned on it, `namespace/name`.
+    /// The pods planned on the machine, as `namespace/name`.
     pub pods: Vec<Arc<str>>,
-    /// How an existing warm machine, which is now asked to join, was kept; `None`: the machine is new.
+    /// How the machine was kept, if it is an existing warm machine that is now asked to join. `None` if the
+    /// machine is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub woken: Option<WarmState>,
 }
@@ -141,15 +142,15 @@ pub struct GrownMachine {
     pub node: String,
     /// Its size now.
     pub from: GrownSize,
-    /// The size that it is to have.
+    /// The new size of the machine.
     pub to: GrownSize,
     /// Why, in words.
     pub reason: String,
-    /// Pods that will then fit, `namespace/name`.
+    /// The pods that will fit on the grown machine, as `namespace/name`.
     pub pods: Vec<Arc<str>>,
 }
 
-/// vCPUs and memory of a machine that grows.
+/// The vCPUs and memory of a machine that grows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GrownSize {
     /// vCPUs.
@@ -162,19 +163,19 @@ pub struct GrownSize {
 }
 
 impl GrownSize {
-    /// In words, e.g. `4 cores and 8Gi`.
+    /// The size as text, e.g. `4 cores and 8Gi`.
     pub fn words(&self) -> String {
         format!("{} cores and {}", self.cores, self.memory)
     }
 }
 
-/// Whether the VMID is left out: there is none, or it is the number of a bare-metal machine.
+/// Whether to leave out the VMID when serializing: it is absent, or it is the number of a bare-metal machine.
 #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_no_vmid(vmid: &Option<Vmid>) -> bool {
     vmid.is_none_or(Vmid::is_bare_metal)
 }
 
-/// A machine that is no longer kept warm: it is destroyed without having been a node.
+/// A machine that is no longer kept warm. It is destroyed without having been a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unkept {
     /// The machine.
@@ -185,42 +186,42 @@ pub struct Unkept {
     pub reason: String,
 }
 
-/// What happens to a pending pod.
+/// The verdict on a pending pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum PodOutcome {
-    /// A new machine is created for it.
+    /// A new machine is created for the pod.
     NewNode,
-    /// It fits an existing node.
+    /// The pod fits an existing node.
     ExistingNode,
-    /// It fits an existing node once its machine has grown.
+    /// The pod fits an existing node once the node's machine has grown.
     GrownNode,
-    /// It fits a machine that is being created.
+    /// The pod fits a machine that is being created.
     UpcomingNode,
-    /// It would not fit the nodes of any pool.
+    /// The pod would not fit the nodes of any pool.
     NoPoolFits,
-    /// The pools that fit are at their maximum, or have no free slot.
+    /// The pools whose nodes the pod fits are at their maximum, or have no free slot.
     PoolAtMax,
-    /// No host has room for a machine of the pools that fit, or none of their bare-metal machines can be
-    /// switched on.
+    /// The pod fits the nodes of some pools, but no host has room for such a machine, or no bare-metal
+    /// machine of these pools can be switched on.
     NoHostCapacity,
-    /// Its priority is below the cut-off.
+    /// The pod's priority is below the cut-off.
     Expendable,
-    /// No node is created for a DaemonSet's pod.
+    /// The pod belongs to a DaemonSet. No machine is created for such pods.
     DaemonSet,
-    /// A scheduling gate holds it back.
+    /// A scheduling gate holds the pod back.
     Gated,
-    /// It is younger than the configured delay.
+    /// The pod is younger than the configured delay.
     TooYoung,
-    /// The pools that fit are backing off after failures, or are left alone after a change.
+    /// The pools whose nodes the pod fits are backing off after failures, or are left alone after a change.
     BackingOff,
-    /// kube-scheduler refuses pods like it on a node where the planner found that they fit.
+    /// kube-scheduler refuses pods like this one on a node where the planner found that they fit.
     PredictionMissed,
-    /// The round has reached its limit: a later one looks at it.
+    /// The round has reached its limit. A later round looks at the pod.
     Unfinished,
-    /// It is part of a ProvisioningRequest for which there is no room yet.
+    /// The pod belongs to a ProvisioningRequest for which there is no room yet.
     AwaitsRequest,
-    /// It is part of a gang that kube-scheduler would not place yet. No machine is created for a part of a
-    /// gang.
+    /// The pod belongs to a gang that kube-scheduler would not place yet. No machine is created for only a
+    /// part of a gang.
     AwaitsGang,
 }
 
@@ -245,30 +246,31 @@ crate::codes!(
     }
 );
 
-/// What happens to a ProvisioningRequest.
+/// The verdict on a ProvisioningRequest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum RequestOutcome {
-    /// There is room for all of its pods.
+    /// There is room for all pods of the request.
     Found,
-    /// Machines are being created for its pods.
+    /// Machines are being created for the pods of the request.
     Provisioned,
-    /// There is no room, and no machine is created.
+    /// There is no room for the pods of the request, and no machine is created.
     NotFound,
-    /// The round has reached its limit, or a PodTemplate may still arrive: a later round looks at it.
+    /// The round has reached its limit, or a PodTemplate may still arrive. A later round looks at the
+    /// request.
     Unfinished,
-    /// Room is reserved for it.
+    /// Room is reserved for the pods of the request.
     Booked,
-    /// Its reservation has expired.
+    /// The reservation of the request has expired.
     BookingExpired,
-    /// All of its pods have a node.
+    /// All pods of the request have a node.
     Consumed,
-    /// Its final result has already been reported.
+    /// The final result of the request has already been reported.
     Over,
-    /// No room was found in time.
+    /// No room was found for the request in time.
     Expired,
-    /// One of its PodTemplates does not exist, or it is for too many pods.
+    /// One of the request's PodTemplates does not exist, or the request is for too many pods.
     Broken,
-    /// Its class belongs to another autoscaler.
+    /// The class of the request belongs to another autoscaler.
     NotOurs,
 }
 
@@ -294,33 +296,33 @@ crate::codes!(
 pub struct RequestVerdict {
     /// `namespace/name`.
     pub request: String,
-    /// What happens to it.
+    /// The outcome for the request.
     pub verdict: RequestOutcome,
     /// Why, in words.
     pub message: String,
-    /// How many pods it is for.
+    /// The number of pods that the request is for.
     pub pods: i64,
-    /// How many of them get machines that are created now.
+    /// The number of these pods that are planned on machines that are created now.
     pub on_new_machines: usize,
-    /// Why no pool gets a machine for the first pod that finds no room.
+    /// Why no pool gets a machine for the first pod without room.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
 }
 
-/// How far a CapacityBuffer is filled.
+/// The verdict on a CapacityBuffer: how far it is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum BufferOutcome {
-    /// All of its chunks fit existing nodes.
+    /// All chunks of the buffer fit existing nodes.
     Filled,
-    /// Some of its chunks wait for machines that are being created, or that are about to be.
+    /// Some chunks of the buffer wait for machines that are being created, or that are about to be.
     Filling,
-    /// Some of its chunks find no room, and no machine is created for them now.
+    /// There is no room for some chunks of the buffer, and no machine is created for them now.
     Short,
-    /// It has no chunks.
+    /// The buffer has no chunks.
     Empty,
-    /// It is not known what its chunks are.
+    /// The chunks of the buffer are not known.
     NotReady,
-    /// Its strategy belongs to another autoscaler.
+    /// The strategy of the buffer belongs to another autoscaler.
     NotOurs,
 }
 
@@ -341,67 +343,66 @@ crate::codes!(
 pub struct BufferVerdict {
     /// `namespace/name`.
     pub buffer: String,
-    /// How far it is filled.
+    /// How far the buffer is filled.
     pub verdict: BufferOutcome,
-    /// Why it is not ready, as a code, e.g. `PodTemplateNotFound`.
+    /// Why the buffer is not ready, as a code, e.g. `PodTemplateNotFound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// Why it is not ready, or what happens to its chunks, in words.
+    /// Why the buffer is not ready, or what happens to its chunks, as text.
     pub message: String,
-    /// How many chunks it is to have, if that is known.
+    /// The wanted number of chunks, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<i64>,
-    /// How many of them fit existing nodes.
+    /// The number of chunks that fit existing nodes.
     pub on_nodes: usize,
-    /// How many fit machines that are being created, or that grow.
+    /// The number of chunks that fit machines that are being created, or that grow.
     pub on_machines: usize,
-    /// How many get machines that are created now.
+    /// The number of chunks that are planned on machines that are created now.
     pub on_new_machines: usize,
-    /// How many find no room.
+    /// The number of chunks for which there is no room.
     pub nowhere: usize,
-    /// The PodTemplate that was used, and its generation.
+    /// The name of the PodTemplate that was used, and its generation.
     #[serde(skip)]
     pub template: Option<(String, i64)>,
-    /// The verdict of the first chunk that finds no room.
+    /// The verdict on the first chunk for which there is no room.
     #[serde(skip)]
     pub nowhere_because: Option<PodOutcome>,
-    /// Why the pools do not take that chunk.
+    /// Why the pools do not take the first chunk for which there is no room.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
 }
 
-/// Why a pool gets no machine, for example for a certain pod or to reach its minimum.
+/// Why no machine is created in a pool, for example for a certain pod or to reach the pool's minimum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolReason {
     /// The pool.
     pub pool: PoolName,
     /// The reason as a stable code, e.g. `InsufficientCpu`.
     pub reason: &'static str,
-    /// The reason in words, with numbers.
+    /// The reason as text, with numbers.
     pub message: String,
 }
 
-/// A prediction that turned out to be wrong: kube-scheduler refuses pods on a node where the planner found
-/// that they fit.
+/// A wrong prediction: kube-scheduler refuses pods on a node where the planner found that they fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissedPrediction {
-    /// The node that they were expected on.
+    /// The node on which the pods were expected.
     pub node: String,
-    /// The node's pool, which gets no machine for them for a while.
+    /// The node's pool. For a while, no machine is created in this pool for such pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// When it was noticed.
+    /// When the wrong prediction was noticed.
     pub at: Timestamp,
-    /// Until when the pool gets no machine for them.
+    /// The time until which no machine is created in the pool for such pods.
     pub until: Timestamp,
-    /// Why they were expected there.
+    /// Why the pods were expected on the node.
     pub ours: String,
-    /// What kube-scheduler reported, in its own words.
+    /// The message of kube-scheduler.
     pub theirs: String,
 }
 
 impl MissedPrediction {
-    /// Converts the daemon's memory of a missed prediction.
+    /// Converts a wrong prediction that the daemon remembers.
     pub fn of(missed: &Missed) -> Self {
         Self {
             node: missed.node.clone(),
@@ -413,7 +414,8 @@ impl MissedPrediction {
         }
     }
 
-    /// In one sentence: why they were expected on the node, and what kube-scheduler reported.
+    /// The wrong prediction in one sentence: why the pods were expected on the node, and what kube-scheduler
+    /// reported.
     pub fn words(&self) -> String {
         format!("{}, but kube-scheduler says: {}", self.ours, self.theirs)
     }
@@ -425,36 +427,36 @@ impl MissedPrediction {
 pub struct PodVerdict {
     /// `namespace/name`.
     pub pod: Arc<str>,
-    /// What happens to it.
+    /// The outcome for the pod.
     pub verdict: PodOutcome,
-    /// The pool of its new machine.
+    /// The pool of the pod's new machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<Arc<str>>,
-    /// If it fits an existing node: the node.
+    /// The existing node that the pod fits, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Arc<str>>,
-    /// If it fits a machine that is being created: the machine.
+    /// The machine being created that the pod fits, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Arc<str>>,
-    /// Why the pools do not take it.
+    /// Why the pools do not take the pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
-    /// If its verdict is `PredictionMissed`: where it was expected, and what kube-scheduler reports.
+    /// If the verdict is `PredictionMissed`: where the pod was expected, and what kube-scheduler reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Arc<MissedPrediction>>,
-    /// If its verdict is `AwaitsGang`: why its gang is pending.
+    /// If the verdict is `AwaitsGang`: why the pod's gang is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<Arc<GangWait>>,
 }
 
 impl PodVerdict {
-    /// Whether it is pending because its gang has no room.
+    /// Whether the pod is pending because there is no room for its gang.
     pub fn awaits_room_with_gang(&self) -> bool {
         self.missed.is_none() && self.gang.as_ref().is_some_and(|gang| gang.reason == GangReason::NoRoom)
     }
 
-    /// Why no machine is created for it, in words; empty if no reason is known, for example because there is
-    /// no pool.
+    /// Why no machine is created for the pod, as text. Empty if no reason is known, for example because there
+    /// is no pool.
     pub fn why(&self) -> String {
         let reasons: Vec<String> =
             self.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
@@ -470,33 +472,33 @@ impl PodVerdict {
     }
 }
 
-/// A pod of a removed node, and a node that can take it.
+/// A pod of a removed node, and the node that can take the pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Move {
     /// `namespace/name`.
     pub pod: String,
-    /// The node that can take it.
+    /// The node that can take the pod.
     pub to: String,
 }
 
 /// Why a node is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum RemovalReason {
-    /// No pod on it needs to be moved.
+    /// No pod on the node needs to be moved.
     Empty,
-    /// Below the threshold, and its pods fit elsewhere.
+    /// The node is below the utilization threshold, and its pods fit elsewhere.
     Underutilized,
-    /// Not ready for too long.
+    /// The node has been unready for too long.
     Unready,
     /// Fewer or smaller machines are enough.
     Consolidation,
-    /// Created from settings that have changed since.
+    /// The machine was created from settings that have changed since.
     Drifted,
     /// Older than allowed.
     Expired,
-    /// Its host is in maintenance.
+    /// The machine's host is in maintenance.
     Maintenance,
-    /// Its host is to be shut down.
+    /// The machine's host is to be shut down.
     HostOff,
 }
 
@@ -521,34 +523,34 @@ pub struct Removal {
     pub node: String,
     /// Why.
     pub reason: RemovalReason,
-    /// Its utilization, rounded to four decimal places.
+    /// The node's utilization, rounded to four decimal places.
     pub utilization: f64,
-    /// Its pods, and the nodes that can take them.
+    /// The node's pods, and the nodes that can take them.
     pub moves: Vec<Move>,
 }
 
 /// The verdict on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum NodeOutcome {
-    /// Not in a managed pool.
+    /// The node is not in a managed pool.
     NotManaged,
-    /// Its utilization is above the threshold, or its machine is growing.
+    /// The node's utilization is above the threshold, or its machine is growing.
     Utilized,
-    /// A pod prevents its removal.
+    /// A pod prevents the node's removal.
     Blocked,
-    /// Its pods fit nowhere else.
+    /// The node's pods fit on no other node.
     NoPlaceToMovePods,
-    /// Without it, its pool would be below its minimum or its headroom.
+    /// Without the node, its pool would be below its minimum or its headroom.
     AtMinimum,
-    /// It is unneeded, but may not be removed yet.
+    /// The node is unneeded, but may not be removed yet.
     Unneeded,
     /// A cool-down is running, or a disruption limit has been reached.
     CoolingDown,
-    /// Too many nodes of its pool are not ready, or the pool's Proxmox VE cluster cannot be used.
+    /// Too many nodes of the node's pool are not ready, or the pool's Proxmox VE cluster cannot be used.
     PoolUnhealthy,
-    /// An annotation forbids its removal, or removals are switched off.
+    /// An annotation forbids the node's removal, or removals are switched off.
     Disabled,
-    /// It is not ready, but may not be removed yet.
+    /// The node is not ready, but may not be removed yet.
     Unready,
     /// Already being removed.
     BeingDeleted,
@@ -582,7 +584,7 @@ pub struct NodeVerdict {
     /// Its pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// Its utilization, rounded to four decimal places.
+    /// The node's utilization, rounded to four decimal places.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,
     /// The verdict.
@@ -590,16 +592,16 @@ pub struct NodeVerdict {
     /// The reason for the verdict, if the verdict alone does not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<NodeReason>,
-    /// The pod that blocks it.
+    /// The pod that prevents the node's removal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// More about the verdict, in words.
+    /// A text with more about the verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When it became unneeded.
+    /// When the node became unneeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// When it may be removed at the earliest.
+    /// The earliest time at which the node may be removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removable_at: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! A pod, as far as decisions read it.
+//! Pods, with the fields that decisions read.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::storage::InTreeDisk;
 /// `status.phase`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PodPhase {
-    /// Not all containers run yet.
+    /// Not all containers have been started yet.
     #[default]
     Pending,
     /// Running.
@@ -30,7 +30,7 @@ pub enum PodPhase {
 /// What the scheduler has reported about a pod (condition `PodScheduled`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Scheduling {
-    /// No `PodScheduled` condition: the scheduler has not looked at it yet.
+    /// The pod has no `PodScheduled` condition, because the scheduler has not looked at it yet.
     #[default]
     Unprocessed,
     /// `PodScheduled=False`, reason `Unschedulable`, and when the condition last changed, if known.
@@ -50,7 +50,7 @@ pub struct Owner {
     pub api_version: String,
     /// e.g. `ReplicaSet`.
     pub kind: String,
-    /// Its name, in the pod's namespace.
+    /// The name of the controller, which is in the pod's namespace.
     pub name: String,
     /// Its uid.
     pub uid: String,
@@ -59,30 +59,30 @@ pub struct Owner {
 /// `spec.tolerations[]`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Toleration {
-    /// Key. If it is empty and the operator is `Exists`, every taint is tolerated.
+    /// The key of the taint. If it is empty and the operator is `Exists`, every taint is tolerated.
     pub key: String,
     /// `Exists` (true) or `Equal` (false).
     pub exists: bool,
     /// Value for `Equal`.
     pub value: String,
-    /// Effect; `None` means every effect.
+    /// The effect of the taint. `None` means every effect.
     pub effect: Option<TaintEffect>,
 }
 
 /// A required or preferred pod (anti-)affinity term.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodAffinityTerm {
-    /// Which pods are meant; `None` matches none. `matchLabelKeys` and `mismatchLabelKeys` are merged in, as
-    /// by the API server.
+    /// Selects the pods by their labels. `None` matches no pod. `matchLabelKeys` and `mismatchLabelKeys` are
+    /// merged into it, as the API server does.
     pub selector: Option<LabelSelector>,
-    /// The listed namespaces. With neither a list nor a `namespace_selector`, the pod's own namespace is
-    /// meant.
+    /// The listed namespaces. If there is neither a list nor a `namespace_selector`, the term applies to the
+    /// pod's own namespace.
     pub namespaces: Vec<String>,
-    /// Namespaces by label; an empty selector means all.
+    /// Selects namespaces by label. An empty selector selects all namespaces.
     pub namespace_selector: Option<LabelSelector>,
     /// The node label whose values are the domains.
     pub topology_key: String,
-    /// `matchLabelKeys` as written (the API server merges them into the selector when the pod is created).
+    /// `matchLabelKeys` as written. The API server merges them into the selector when the pod is created.
     pub match_label_keys: Vec<String>,
     /// `mismatchLabelKeys` as written.
     pub mismatch_label_keys: Vec<String>,
@@ -125,7 +125,7 @@ pub struct SpreadConstraint {
     pub topology_key: String,
     /// `whenUnsatisfiable: DoNotSchedule` (true) or `ScheduleAnyway` (false).
     pub hard: bool,
-    /// Which pods are counted; `None` matches none.
+    /// Selects the pods that are counted. `None` matches no pod.
     pub selector: Option<LabelSelector>,
     /// `matchLabelKeys`.
     pub match_label_keys: Vec<String>,
@@ -146,7 +146,7 @@ pub struct HostPort {
     pub port: i32,
 }
 
-/// One of `spec.volumes[]`. Volumes that neither scheduling nor draining looks at are left out.
+/// One of `spec.volumes[]`. Volumes that matter neither for scheduling nor for draining are left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Volume {
     /// The volume's name in the pod.
@@ -156,7 +156,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Whether any filter looks at this volume. Tokens, configuration and scratch space can be used on any
+    /// Whether any filter checks this volume. Tokens, configuration and scratch space can be used on any
     /// node.
     pub fn decides_place(&self) -> bool {
         matches!(
@@ -169,16 +169,17 @@ impl Volume {
 /// A volume's source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum VolumeSource {
-    /// A PersistentVolumeClaim by name (generic ephemeral volumes: `POD-VOLUME`, with `ephemeral` true).
+    /// A PersistentVolumeClaim by name. The claim of a generic ephemeral volume is named `POD-VOLUME`, and
+    /// `ephemeral` is true.
     Claim {
         /// The claim's name.
         name: String,
-        /// It belongs to this pod alone.
+        /// Whether the claim belongs to this pod alone.
         ephemeral: bool,
         /// `readOnly`.
         read_only: bool,
     },
-    /// `emptyDir`; `memory` for `medium: Memory`.
+    /// `emptyDir`. `memory` is true for `medium: Memory`.
     EmptyDir {
         /// Backed by memory.
         memory: bool,
@@ -190,12 +191,12 @@ pub enum VolumeSource {
         /// The driver's name.
         driver: String,
     },
-    /// An in-tree disk that pods on the same node cannot share, except if all of them only read it (GCE PD,
-    /// AWS EBS, iSCSI, RBD). VolumeRestrictions compares its kind and identity.
+    /// An in-tree disk that pods on the same node can share only if all of them just read it (GCE PD, AWS
+    /// EBS, iSCSI, RBD). VolumeRestrictions compares its kind and identity.
     Exclusive {
         /// e.g. `gcePersistentDisk`.
         kind: String,
-        /// What identifies the disk.
+        /// The text that identifies the disk.
         identity: String,
         /// `readOnly`.
         read_only: bool,
@@ -213,8 +214,8 @@ pub struct Deletion {
     pub grace_seconds: Option<i64>,
 }
 
-/// A pod: its own fields, and those that it shares with similar pods, which can be read as if they were its
-/// own.
+/// A pod. It has its own fields, and fields that it shares with similar pods. Shared fields can be read as if
+/// they were the pod's own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pod {
     /// `metadata.name`.
@@ -223,9 +224,9 @@ pub struct Pod {
     pub uid: String,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// `status.startTime`: when its kubelet first acknowledged it.
+    /// `status.startTime`: when the kubelet first acknowledged the pod.
     pub started: Option<Timestamp>,
-    /// Set while it is being deleted.
+    /// The deletion of the pod, if it is being deleted.
     pub deletion: Option<Deletion>,
     /// `spec.nodeName`.
     pub node: Option<String>,
@@ -233,15 +234,15 @@ pub struct Pod {
     pub nominated_node: Option<String>,
     /// `status.phase`.
     pub phase: PodPhase,
-    /// What the scheduler reported.
+    /// What the scheduler has reported about the pod.
     pub scheduling: Scheduling,
-    /// Why the scheduler refuses the pod, in its own words (`message` of the condition `PodScheduled`); empty
-    /// if it does not.
+    /// The message with which the scheduler refuses the pod (`message` of the condition `PodScheduled`).
+    /// Empty if it does not.
     pub refusal: String,
     /// Condition `Ready`.
     pub ready: bool,
-    /// True only during a decision, for a chunk of a CapacityBuffer or a pod of a ProvisioningRequest. It
-    /// yields to every real pod.
+    /// Whether the pod is a chunk of a CapacityBuffer or belongs to a ProvisioningRequest. True only during a
+    /// decision. Such a pod yields to every real pod.
     #[serde(skip)]
     pub chunk: bool,
     /// The shared fields.
@@ -252,12 +253,12 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// `namespace/name`, the pod's name in plans and messages.
+    /// `namespace/name`: identifies the pod in plans and messages.
     pub fn id(&self) -> String {
         [self.namespace.as_str(), self.name.as_str()].join("/")
     }
 
-    /// Whether all its containers have ended for good, so that it occupies no room.
+    /// Whether all containers of the pod have ended for good, so that it needs no room.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }

@@ -1,4 +1,4 @@
-//! What pods have in common, stored once for all of them.
+//! The fields that similar pods have in common, stored once for all of them.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -13,18 +13,18 @@ use super::pod::{Affinity, HostPort, Owner, Pod, SpreadConstraint, Toleration, V
 use super::resources::Resources;
 use super::selector::Labels;
 
-/// What a controller's pods have in common: most of their metadata and of their `spec`.
+/// The fields that the pods of a controller have in common: most of their metadata and of their `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodSpec {
     /// `metadata.namespace`.
     pub namespace: String,
     /// Labels.
     pub labels: Labels,
-    /// Only the annotations that decisions read (see `model::snapshot::KNOWN_ANNOTATIONS`).
+    /// The annotations that decisions read (see `model::snapshot::KNOWN_ANNOTATIONS`). Others are dropped.
     pub annotations: Labels,
     /// The controller.
     pub owner: Option<Owner>,
-    /// `spec.schedulingGroup.podGroupName`: the PodGroup, in the pod's namespace, that the pod belongs to.
+    /// `spec.schedulingGroup.podGroupName`: the PodGroup that the pod belongs to, in the pod's namespace.
     pub scheduling_group: Option<String>,
     /// `spec.schedulerName`, `default-scheduler` if absent.
     pub scheduler: String,
@@ -34,8 +34,8 @@ pub struct PodSpec {
     pub priority_class: String,
     /// `spec.preemptionPolicy: Never`.
     pub never_preempts: bool,
-    /// The sum of its requests, as kube-scheduler computes it (with init containers, sidecars, pod-level
-    /// resources, overhead and resizes); `pods` is 1.
+    /// The total requests of the pod, as kube-scheduler computes them (with init containers, sidecars,
+    /// pod-level resources, overhead and resizes). `pods` is 1.
     pub requests: Resources,
     /// `spec.nodeSelector`.
     pub node_selector: Labels,
@@ -45,16 +45,16 @@ pub struct PodSpec {
     pub tolerations: Vec<Toleration>,
     /// `spec.topologySpreadConstraints`.
     pub spread: Vec<SpreadConstraint>,
-    /// Host ports of its containers (with `hostNetwork`, every container port).
+    /// The host ports of the containers. With `hostNetwork`, every container port is one.
     pub host_ports: Vec<HostPort>,
     /// `spec.volumes`.
     pub volumes: Vec<Volume>,
-    /// The kubelet features that it needs.
+    /// The kubelet features that the pod needs.
     pub features: Features,
     /// `spec.resourceClaims`.
     pub resource_claims: Vec<PodClaim>,
-    /// Extended resources that several containers request, by container. Those of a single container are in
-    /// the requests.
+    /// The amounts of extended resources that several containers request, by container. If a single container
+    /// requests a resource, only `requests` contains it.
     pub extended: Vec<ExtendedRequest>,
     /// `spec.restartPolicy: Always` (the default).
     pub restarts_always: bool,
@@ -66,7 +66,7 @@ pub struct PodSpec {
 }
 
 impl PodSpec {
-    /// Computed values that decisions need. After the first call the spec must not be changed.
+    /// The computed values that decisions need. The spec must not be changed after the first call.
     pub fn digest(&self) -> &SpecDigest {
         self.memo.get_or_init(|| SpecDigest::of(self))
     }
@@ -80,7 +80,7 @@ impl Deref for Pod {
     }
 }
 
-/// Changing a pod gives it its own spec, and discards computed values.
+/// A pod that is changed gets its own spec, and its computed values are discarded.
 impl DerefMut for Pod {
     fn deref_mut(&mut self) -> &mut PodSpec {
         self.memo = Memo::default();
@@ -90,23 +90,23 @@ impl DerefMut for Pod {
     }
 }
 
-/// Known specs, so that pods with equal specs share them: tens of thousands of pods may have only a few
-/// hundred specs.
+/// All known specs, so that pods with equal specs share one: tens of thousands of pods may have only a few
+/// hundred different specs.
 #[derive(Debug, Default)]
 pub struct Specs {
     known: BTreeMap<Key, Weak<PodSpec>>,
-    /// At this size, specs that no pod uses are forgotten.
+    /// When this number of specs is exceeded, specs that no pod uses are removed.
     full: usize,
 }
 
-/// The fingerprint of what filters see of a spec, and the uid of its pods' controller.
+/// A fingerprint of the fields that filters read, and the uid of the controller.
 type Key = (Fingerprint, String);
 
 impl Specs {
-    /// The smallest number of specs at which unused ones are searched for.
+    /// Unused specs are not searched for before there are more specs than this.
     const FEW: usize = 256;
 
-    /// Makes a pod share an earlier pod's spec, if that is equal.
+    /// Makes a pod share the spec of an earlier pod, if the specs are equal.
     pub fn share(&mut self, pod: &mut Pod) {
         let key =
             (pod.spec.digest().class, pod.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default());

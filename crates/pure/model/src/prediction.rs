@@ -1,7 +1,7 @@
-//! What kube-scheduler was expected to do with pods, and what it did. This memory shows when a prediction was
+//! Predictions of what kube-scheduler will do with pods, and what it did. They show when a prediction was
 //! wrong.
 //!
-//! All of it is stored by kind of pod ([`kind`]), because individual pods come and go.
+//! Predictions are stored by kind of pod ([`kind`]), because individual pods come and go.
 
 use std::fmt::Write;
 
@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::devices::PodClaim;
+use super::features::Features;
 use super::pod::{Pod, VolumeSource};
 use super::selector::Labels;
 use super::text_id::PoolName;
 use super::workload::Backoff;
 
-/// Labels that a controller sets to a different value on each pod or in each run. They do not distinguish
-/// kinds.
+/// Labels that a controller sets to a different value on each pod or in each run. They are ignored when pods
+/// are grouped by kind.
 const OF_ONE_POD: &[&str] = &[
     "statefulset.kubernetes.io/pod-name",
     "apps.kubernetes.io/pod-index",
@@ -27,32 +28,33 @@ const OF_ONE_POD: &[&str] = &[
     "job-name",
 ];
 
-/// What kube-scheduler is expected to do, and where it did something else.
+/// What kube-scheduler is expected to do, and where it did something else instead.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Predictions {
-    /// Pods that fit a ready node but are not on it yet, one of each kind.
+    /// Pods that fit a ready node but have not been scheduled to it yet, one of each kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<Awaited>,
-    /// Machines that were created for pods, until the first of these pods is scheduled there.
+    /// Machines that were created for pods. An entry is kept until the first of these pods is scheduled to
+    /// the machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<MadeFor>,
     /// Predictions that turned out to be wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<Missed>,
-    /// Nodes that were removed, until their pods run elsewhere.
+    /// Removed nodes. An entry is kept until the pods of the node run elsewhere.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
 }
 
 impl Predictions {
-    /// Whether there are no predictions of any sort.
+    /// Whether nothing is stored.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A pod that fits a ready node, so kube-scheduler is expected to place it there.
+/// A pod that fits a ready node, so kube-scheduler is expected to place it on that node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Awaited {
@@ -64,20 +66,21 @@ pub struct Awaited {
     pub uid: String,
     /// The node.
     pub node: String,
-    /// A fingerprint of the pods on the node. If it changes, the wait begins again: other pods may have taken
-    /// the room.
+    /// A fingerprint of the pods on the node. If it changes, the wait begins again, because other pods may
+    /// have taken the room.
     pub company: String,
-    /// When the wait began: since then, every decision has found that the pod fits there, beside the same
-    /// pods.
+    /// When the wait began. Since then, every decision has found that the pod fits the node, together with
+    /// the same other pods.
     pub since: Timestamp,
-    /// A fingerprint of what kube-scheduler last reported on the pod.
+    /// A fingerprint of kube-scheduler's last report on the pod.
     pub words: String,
-    /// When kube-scheduler's report last changed after `since`: it tried again, and refused the pod again.
+    /// When kube-scheduler's report last changed after `since`. A change means that kube-scheduler tried
+    /// again, and refused the pod again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_again: Option<Timestamp>,
 }
 
-/// A machine that was created for pods, none of which has been scheduled there yet.
+/// A machine that was created for pods. None of them has been scheduled to it yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MadeFor {
@@ -87,44 +90,45 @@ pub struct MadeFor {
     pub pool: PoolName,
     /// The kinds of the pods.
     pub kinds: Vec<String>,
-    /// When a round first found it.
+    /// When a round first saw the machine.
     pub at: Timestamp,
-    /// Its node was ready and empty, but did not get the pods.
+    /// Whether the machine's node was ready and empty, but did not get the pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_vain: bool,
 }
 
-/// A prediction that turned out to be wrong: kube-scheduler refuses pods of a kind where the planner found
-/// that they fit.
+/// A wrong prediction: kube-scheduler refuses pods of a kind on a node where the planner found that they fit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Missed {
     /// The kind of the pods.
     pub kind: String,
-    /// One of these pods, `namespace/name`.
+    /// One of the pods of this kind, as `namespace/name`.
     pub pod: String,
-    /// The pool that gets no machine for them; `None`: the node is in no pool.
+    /// The pool in which no machine is created for these pods. `None` if the node is in no pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
     /// The node.
     pub node: String,
-    /// When it was noticed. Nodes that existed then are no longer expected to take the pods.
+    /// When the wrong prediction was noticed. Nodes that existed at that time are no longer expected to take
+    /// the pods.
     pub at: Timestamp,
-    /// Why they were expected there.
+    /// Why the pods were expected on the node.
     pub ours: String,
-    /// What kube-scheduler reported, in its own words.
+    /// The message of kube-scheduler.
     pub theirs: String,
-    /// The time for which the pool gets no machine for such pods. Each further miss makes it longer.
+    /// The time during which no machine is created in the pool for such pods. Each further wrong prediction
+    /// makes it longer.
     pub backoff: Backoff,
     /// A fingerprint of the pool's settings.
     pub settings: String,
     /// A fingerprint of the node.
     pub seen: String,
-    /// A fingerprint of the pod's volumes; empty if it has none.
+    /// A fingerprint of the pod's volumes, empty if the pod has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub volumes: String,
-    /// The uids of pods of this kind that were pending when the miss was noticed. If there were many, only
-    /// some are listed.
+    /// The uids of the pods of this kind that were pending when the wrong prediction was noticed. If there
+    /// were many, only some are listed.
     pub waiting: Vec<String>,
 }
 
@@ -136,20 +140,20 @@ pub struct Moved {
     pub node: String,
     /// Its pool.
     pub pool: PoolName,
-    /// The kinds of its pods.
+    /// The kinds of the node's pods.
     pub kinds: Vec<String>,
-    /// How many pods of these kinds there were in the whole cluster.
+    /// The number of pods of these kinds in the whole cluster at the time of the removal.
     pub pods: usize,
-    /// When its removal began.
+    /// When the removal of the node began.
     pub at: Timestamp,
-    /// Set if one of them does not run in time: which one, and why, in words. While it is set, no further
-    /// node of the pool is removed.
+    /// Set if one of the pods does not run in time: a text that tells which pod, and why. While it is set, no
+    /// other node of the pool is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
 }
 
-/// A fingerprint of what scheduling reads of a pod, except what distinguishes it from other pods of its
-/// controller. It is the same in each run of the program.
+/// The kind of a pod: a fingerprint of what scheduling reads of the pod, except what distinguishes it from
+/// other pods of its controller. It is the same in each run of the program.
 pub fn kind(pod: &Pod) -> String {
     let labels: Labels = pod
         .labels
@@ -171,17 +175,25 @@ pub fn kind(pod: &Pod) -> String {
         })
         .collect();
     let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
-    fingerprint(&(
+    let all = (
         (&pod.namespace, pod.priority, &pod.priority_class, pod.never_preempts),
         (&pod.requests, &pod.node_selector, &pod.affinity, &pod.tolerations),
         (&pod.spread, &pod.host_ports, claims),
         (labels, volumes),
-    ))
+    );
+    // What few pods have is left out for the others, so that their kinds stay as earlier versions stored
+    // them.
+    let rare = (pod.features, &pod.extended, pod.scheduling_group.is_some());
+    if rare == (Features::default(), &Vec::new(), false) {
+        fingerprint(&all)
+    } else {
+        fingerprint(&(all, rare))
+    }
 }
 
-/// A fingerprint of the input: sixteen hexadecimal digits.
+/// A fingerprint of the input, as sixteen hexadecimal digits.
 pub fn fingerprint(what: &impl Serialize) -> String {
-    // If it cannot be serialized, fewer kinds are distinguished, which is harmless.
+    // If serialization fails, fewer kinds are distinguished, which is harmless.
     let text = serde_json::to_vec(what).unwrap_or_default();
     Sha256::digest(&text)[..8].iter().fold(String::with_capacity(16), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");
@@ -192,6 +204,7 @@ pub fn fingerprint(what: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::devices::ExtendedRequest;
     use crate::pod::Volume;
     use crate::pod_spec::PodSpec;
 
@@ -226,8 +239,15 @@ mod tests {
         larger.requests.cpu_milli += 1;
         let mut chosen = one.clone();
         chosen.node_selector.insert("disk".to_owned(), "ssd".to_owned());
-        for other in [larger, chosen, pod("a", &[("app", "b")], "shared"), pod("a", &[("app", "a")], "other")]
-        {
+        let mut featured = one.clone();
+        featured.features = Features::named(["VolumeBindMountOptions"]);
+        let mut by_container = one.clone();
+        by_container.extended = vec![ExtendedRequest { resource: "x.example.com/gpu".to_owned(), count: 1 }];
+        let mut of_gang = one.clone();
+        of_gang.scheduling_group = Some("g".to_owned());
+        let labelled = pod("a", &[("app", "b")], "shared");
+        let claiming = pod("a", &[("app", "a")], "other");
+        for other in [larger, chosen, featured, by_container, of_gang, labelled, claiming] {
             assert_ne!(kind(&one), kind(&other), "{other:?}");
         }
         assert_eq!(kind(&one), kind(&Pod { name: "b".to_owned(), ..one.clone() }));

@@ -1,14 +1,15 @@
-//! Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), by the rules of `k8s.io/apimachinery/pkg/api/resource`.
+//! Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), parsed by the rules of
+//! `k8s.io/apimachinery/pkg/api/resource`.
 //!
-//! A quantity is parsed exactly, as a decimal number times a power of ten or of two. It is rounded up (away
-//! from zero) if an integer is needed, as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does
+//! A quantity is parsed exactly, as a decimal number times a power of ten or of two. If an integer is needed,
+//! it is rounded up (away from zero), as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does
 //! not refuse numbers that are too large for an `i64`: its arithmetic overflows, and its scheduler uses the
-//! result, which may be zero or negative. This module computes the same. A negative number that does not fit
-//! becomes `i64::MIN`; such numbers do not matter here.
+//! result, which may be zero or negative. This module computes the same result, except that a negative number
+//! that does not fit becomes `i64::MIN`. Such numbers do not matter to the autoscaler.
 
 use thiserror::Error;
 
-/// Why a text is not a quantity.
+/// The error for a text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "`{text}` is not a quantity: expected a number with an optional suffix such as `m`, `k`, `Mi`, `Gi` or `e3`"
@@ -28,13 +29,13 @@ pub fn units(text: &str) -> Result<i64, QuantityError> {
     scaled(text, 0)
 }
 
-/// Like [`units`], but a value that is too large for an `i64` becomes the largest one. For settings, and for
+/// Like [`units`], but a value that is too large for an `i64` becomes `i64::MAX`. For settings, and for
 /// quantities that Kubernetes compares exactly (`Cmp`).
 pub fn limited(text: &str) -> Result<i64, QuantityError> {
     Written::read(text).map(|written| saturated(written.magnitude(0)))
 }
 
-/// Like [`milli`], but a value that is too large for an `i64` becomes the largest one.
+/// Like [`milli`], but a value that is too large for an `i64` becomes `i64::MAX`.
 pub fn limited_milli(text: &str) -> Result<i64, QuantityError> {
     Written::read(text).map(|written| saturated(written.magnitude(3)))
 }
@@ -43,7 +44,7 @@ fn saturated(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// A fraction of an amount in bytes, for example the part of a host's memory that an overcommit allows.
+/// A fraction of an amount of bytes, for example of a host's memory.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -53,7 +54,7 @@ pub fn share(bytes: i64, part: f64) -> i64 {
     if (part - 1.0).abs() < f64::EPSILON { bytes } else { (bytes as f64 * part) as i64 }
 }
 
-/// Bytes as the shortest exact binary quantity, e.g. `8Gi`.
+/// Formats bytes as the shortest exact binary quantity, e.g. `8Gi`.
 pub fn binary(bytes: i64) -> String {
     const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let mut amount = bytes;
@@ -65,12 +66,12 @@ pub fn binary(bytes: i64) -> String {
     format!("{amount}{}", SUFFIXES[step])
 }
 
-/// Thousandths as the shortest exact decimal quantity, e.g. `3900m` or `4`.
+/// Formats thousandths as the shortest exact decimal quantity, e.g. `3900m` or `4`.
 pub fn from_milli(milli: i64) -> String {
     if milli % 1000 == 0 { format!("{}", milli / 1000) } else { format!("{milli}m") }
 }
 
-/// The value of a quantity in billionths, rounded up. Nothing smaller is supported.
+/// The value of a quantity in billionths, rounded up. Kubernetes supports no smaller unit.
 pub(super) fn nano(text: &str) -> Result<i128, QuantityError> {
     magnitude(text, 9)
 }
@@ -87,15 +88,15 @@ fn magnitude(text: &str, shift: i32) -> Result<i128, QuantityError> {
     Ok(Written::read(text)?.magnitude(shift))
 }
 
-/// A quantity as written.
+/// A parsed quantity, with the number and the suffix as they were written.
 struct Written {
     negative: bool,
     /// All digits, including those after the point.
     mantissa: u128,
     digits: usize,
-    /// How many of the digits are after the point.
+    /// The number of digits after the point.
     places: i32,
-    /// The suffix, as powers of ten and of two.
+    /// The power of ten that the suffix stands for.
     tens: i32,
     doublings: u32,
 }
@@ -127,25 +128,26 @@ impl Written {
 
     fn magnitude(&self, shift: i32) -> i128 {
         let magnitude = round_up(self.mantissa, self.doublings, self.tens + shift - self.places);
-        // `i64::MIN` has no positive counterpart, but its text must be accepted: the sign is applied to an
-        // `i128`.
+        // Apply the sign to an `i128`: `i64::MIN` has no positive counterpart in an `i64`, but its text must
+        // be accepted.
         let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
         if self.negative { -value } else { value }
     }
 
-    /// What Kubernetes makes of a positive value that does not fit an `i64`. It stores quantities in two
-    /// ways, and checks in neither whether the number fits.
+    /// The value that Kubernetes computes for a positive quantity that does not fit an `i64`. It stores
+    /// quantities in two ways, and does not check in either whether the number fits.
     fn overflown(&self, shift: i32) -> i64 {
         if self.negative {
             return i64::MIN;
         }
         if self.doublings > 0 {
-            // Only quantities with a binary suffix are limited, and only before they are scaled.
+            // Kubernetes limits only quantities with a binary suffix, and only before it scales them.
             let whole = round_up(self.mantissa, self.doublings, self.tens - self.places);
             low(whole.min(u128::from(i64::MAX.unsigned_abs())), shift)
         } else if self.digits <= 18 && self.tens - self.places >= -9 {
-            // A 64-bit number and a power of ten. Kubernetes multiplies by the powers below in one step,
-            // which wraps around; by others step by step, which yields zero if the result does not fit.
+            // Kubernetes stores this quantity as a 64-bit number and a power of ten. It multiplies by the
+            // powers below in one step, which wraps around. It multiplies by others step by step, which
+            // yields zero if the result does not fit.
             match self.tens - self.places + shift {
                 tens @ (1 | 2 | 3 | 6 | 9) => low(self.mantissa, tens),
                 _ => 0,
@@ -185,7 +187,7 @@ fn round_up(mantissa: u128, doublings: u32, tens: i32) -> u128 {
     value + u128::from(rest)
 }
 
-/// The suffix as (power of ten, power of two).
+/// The factor that a suffix stands for, as (power of ten, power of two).
 fn factor(suffix: &str) -> Option<(i32, u32)> {
     Some(match suffix {
         "" => (0, 0),

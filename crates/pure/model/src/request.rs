@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::StatusCondition;
 
-/// The class of requests that ask whether there is room for all of their pods now.
+/// The class of requests that only ask whether there is room for all of their pods now.
 pub const CHECK_CAPACITY: &str = "check-capacity.autoscaling.x-k8s.io";
-/// The class of requests for which machines are created only if all of their pods then have room.
+/// The class of requests for which machines are created, but only if there is then room for all of their
+/// pods.
 pub const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 
-/// The annotation by which a pod names its ProvisioningRequest, and the former name of this annotation.
+/// The annotation with which a pod names its ProvisioningRequest, and the former key of this annotation.
 pub const CONSUMES: [&str; 2] = [
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
@@ -36,7 +37,7 @@ pub struct ProvisioningRequest {
     pub created: Option<Timestamp>,
     /// `spec.provisioningClassName`.
     pub class: String,
-    /// `spec.podSets`: the name of a PodTemplate in its namespace, and the number of pods.
+    /// `spec.podSets`: the name of a PodTemplate in the request's namespace, and the number of pods.
     pub sets: Vec<(String, i64)>,
     /// `spec.parameters`.
     pub parameters: BTreeMap<String, String>,
@@ -50,12 +51,12 @@ impl ProvisioningRequest {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// The condition of this kind, if its status is `True`.
+    /// The condition of this type, if its status is `True`.
     pub fn is(&self, kind: &str) -> Option<&StatusCondition> {
         self.conditions.iter().find(|one| one.kind == kind && one.status == "True")
     }
 
-    /// How many pods it is for.
+    /// The number of pods that the request is for.
     pub fn pods(&self) -> i64 {
         self.sets.iter().map(|(_, count)| (*count).max(0)).fold(0, i64::saturating_add)
     }

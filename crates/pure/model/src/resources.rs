@@ -14,7 +14,7 @@ pub struct Resources {
     pub memory: i64,
     /// Ephemeral storage in bytes.
     pub ephemeral_storage: i64,
-    /// Number of pods (a node's limit; a pod counts 1).
+    /// The number of pods: the limit of a node, or 1 for a pod.
     pub pods: i64,
     /// Extended resources, hugepages and attachable volumes by name, in units (hugepages in bytes).
     pub other: BTreeMap<String, i64>,
@@ -45,8 +45,8 @@ impl Resources {
         }
     }
 
-    /// How many pods with these requests fit into the free resources (`self`). Resources that are not
-    /// requested do not count (kube-scheduler's `fitsRequest`).
+    /// The number of pods with these requests that fit into the free resources (`self`). Resources that are
+    /// not requested do not count (kube-scheduler's `fitsRequest`).
     pub fn copies(&self, wanted: &Self) -> i64 {
         let times = |wanted: i64, free: i64| if wanted > 0 { (free / wanted).max(0) } else { i64::MAX };
         let other = wanted.other.iter().map(|(name, amount)| {
@@ -60,8 +60,8 @@ impl Resources {
             .min(other.min().unwrap_or(i64::MAX))
     }
 
-    /// Whether a pod with these requests fits into the free resources (`self`): [`Resources::copies`] is at
-    /// least one.
+    /// Whether a pod with these requests fits into the free resources (`self`), that is, whether
+    /// [`Resources::copies`] is at least one.
     pub fn fits(&self, wanted: &Self) -> bool {
         let fits = |wanted: i64, free: i64| wanted <= 0 || wanted <= free;
         fits(wanted.cpu_milli, self.cpu_milli)
@@ -86,7 +86,7 @@ impl Resources {
         }
     }
 
-    /// Raises every amount that is smaller in `self` than in `other` to the one in `other`.
+    /// Raises every amount to the amount in `other`, if that is larger.
     pub fn raise_to(&mut self, other: &Self) {
         self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
         self.memory = self.memory.max(other.memory);

@@ -1,4 +1,4 @@
-//! Label selectors and node selectors, as Kubernetes' objects carry them.
+//! Label selectors and node selectors, as in Kubernetes objects.
 
 use std::collections::BTreeMap;
 
@@ -31,20 +31,21 @@ pub struct Requirement {
     pub key: String,
     /// How to compare.
     pub operator: Operator,
-    /// What to compare with.
+    /// The values to compare with.
     pub values: Vec<String>,
 }
 
 /// A label selector: all requirements must match. Without requirements, it matches everything.
 ///
-/// An absent selector (`None`, if it is optional) matches nothing.
+/// An absent selector (`None`, where it is optional) matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LabelSelector {
     /// `matchLabels` and `matchExpressions`, in this order.
     pub requirements: Vec<Requirement>,
 }
 
-/// One term of a node selector: labels and fields must all match. An empty term matches nothing.
+/// One term of a node selector. All requirements on labels and fields must match. An empty term matches
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeSelectorTerm {
     /// Requirements on the node's labels.

@@ -50,7 +50,7 @@ impl Version {
         })
     }
 
-    /// Like [`Self::read`], but also accepts shorter forms: `v1`, `1.02`.
+    /// Like [`Self::read`], but also accepts shorter forms such as `v1`, and leading zeros such as `1.02`.
     pub fn read_loosely(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -71,7 +71,7 @@ impl PartialOrd for Version {
 impl Ord for Version {
     fn cmp(&self, other: &Self) -> Ordering {
         let before = |one: &Self| one.before.is_empty();
-        // A version without a part after `-` is the later one.
+        // Of two versions that differ only in the part after `-`, the one without that part is later.
         let parts = before(self).cmp(&before(other)).then_with(|| self.before.cmp(&other.before));
         self.numbers.cmp(&other.numbers).then(parts)
     }

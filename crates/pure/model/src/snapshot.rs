@@ -27,7 +27,7 @@ use super::workload::{
     PriorityClass, StorageCapacity, StorageClass, VolumeAttachment, VolumeClaim,
 };
 
-/// Annotations that decisions read; all others are dropped on arrival.
+/// The annotations that decisions read. All others are dropped when an object arrives.
 pub const KNOWN_ANNOTATIONS: &[&str] = &[
     "pve-autoscaler/unneeded-since",
     PINNED,
@@ -52,199 +52,202 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
 
 /// The label that makes a Node part of a pool.
 pub const POOL_LABEL: &str = "pve-autoscaler/pool";
-/// When a node became unneeded (annotation, RFC 3339).
+/// Annotation of a Node: when it became unneeded (RFC 3339).
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
-/// `true` on a Node prevents its removal, even if it is unneeded (annotation). `pin` writes it.
+/// Annotation: `true` prevents the removal of a Node, even if it is unneeded. The command `pin` sets it.
 pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
-/// Why an operator pinned a Node, if a reason was given (annotation).
+/// Annotation: why an operator pinned a Node, if a reason was given.
 pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
-/// An operator wants the node removed, for the reason that is the value (annotation). `retire` writes it.
+/// Annotation: an operator wants the Node removed. The value is the reason. The command `retire` sets it.
 pub const RETIRE: &str = "pve-autoscaler/retire";
-/// The taint that keeps pods away from a new Node until the daemon has verified its labels and taints:
-/// kubeadm or the kubelet may have dropped some.
+/// The taint that keeps pods away from a new Node until the daemon has verified the Node's labels and taints,
+/// because kubeadm or the kubelet may have dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
-/// An administrator has protected the node's VM, so it cannot be removed. This annotation is never written to
-/// a Node object; only snapshots of Nodes have it.
+/// Annotation: an administrator has protected the node's VM, so the node cannot be removed. It is never
+/// written to a Node object; only the Nodes in a snapshot have it.
 pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";
 /// The taint of a node that is being removed.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
-/// Taint of a node whose machine is being given more vCPUs or memory, from before its kubelet restarts until
-/// the kubelet has reported the new size. Until the kubelet's own watch shows the new size, it refuses pods
-/// that were scheduled to it because of the added resources (`OutOfcpu`).
+/// The taint of a node whose machine is being given more vCPUs or memory. It is set before the kubelet
+/// restarts, and removed once the kubelet has reported the new size. Until the kubelet's own watch shows that
+/// size, it refuses pods that were scheduled because of the added resources (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
-/// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are released without its
-/// kubelet.
+/// Kubernetes' own taint of a Node that is known to be off. Its pods and volumes are then released without
+/// its kubelet.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
-/// The value of [`OUT_OF_SERVICE_TAINT`] if the daemon has set it.
+/// The value with which the daemon sets [`OUT_OF_SERVICE_TAINT`].
 pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 
-/// CSI driver → how many of its volumes a node takes, `None` for no limit.
+/// For each CSI driver: the maximum number of its volumes on a node, or `None` if there is no limit.
 pub type DriverLimits = BTreeMap<String, Option<i64>>;
 
-/// What is remembered of a pool between rounds.
+/// What the daemon remembers of a pool between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolMemory {
-    /// The last time that a machine was requested, or that one began to grow.
+    /// The last time that a machine of the pool was requested or began to grow.
     pub last_add: Option<Timestamp>,
-    /// The last time a node was removed.
+    /// The last time that a node of the pool was removed.
     pub last_removal: Option<Timestamp>,
-    /// The last time a removal failed.
+    /// The last time that the removal of a node failed.
     pub last_removal_failure: Option<Timestamp>,
-    /// Until this back-off ends, no machine is created in the pool.
+    /// The pool's back-off. No machine is created in the pool until it ends.
     pub backoff: Option<Backoff>,
-    /// Hosts on which only the creation of a machine of this pool failed, perhaps because a storage or a
-    /// bridge is broken. Until the given time, the pool tries them last.
+    /// Hosts on which only machines of this pool could not be created, perhaps because a storage or a bridge
+    /// is broken. Until the given time, the pool tries these hosts last.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_on: BTreeMap<HostKey, Timestamp>,
-    /// Until this back-off ends, no running machine of the pool grows.
+    /// The pool's back-off for growing. No running machine of the pool grows until it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// What a ready node with the pool's own `cores` and `memory` offers.
+    /// The allocatable resources of a ready node with the pool's own `cores` and `memory`.
     pub learnt_allocatable: Option<Resources>,
-    /// What ready nodes of each size offer, by size.
+    /// The allocatable resources of ready nodes of each size.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub learnt_sizes: Vec<Learnt>,
-    /// The CSI drivers of its nodes, with their limits.
+    /// The CSI drivers of the pool's nodes, with their limits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub csi_limits: DriverLimits,
-    /// The ResourceSlices of one of its nodes.
+    /// The ResourceSlices of one of the pool's nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_slices: Vec<ResourceSlice>,
-    /// The fingerprint of the devices that the pool declared when `device_slices` was stored; empty: it
+    /// The fingerprint of the devices that the pool declared when `device_slices` was stored. Empty if it
     /// declared none. If the fingerprint has changed, the slices are not used.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub declared_devices: String,
-    /// The features that its nodes declare.
+    /// The features that the pool's nodes declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<DeclaredFeatures>,
-    /// The hosts on which its template can be cloned, if that is known. Machines are placed on no others.
+    /// The hosts on which the pool's template can be cloned, if known. Machines are placed only on these
+    /// hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<HostKey>>,
-    /// Those of the hosts in `reach` that have no template of their own. A clone to another host must be on a
-    /// storage that the hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
+    /// The hosts in `reach` that have no template of their own. A clone to another host must be on a storage
+    /// that the hosts share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<HostKey>,
-    /// Its back-off exists because none of its templates can be cloned now. Switching on a host that has a
-    /// template would end it.
+    /// Whether the pool backs off because none of its templates can be cloned now. Switching on a host that
+    /// has a template would end this back-off.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_template: bool,
-    /// Why nothing can be done in its Proxmox VE cluster now, if that is so. The pool gets no machine and
-    /// loses no node.
+    /// Why the pool's Proxmox VE cluster cannot be used now, if so. In the meantime, no machine of the pool
+    /// is created and no node of it is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
-    /// Bytes that a full clone of its template takes on its storage; of several templates, the one with the
-    /// largest disks counts. 0 if the size is not known, or if clones are linked.
+    /// The size of a full clone of the pool's template on its storage, in bytes. If there are several
+    /// templates, the one with the largest disks counts. 0 if the size is not known, or if clones are linked.
     #[serde(skip_serializing_if = "is_zero")]
     pub clone_bytes: i64,
-    /// Fingerprints of its current templates; empty: not all of them could be read.
+    /// The fingerprints of the pool's current templates. Empty if not all of them could be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
-    /// Its bare-metal machines that must not be switched on now, and why: a phrase that follows the machine's
-    /// name.
+    /// The pool's bare-metal machines that must not be switched on now, and why. The reason is a phrase that
+    /// follows the machine's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub out_of_service: BTreeMap<String, String>,
 }
 
-/// What a ready node of a pool declares (`status.declaredFeatures`).
+/// The features that a ready node of a pool declares (`status.declaredFeatures`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeclaredFeatures {
-    /// Those of its features that the scheduler requires for some pods.
+    /// The declared features that the scheduler requires for some pods.
     pub features: Features,
     /// The kubelet's settings, as in the machine's record.
     pub kubelet: String,
 }
 
-/// What a ready node on a machine of this size offers.
+/// The allocatable resources of a ready node on a machine of this size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Learnt {
-    /// vCPUs of the machine.
+    /// The number of vCPUs of the machine.
     pub cores: u32,
-    /// Its memory in bytes.
+    /// The memory of the machine, in bytes.
     pub memory: i64,
-    /// What its node offers.
+    /// The allocatable resources of the node.
     pub allocatable: Resources,
     /// The kubelet's settings, as in the machine's record.
     pub kubelet: String,
 }
 
-/// Something that was decided, or that happened to a machine.
+/// Something that the daemon decided, or that happened to a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Decision {
     /// When it happened.
     pub time: Timestamp,
-    /// What happened, in words.
+    /// A text that tells what happened.
     pub what: String,
 }
 
-/// What is remembered of a host between rounds.
+/// What the daemon remembers of a host between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostMemory {
-    /// Until this back-off ends, no new machines are placed on the host.
+    /// The host's back-off. No new machines are placed on the host until it ends.
     pub backoff: Option<Backoff>,
-    /// Until this back-off ends, it is not emptied to be switched off, because an earlier attempt failed.
+    /// Set if an attempt to empty the host, in order to switch it off, failed. There is no new attempt until
+    /// this back-off ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emptying_backoff: Option<Backoff>,
-    /// When it ceased to be needed.
+    /// When the host ceased to be needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
-    /// The progress of switching it off or on.
+    /// The progress of switching the host off or on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power: Option<PowerMemory>,
 }
 
-/// What is remembered of a node (part of `kind: AutoscalerState`).
+/// What the daemon remembers of a node (part of `kind: AutoscalerState`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeMemory {
     /// Its pool.
     pub pool: PoolName,
-    /// Its removal was given up: the next attempt does not begin before this back-off ends.
+    /// Set if the removal of the node was given up. The next attempt does not begin before this back-off
+    /// ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal_backoff: Option<Backoff>,
-    /// When it was first seen not ready, by the clock of the instance that saw it.
+    /// When an instance first saw that the node was not ready, by the clock of that instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unready_since: Option<Timestamp>,
 }
 
-/// What the daemon remembers because no object shows it (`kind: AutoscalerState`).
+/// What the daemon remembers between rounds, because no object shows it (`kind: AutoscalerState`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// When the last round ran. If that was more than three scan intervals ago, the gap does not count for
-    /// timers.
+    /// When the last round ran. If that was more than three scan intervals ago, timers do not count the gap.
     pub last_round: Option<Timestamp>,
-    /// What is remembered of each pool.
+    /// What the daemon remembers of each pool.
     pub pools: BTreeMap<PoolName, PoolMemory>,
-    /// What is remembered of each host.
+    /// What the daemon remembers of each host.
     pub hosts: BTreeMap<HostKey, HostMemory>,
-    /// What is remembered of nodes that are not ready, or whose removal was given up.
+    /// What the daemon remembers of nodes that are not ready, or whose removal was given up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeMemory>,
-    /// Free slots by pool, in the order in which they should be used. `None`: unknown, so new machines get no
-    /// name.
+    /// Free slots by pool, in the order in which they should be used. `None` if they are not known, in which
+    /// case new machines get no name.
     pub free_slots: Option<BTreeMap<PoolName, Vec<Slot>>>,
-    /// Seed of the names of new machines.
+    /// The seed for the names of new machines.
     pub name_seed: u64,
-    /// Times of the latest removals, for the hourly limit.
+    /// The times of the latest removals, for the hourly limit.
     pub removals: Vec<Timestamp>,
     /// When the latest orphan was collected, for the limit on collections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_collected: Option<Timestamp>,
-    /// What kube-scheduler is expected to do, and where it did something else.
+    /// What kube-scheduler is expected to do, and where it did something else instead.
     #[serde(skip_serializing_if = "Predictions::is_empty")]
     pub predictions: Predictions,
-    /// What the last round could not look at.
+    /// The pods and nodes that the last round could not look at.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
-    /// The setting `backoff_initial`, in seconds, that the current back-offs are based on.
+    /// The value of the setting `backoff_initial`, in seconds, that the current back-offs are based on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_initial: Option<i64>,
-    /// The latest decisions, oldest first, for people who ask what happened. Decisions do not depend on them.
+    /// The latest decisions, oldest first, for users who want to know what happened. Later decisions do not
+    /// depend on them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
 }
@@ -253,33 +256,34 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateSeen {
-    /// The pool that uses it.
+    /// The pool that uses the template.
     pub pool: PoolName,
-    /// Its VMID; `None`: machines of the pool have no template.
+    /// The VMID of the template. `None` if machines of the pool have no template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vmid: Option<Vmid>,
-    /// The host that holds it.
+    /// The host that holds the template.
     pub host: HostKey,
-    /// Hosts on which it can be cloned.
+    /// The hosts on which the template can be cloned.
     pub hosts: Vec<HostKey>,
 }
 
-/// The Proxmox side (`kind: ProxmoxInventory`).
+/// What is known of Proxmox VE (`kind: ProxmoxInventory`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// The hosts. `None`: unlimited room on one host called `pve`.
+    /// The hosts. `None` means a single host called `pve` with unlimited room.
     pub hosts: Option<Vec<Host>>,
-    /// Every machine of the pools. `None`: only the Nodes are known.
+    /// All machines of the pools. `None` if only the Nodes are known.
     pub machines: Option<Vec<Machine>>,
-    /// Templates found, by pool; empty in a snapshot file.
+    /// The templates that were found, by pool. Empty in a snapshot file.
     #[serde(default)]
     pub templates: Vec<TemplateSeen>,
-    /// What is known of hosts that may be switched off; `None`: nothing is known, so no host is switched off.
+    /// The facts about hosts that may be switched off. `None` if nothing is known, in which case no host is
+    /// switched off.
     #[serde(default)]
     pub power: Option<PowerFacts>,
 }
 
-/// Everything that one decision reads. Objects are shared with the caches that they come from.
+/// Everything that one decision reads. The objects are shared with the caches from which they come.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The time of the decision.
@@ -288,7 +292,7 @@ pub struct Snapshot {
     pub kubernetes: KubernetesVersion,
     /// Nodes, by name.
     pub nodes: Vec<Arc<Node>>,
-    /// Pods of all namespaces.
+    /// The pods of all namespaces.
     pub pods: Vec<Arc<Pod>>,
     /// Namespaces.
     pub namespaces: Vec<Arc<Namespace>>,
@@ -324,11 +328,11 @@ pub struct Snapshot {
     pub device_taint_rules: Vec<Arc<DeviceTaintRule>>,
     /// CapacityBuffers.
     pub buffers: Vec<Arc<CapacityBuffer>>,
-    /// ProvisioningRequests; `None`: the API server does not know the resource.
+    /// All ProvisioningRequests. `None` if the API server does not know the resource.
     pub requests: Option<Vec<Arc<ProvisioningRequest>>>,
-    /// PodGroups; `None`: the API server does not know the resource, or does not return it.
+    /// All PodGroups. `None` if the API server does not know the resource, or does not return it.
     pub pod_groups: Option<Vec<Arc<PodGroup>>>,
-    /// PodTemplates, as far as buffers may refer to them.
+    /// The PodTemplates that buffers may refer to.
     pub pod_templates: Vec<Arc<PodTemplate>>,
     /// The Proxmox side.
     pub proxmox: Arc<Inventory>,

@@ -1,22 +1,23 @@
-//! CSI drivers, the room that they have, and in-tree disks that they serve in place of Kubernetes' own code.
+//! CSI drivers, their storage capacities, and the in-tree disks that they serve in place of Kubernetes' own
+//! code.
 
 use serde::{Deserialize, Serialize};
 
 use super::selector::LabelSelector;
 
-/// A CSIDriver, as far as kube-scheduler reads it.
+/// A CSIDriver, with the fields that kube-scheduler reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsiDriver {
     /// Its name.
     pub name: String,
-    /// `spec.storageCapacity`: a volume is only created where a [`StorageCapacity`] has room for it.
+    /// `spec.storageCapacity`: a volume is only created for a node if a [`StorageCapacity`] has room for it.
     pub storage_capacity: bool,
     /// `spec.preventPodSchedulingIfMissing`: a pod with a volume of this driver is not scheduled to a node
-    /// without it.
+    /// that lacks the driver.
     pub required_on_node: bool,
 }
 
-/// A CSIStorageCapacity: how much room there is for volumes of a class on some nodes.
+/// A CSIStorageCapacity: the room for volumes of a class that some nodes can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageCapacity {
     /// Its namespace.
@@ -25,7 +26,7 @@ pub struct StorageCapacity {
     pub name: String,
     /// The StorageClass.
     pub class: String,
-    /// `nodeTopology`: which nodes; `None`: none of them; an empty selector: all of them.
+    /// `nodeTopology`: selects the nodes. `None` matches no node, and an empty selector matches all nodes.
     pub nodes: Option<LabelSelector>,
     /// `capacity` in bytes.
     pub capacity: Option<i64>,
@@ -34,7 +35,7 @@ pub struct StorageCapacity {
 }
 
 impl StorageCapacity {
-    /// Whether a volume of this many bytes may be created.
+    /// Whether a volume of this many bytes can be created.
     pub fn holds(&self, bytes: i64) -> bool {
         self.maximum.or(self.capacity).is_some_and(|limit| limit >= bytes)
     }
@@ -57,8 +58,8 @@ pub enum InTreeKind {
 }
 
 impl InTreeKind {
-    /// All kinds. Azure files and vSphere volumes are not among them, because kube-scheduler does not convert
-    /// those.
+    /// All kinds of in-tree disks. Azure files and vSphere volumes are left out, because kube-scheduler does
+    /// not convert them.
     pub const ALL: [Self; 5] = [
         Self::AwsElasticBlockStore,
         Self::AzureDisk,
@@ -67,7 +68,7 @@ impl InTreeKind {
         Self::PortworxVolume,
     ];
 
-    /// The field of a volume's source that describes such a disk.
+    /// The field of a volume's source that describes a disk of this kind.
     pub fn field(self) -> &'static str {
         match self {
             Self::AwsElasticBlockStore => "awsElasticBlockStore",
@@ -78,7 +79,7 @@ impl InTreeKind {
         }
     }
 
-    /// The kind whose source has this field.
+    /// The kind of disk that this field of a volume's source describes.
     pub fn of_field(field: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.field() == field)
     }
@@ -100,6 +101,6 @@ pub struct InTreeDisk {
     pub kind: InTreeKind,
     /// What identifies it.
     pub identity: String,
-    /// It is an unmanaged Azure disk, and the driver does not serve those.
+    /// Whether this is an unmanaged Azure disk, which the driver does not serve.
     pub unmanaged: bool,
 }

@@ -1,7 +1,8 @@
-//! Ids that are text: one type for each kind, so that the compiler tells a pool's name from a machine's id.
+//! Ids that are text. Each kind of id has its own type, so that the compiler distinguishes, for example, a
+//! pool's name from a machine's id.
 
-/// Declares a type for one kind of id. It is made from text and can be used like a `str` (`Deref`, `Borrow`,
-/// `Display`, serde as plain text), but the compiler keeps it apart from other kinds of ids.
+/// Declares a type for one kind of id. An id is created from text and can be used like a `str` (`Deref`,
+/// `Borrow`, `Display`, serde as plain text), but the compiler distinguishes it from other kinds of ids.
 macro_rules! text_id {
     ($(#[$about:meta])* $name:ident) => {
         $(#[$about])*
@@ -95,13 +96,13 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// The name of a pool, as it is written in the configuration.
+    /// The name of a pool, as written in the configuration.
     PoolName
 }
 
 text_id! {
-    /// The id of a machine: a random UUID, which is in its record and in the mark on its VM. It is not the
-    /// machine's name, which its VM, guest and Node share.
+    /// The id of a machine: a random UUID, which the machine's record and the mark on its VM contain. It
+    /// differs from the machine's name, which the VM, the guest and the Node share.
     MachineId
 }
 

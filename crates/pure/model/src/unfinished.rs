@@ -1,49 +1,50 @@
-//! What a round could not look at because it reached its limit. The next rounds continue with it.
+//! The pods and nodes that a round could not look at because it reached its limit. The next rounds continue
+//! with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// What a round left over, and where the next one continues.
+/// What a round left over, and where the next round continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unfinished {
     /// Pending pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodTurns>,
-    /// Nodes that could perhaps be removed.
+    /// Nodes that might be removable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeTurns>,
 }
 
-/// Which pods come next.
+/// The pods that the next round looks at first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTurns {
-    /// How many were not looked at.
+    /// The number of pods that were not looked at.
     pub left: usize,
-    /// How many kinds of pods the next round looks at; every namespace gets its turn.
+    /// The number of kinds of pods that the next round looks at. Every namespace gets its turn.
     pub most: usize,
-    /// For each priority and namespace (`PRIORITY/NAMESPACE`): the first pod of the kind that was looked at
-    /// last.
+    /// For each priority and namespace (`PRIORITY/NAMESPACE`): the kind of pods that was looked at last,
+    /// named by its first pod.
     pub after: BTreeMap<String, String>,
     /// For each priority: the namespace that had its turn last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last: BTreeMap<i32, String>,
-    /// Kinds that are too much for one round, each named by its first pod. They come last.
+    /// Kinds of pods that are too much for one round, each named by its first pod. They come last.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub heavy: BTreeSet<String>,
 }
 
-/// Which nodes come next.
+/// The nodes that the next round looks at first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTurns {
-    /// How many were not looked at.
+    /// The number of nodes that were not looked at.
     pub left: usize,
-    /// How many the next round looks at.
+    /// The number of nodes that the next round looks at.
     pub most: usize,
-    /// The node that was looked at last.
+    /// The node that the last round looked at last.
     pub after: Option<String>,
 }
 
@@ -53,7 +54,7 @@ impl Unfinished {
         self.pods.is_none() && self.nodes.is_none()
     }
 
-    /// What is left over, in words.
+    /// A text that tells what is left over.
     pub fn words(&self) -> String {
         let pods = self.pods.as_ref().map(|turns| format!("{} pending pods", turns.left));
         let nodes =

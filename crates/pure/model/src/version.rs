@@ -1,4 +1,4 @@
-//! The version of the control plane: the rules of kube-scheduler change with each minor version.
+//! The version of the control plane. The rules of kube-scheduler change with each minor version.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-/// The control plane's version, as far as rules depend on it. The default is the newest known version.
+/// The control plane's version, as far as rules depend on it. The default is the newest version that is
+/// simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesVersion {
     /// The `1` of `v1.37.2`.
@@ -15,7 +16,7 @@ pub struct KubernetesVersion {
     pub minor: u32,
 }
 
-/// A text that is not a Kubernetes version.
+/// The error for a text that is not a Kubernetes version.
 #[derive(Debug, Error)]
 #[error("`{0}` is not a Kubernetes version such as `v1.37.2`")]
 pub struct VersionError(String);
@@ -25,10 +26,10 @@ impl KubernetesVersion {
     pub const V1_36: Self = Self { major: 1, minor: 36 };
     /// Kubernetes 1.37.
     pub const V1_37: Self = Self { major: 1, minor: 37 };
-    /// The newest version whose scheduler is simulated. Newer versions are treated like it.
+    /// The newest version whose scheduler is simulated. Newer versions are treated like this one.
     pub const NEWEST: Self = Self::V1_37;
 
-    /// A warning, if the scheduler of this version may have rules that are not simulated.
+    /// A warning if the scheduler of this version may have rules that are not simulated.
     pub fn newer_than_known(self) -> Option<String> {
         (self > Self::NEWEST).then(|| {
             format!(

@@ -6,25 +6,25 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The first number above all VMIDs of Proxmox VE (`pve-vmid` of pve-common).
+/// The first number above all VMIDs that Proxmox VE allows (`pve-vmid` of pve-common).
 const BEYOND: u32 = 1_000_000_000;
 
 /// A VMID: the number of a VM in its Proxmox VE cluster. A bare-metal machine has a number above all VMIDs,
-/// so VMs and bare-metal machines can be in the same list.
+/// so that a list can contain both VMs and bare-metal machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Vmid(pub u32);
 
 impl Vmid {
-    /// The smallest VMID that Proxmox VE assigns, and the largest.
+    /// The VMIDs that Proxmox VE allows.
     pub const RANGE: std::ops::RangeInclusive<u32> = 100..=BEYOND - 1;
 
-    /// Turns any 64 bits, such as a hash of its name, into the number of a bare-metal machine.
+    /// Turns any 64 bits, such as a hash of the machine's name, into the number of a bare-metal machine.
     pub fn of_bare_metal(bits: u64) -> Self {
         Self(BEYOND + u32::try_from(bits % u64::from(u32::MAX - BEYOND)).unwrap_or(0))
     }
 
-    /// Whether it is a bare-metal machine's number, which has no meaning in Proxmox VE.
+    /// Whether this is the number of a bare-metal machine, which has no meaning in Proxmox VE.
     pub fn is_bare_metal(self) -> bool {
         self.0 >= BEYOND
     }

@@ -1,4 +1,4 @@
-//! The objects around pods that decisions read: controllers, disruption budgets, volumes, classes.
+//! Other objects that decisions read: controllers of pods, disruption budgets, volumes and classes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::pod::Pod;
 use super::selector::{LabelSelector, Labels, NodeSelector};
 pub use super::storage::{CsiDriver, InTreeDisk, InTreeKind, StorageCapacity};
 
-/// An existing workload: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`, `Job`.
+/// An existing workload: a `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment` or `Job`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Controller {
-    /// API group and version, e.g. `apps/v1`.
+    /// The API group and version, e.g. `apps/v1`.
     pub api_version: String,
     /// Its kind.
     pub kind: String,
@@ -25,12 +25,12 @@ pub struct Controller {
     pub uid: String,
     /// `spec.replicas` (Job: `spec.parallelism`), 1 if absent.
     pub replicas: i64,
-    /// Which pods it selects (for default spread constraints).
+    /// Selects the pods of the workload (for default spread constraints).
     pub selector: Option<LabelSelector>,
-    /// It is being deleted.
+    /// Whether the workload is being deleted.
     pub deleted: bool,
-    /// A pod created from its template, without a node. Set only for workloads that a CapacityBuffer refers
-    /// to.
+    /// A pod created from the workload's template, without a node. Set only if a CapacityBuffer refers to the
+    /// workload.
     pub template: Option<Box<Pod>>,
 }
 
@@ -43,7 +43,8 @@ pub struct DaemonSet {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// A pod created from its template, without a node, with the tolerations that the controller adds.
+    /// A pod created from the DaemonSet's template, without a node, with the tolerations that the controller
+    /// adds.
     pub pod: Pod,
 }
 
@@ -54,7 +55,8 @@ pub struct DisruptionBudget {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Which pods it covers; `None`: none of them; an empty selector: all in the namespace (policy/v1).
+    /// Selects the pods that the budget covers. `None` matches no pod, and an empty selector matches all pods
+    /// in the namespace (policy/v1).
     pub selector: Option<LabelSelector>,
     /// `status.disruptionsAllowed`.
     pub disruptions_allowed: i64,
@@ -73,17 +75,17 @@ pub struct VolumeClaim {
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// The bound volume's name.
+    /// The name of the bound volume.
     pub volume: Option<String>,
-    /// Its storage class; `None` if absent, empty means no class.
+    /// The storage class of the claim. `None` if absent. An empty name means no class.
     pub class: Option<String>,
-    /// Its volume attributes class, empty for none.
+    /// The volume attributes class of the claim, empty for none.
     pub attributes_class: String,
-    /// It is completely bound (annotation `pv.kubernetes.io/bind-completed`).
+    /// Whether the claim is completely bound (annotation `pv.kubernetes.io/bind-completed`).
     pub bound: bool,
-    /// Requested bytes, 0 if absent.
+    /// The requested bytes, 0 if absent.
     pub request: i64,
-    /// Access modes, e.g. `ReadWriteOncePod`.
+    /// The access modes, e.g. `ReadWriteOncePod`.
     pub access_modes: Vec<String>,
     /// Annotation `volume.kubernetes.io/selected-node`.
     pub selected_node: Option<String>,
@@ -91,11 +93,11 @@ pub struct VolumeClaim {
     pub selector: Option<LabelSelector>,
     /// `spec.volumeMode: Block`.
     pub block: bool,
-    /// It is being deleted.
+    /// Whether the claim is being deleted.
     pub deleted: bool,
     /// `status.phase: Lost`.
     pub lost: bool,
-    /// uid of its controller: the pod of a generic ephemeral volume.
+    /// The uid of the claim's controller: the pod of a generic ephemeral volume.
     pub owner_uid: Option<String>,
 }
 
@@ -104,11 +106,12 @@ pub struct VolumeClaim {
 pub struct PersistentVolume {
     /// Its name.
     pub name: String,
-    /// Labels: zones of in-tree volumes, and what selectors of claims match.
+    /// The labels of the volume. They contain the zones of in-tree volumes, and selectors of claims match
+    /// them.
     pub labels: Labels,
-    /// Its storage class, empty for none.
+    /// The storage class of the volume, empty for none.
     pub class: String,
-    /// Its volume attributes class, empty for none.
+    /// The volume attributes class of the volume, empty for none.
     pub attributes_class: String,
     /// Capacity in bytes.
     pub capacity: i64,
@@ -116,20 +119,20 @@ pub struct PersistentVolume {
     pub access_modes: Vec<String>,
     /// Required node affinity.
     pub node_affinity: Option<NodeSelector>,
-    /// `namespace/name` of the claim that it is bound to or reserved for.
+    /// The claim that the volume is bound to or reserved for, as `namespace/name`.
     pub claim: Option<String>,
-    /// uid of that claim, empty if the reference has none. A claim with the same name but another uid does
-    /// not match.
+    /// The uid of the claim in `claim`, empty if the reference has none. A claim with the same name but
+    /// another uid does not match.
     pub claim_uid: String,
     /// `status.phase: Available`.
     pub available: bool,
-    /// CSI driver and volume handle.
+    /// The CSI driver and the volume handle.
     pub csi: Option<(String, String)>,
     /// An in-tree disk that a CSI driver serves in place of Kubernetes' own code.
     pub in_tree: Option<InTreeDisk>,
     /// `spec.volumeMode: Block`.
     pub block: bool,
-    /// It is being deleted.
+    /// Whether the volume is being deleted.
     pub deleted: bool,
 }
 
@@ -138,22 +141,22 @@ pub struct PersistentVolume {
 pub struct StorageClass {
     /// Its name.
     pub name: String,
-    /// Its provisioner; `kubernetes.io/no-provisioner` creates no volumes.
+    /// The provisioner of the class. `kubernetes.io/no-provisioner` creates no volumes.
     pub provisioner: String,
     /// `volumeBindingMode: WaitForFirstConsumer`.
     pub waits_for_consumer: bool,
     /// `allowedTopologies`.
     pub allowed_topologies: Vec<NodeSelector>,
-    /// It is the default class.
+    /// Whether this is the default class.
     pub default: bool,
 }
 
-/// A CSINode: attach limits for each driver on a node.
+/// A CSINode: the limits on attached volumes of each driver on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsiNode {
     /// The node's name.
     pub name: String,
-    /// Driver → limit of volumes, `None` for no limit.
+    /// For each driver: the maximum number of volumes, or `None` if there is no limit.
     pub limits: BTreeMap<String, Option<i64>>,
     /// In-tree plugins whose disks are served by CSI drivers on the node (annotation
     /// `storage.alpha.kubernetes.io/migrated-plugins`).
@@ -182,7 +185,7 @@ pub struct PriorityClass {
     pub name: String,
     /// Its value.
     pub value: i32,
-    /// It applies to pods that name no class.
+    /// Whether the class applies to pods that name no class.
     pub global_default: bool,
     /// `preemptionPolicy: Never`.
     pub never_preempts: bool,
@@ -197,7 +200,7 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// The time for which something that failed is left alone.
+/// A back-off: the time during which something that failed is left alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backoff {
@@ -211,8 +214,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The back-off after a further failure: of the initial length, or twice as long as the previous one, but
-    /// never longer than the maximum. Several failures during one back-off count once.
+    /// The back-off after another failure. It has the initial length, or is twice as long as the previous
+    /// one, but never longer than the maximum. Several failures during one back-off count once.
     pub fn next(
         before: Option<&Self>,
         reason: &str,
@@ -230,10 +233,10 @@ impl Backoff {
         Self { until, reason: reason.to_owned(), seconds }
     }
 
-    /// Shortens it in proportion if the initial length was reduced from `before` to `first`, and limits it to
-    /// `most` (all in seconds). It never gets longer.
+    /// Shortens the back-off in proportion, if the initial length was reduced from `before` to `first`, and
+    /// limits it to `most` (all in seconds). It never gets longer.
     ///
-    /// Returns whether it has changed.
+    /// Returns whether the back-off has changed.
     pub fn shorten(&mut self, (before, first): (i64, i64), most: i64) -> bool {
         let scaled = if 0 < first && first < before {
             self.seconds.saturating_mul(first) / before
@@ -250,8 +253,8 @@ impl Backoff {
         true
     }
 
-    /// Whether it is running now. If its end is further away than its whole length, it began before the clock
-    /// was set back, and counts as over.
+    /// Whether the back-off is running now. If more time is left than its whole length, the clock was set
+    /// back after it began, and it counts as over.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
         left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)

@@ -1,5 +1,5 @@
-//! Decides which removable nodes are removed now: counts down the limits of a round, and gives the reason for
-//! each node that stays.
+//! Decides which removable nodes are removed now, within the limits of a round, and gives the reason for each
+//! node that stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,8 +53,8 @@ impl Deferral {
         Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
     }
 
-    /// The node stays because of this need, which [`super::scale_up_check`] found. `None`: the node was not
-    /// checked.
+    /// The deferral of a node that stays because of this need, which [`super::scale_up_check`] found. If the
+    /// need is `None`, the node was not checked.
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
             Some(Need::Machine) => "without it, a new machine would be needed",
@@ -70,7 +70,7 @@ impl Deferral {
         Self::because(NodeOutcome::NoPlaceToMovePods, message.to_owned())
     }
 
-    /// The node is removed later; its verdict does not change.
+    /// The deferral of a node that is removed later and keeps its verdict.
     pub(super) fn waits(message: Option<String>) -> Self {
         Self { verdict: None, reason: None, pod: None, message }
     }
@@ -85,7 +85,7 @@ pub(super) struct Round<'a> {
     /// that never becomes ready is removed.
     joining: BTreeMap<PoolName, u32>,
     unhealthy: BTreeSet<PoolName>,
-    /// By pool, why nothing can be done in its Proxmox VE cluster now.
+    /// For each pool, why nothing can be done in the pool's Proxmox VE cluster now.
     out_of_sight: BTreeMap<PoolName, String>,
     cooling: BTreeMap<PoolName, String>,
     /// Drains in progress, including those that begin in this round.
@@ -97,12 +97,12 @@ impl<'a> Round<'a> {
         let mut sizes: BTreeMap<PoolName, u32> = BTreeMap::new();
         let mut joining: BTreeMap<PoolName, u32> = BTreeMap::new();
         let names = |is: fn(Phase) -> bool| -> BTreeSet<&str> {
-            let machines = view.snapshot.proxmox.machines.iter().flatten();
-            machines.filter(|machine| is(machine.phase)).map(|machine| machine.name.as_str()).collect()
+            let machines = view.machines.iter();
+            machines.filter(|(_, machine)| is(machine.phase)).map(|(node, _)| *node).collect()
         };
         let coming = names(|phase| phase < Phase::Ready);
-        // The VM of a machine that was given up may still register a Node, without the daemon's taint, before
-        // the VM is gone.
+        // A machine that was given up can still register a Node, without the daemon's taint, until its VM is
+        // gone.
         let leaving = names(|phase| phase > Phase::Ready);
         let out_of_sight: BTreeMap<PoolName, String> = (view.snapshot.memory.pools.iter())
             .filter_map(|(pool, memory)| Some((pool.clone(), memory.out_of_sight.clone()?)))
@@ -114,8 +114,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             if is_leaving(node) {
-                // Two kinds of drains do not delay others: those in a Proxmox VE cluster where nothing can be
-                // done now, and those with no pods left except overdue ones, which a dead kubelet cannot end.
+                // Drains of two kinds do not delay others: drains in a Proxmox VE cluster where nothing can
+                // be done now, and drains that only wait for overdue pods, which a dead kubelet cannot end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
                 let busy = view.on[at].bound.iter().any(|pod| drained(pod));
@@ -150,7 +150,7 @@ impl<'a> Round<'a> {
         self.size(pool).saturating_sub(self.joining.get(pool).copied().unwrap_or(0))
     }
 
-    /// Why the pool may lose no node now. `None`: nothing about the pool prevents it.
+    /// Why no node of the pool may be removed now, or `None` if nothing about the pool prevents it.
     pub(super) fn closed(&self, pool: &str) -> Option<Deferral> {
         if self.unhealthy.contains(pool) {
             let message = "too many nodes of the pool are not ready".to_owned();
@@ -163,7 +163,7 @@ impl<'a> Round<'a> {
         Some(Deferral::because(NodeOutcome::CoolingDown, why.clone()))
     }
 
-    /// Why a node of a pool at its minimum stays. A lost node is removed once another has taken its place.
+    /// Why a node stays if its pool is at its minimum. A lost node is removed once its replacement is ready.
     pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> Deferral {
         let (pool, min) = (node.pool, node.pool.min);
         if node.ready || node.removable_at > now {
@@ -202,7 +202,8 @@ impl<'a> Round<'a> {
             return Err(why);
         }
         if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
-            // The wait may be long, and consolidation does not wait for a node that is `Blocked`.
+            // The outcome is `Blocked`, because consolidation does not wait for a blocked node, and this wait
+            // may be long.
             let blocked = Deferral::because(NodeOutcome::Blocked, why);
             return Err(Deferral { reason: Some(NodeReason::RemovalGivenUp), ..blocked });
         }

@@ -1,4 +1,4 @@
-//! All or nothing: room is found or created for pods that are only useful together, or nothing changes.
+//! Finds or creates room for pods that are only useful together. If that fails, nothing changes.
 
 use super::class::Class;
 use super::packer::Packer;
@@ -24,7 +24,7 @@ impl<'a> Packer<'_, 'a> {
         may_make: bool,
         enough: impl FnOnce(&Self, &[Class<'a>]) -> bool,
     ) -> Tried {
-        // Copies, so that everything can be taken back.
+        // Pays for the copies below, with which everything can be undone.
         self.view.allowance.spend(10 * (self.view.world.nodes().len() + self.view.pods.len()));
         let before = (self.view.world.clone(), self.rooms.clone(), self.spots.clone());
         let machines = self.planned.len();

@@ -1,6 +1,6 @@
-//! Limits the work of one decision. The limit is a number of looks at nodes, not a time, so that the same
-//! snapshot leads to the same decision on every computer, and a recorded round can be replayed. The next
-//! round continues with what this one did not look at: see [`super::kind_turns`] and
+//! Limits the work of one decision. The limit is a number of looks at nodes instead of a time, so that the
+//! same snapshot leads to the same decision on every computer, and a recorded round can be replayed. The next
+//! round continues with the pods and nodes that were not looked at: see [`super::kind_turns`] and
 //! [`super::candidate_turns`].
 
 use std::sync::Arc;
@@ -24,12 +24,12 @@ impl Stop {
     }
 }
 
-/// How many looks at nodes each part of a decision may spend. One look takes two or three nanoseconds.
+/// The maximum number of looks at nodes for each part of a decision. One look takes two or three nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Placing pending pods.
     pub growth: u64,
-    /// In addition, explaining why pods fit nowhere.
+    /// An additional amount for explaining why pods fit nowhere.
     pub reasons: u64,
     /// Finding nodes that can be removed, including all simulations for that.
     pub shrinkage: u64,
@@ -37,11 +37,35 @@ pub struct Limits {
     pub power: u64,
 }
 
+impl Limits {
+    fn total(self) -> u64 {
+        [self.reasons, self.shrinkage, self.power].into_iter().fold(self.growth, u64::saturating_add)
+    }
+
+    /// This share of each limit, rounded up.
+    fn share(self, part: u64, of: u64) -> Self {
+        let share = |limit: u64| {
+            let share = (u128::from(limit) * u128::from(part)).div_ceil(u128::from(of.max(1)));
+            u64::try_from(share).unwrap_or(u64::MAX)
+        };
+        Self {
+            growth: share(self.growth),
+            reasons: share(self.reasons),
+            shrinkage: share(self.shrinkage),
+            power: share(self.power),
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self { growth: 600_000_000, reasons: 100_000_000, shrinkage: 600_000_000, power: 200_000_000 }
     }
 }
+
+/// A decision that repeats another one of its round gets at least this part of the limits: one in `LEAST`.
+/// With nothing left, it would decide nothing.
+const LEAST: u64 = 4;
 
 /// What a part of a decision may still spend.
 #[derive(Clone, Debug)]
@@ -58,9 +82,18 @@ impl Allowance {
         Self { effort: effort.clone(), limits, until: u64::MAX, stop: Stop::default() }
     }
 
-    /// This allowance, but nothing is left of it once `stop` is set.
+    /// This allowance, which also counts as spent once `stop` is set.
     pub(super) fn unless(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
+    }
+
+    /// What the earlier decisions of a round leave of this allowance for the next one, and whether they have
+    /// spent all of it. Then the next one gets a small part nevertheless.
+    pub(super) fn of_repeat(&self) -> (Self, bool) {
+        let whole = self.limits.total();
+        let left = whole.saturating_sub(self.effort.spent());
+        let limits = self.limits.share(left.max(whole / LEAST), whole);
+        (Self { limits, ..self.clone() }, left == 0)
     }
 
     /// The part for placing pending pods.
@@ -83,7 +116,7 @@ impl Allowance {
         self.part(self.until.saturating_sub(self.effort.spent()) / 2)
     }
 
-    /// What is left, plus an amount for imagined pods, so that they take nothing from real ones.
+    /// What is left, plus an amount for imagined pods, so that they do not use up the allowance of real pods.
     pub(super) fn and_thought(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.growth / 4);
         Self { until, ..self.clone() }
@@ -95,7 +128,7 @@ impl Allowance {
         Self { until, ..self.clone() }
     }
 
-    /// This many units from now on, but no more than what is left here.
+    /// An allowance of this many units from now on, but of no more than what is left of this allowance.
     fn part(&self, units: u64) -> Self {
         Self { until: self.effort.spent().saturating_add(units).min(self.until), ..self.clone() }
     }
@@ -122,6 +155,8 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+
     use super::*;
 
     #[test]
@@ -137,6 +172,73 @@ mod tests {
         more.spend(50);
         assert!(growth.is_spent() && more.is_spent() && !growth.and_reasons().is_spent());
         assert!(!whole.is_spent() && !whole.of_growth().is_spent());
+    }
+
+    #[test]
+    fn a_repeated_decision_gets_what_the_others_left_but_not_nothing() {
+        let limits = Limits { growth: 100, reasons: 10, shrinkage: 80, power: 10 };
+        let whole = Allowance::new(&Effort::default(), limits);
+        for (spent, growth, shrinkage, is_spent) in
+            [(0, 100, 80, false), (50, 75, 60, false), (100, 25, 20, false), (90, 25, 20, true)]
+        {
+            whole.spend(spent);
+            let (repeat, all) = whole.of_repeat();
+            assert_eq!(
+                (repeat.of_growth().left(), repeat.of_shrinkage().left(), all),
+                (growth, shrinkage, is_spent)
+            );
+        }
+        let boundless = Limits { growth: 60, shrinkage: u64::MAX, ..Limits::default() };
+        let whole = Allowance::new(&Effort::default(), boundless);
+        whole.spend(1000);
+        assert_eq!(whole.of_repeat().0.of_growth().left(), 60);
+    }
+
+    /// Each of many nodes that have drifted has a pod without a place elsewhere, and each attempt finds only
+    /// one of them.
+    #[test]
+    fn a_round_spends_no_multiple_of_its_allowance() {
+        let owner =
+            "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]";
+        let pod = |name: &str, spec: &str| {
+            format!(
+                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: d, {owner}}}\n\
+                 spec: {{{spec}, containers: [{{name: c, resources: {{requests: {{cpu: 3}}}}}}]}}\n"
+            )
+        };
+        let mut text = "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: rs, namespace: d}\nspec: {replicas: 9}\n".to_owned();
+        let mut machines = String::new();
+        for name in ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"] {
+            let _ = write!(
+                text,
+                "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{pve-autoscaler/pool: w}}}}\n\
+                 status: {{allocatable: {{cpu: 4, memory: 16Gi, pods: 10}}, conditions: [{{type: Ready, status: \"True\"}}]}}\n"
+            );
+            text += &pod(&format!("p-{name}"), &format!("nodeName: {name}"));
+            text += &pod(&format!("q-{name}"), &format!("nodeName: {name}, nodeSelector: {{disk: fast}}"));
+            let _ = write!(
+                machines,
+                "{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: Ready, node: {name}, madeOf: {{max_pods: \"50\"}}}}, "
+            );
+        }
+        let _ = write!(
+            text,
+            "---\napiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{{name: pve1, online: true, cores: 64, memory: 128Gi}}]\nmachines: [{machines}]\n"
+        );
+        let apart = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
+                     [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}}]}}";
+        for number in 0..60 {
+            text +=
+                &pod(&format!("w-{number:03}"), &format!("{apart}, nodeSelector: {{disk: \"{number}\"}}"));
+        }
+        let (snapshot, _) = snapshot::read(&text).unwrap();
+        let config =
+            "[[pool]]\nname = \"w\"\nmax = 20\ncores = 4\nmemory = \"8GiB\"\n[replace]\ndrift = true\n";
+        let config = settings::parse("test", config, settings::Needs::Plan).unwrap();
+        let limits = Limits { growth: 20_000, reasons: 2000, shrinkage: 2000, power: 0 };
+        let effort = Effort::default();
+        crate::decided(&snapshot, &config, &Allowance::new(&effort, limits), None);
+        assert!(effort.spent() < 2 * limits.total(), "{} of {}", effort.spent(), limits.total());
     }
 
     #[test]

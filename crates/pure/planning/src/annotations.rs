@@ -10,8 +10,8 @@ use model::plan::IgnoredAnnotation;
 use model::pod::Pod;
 use model::{Snapshot, go};
 
-/// Annotations that keep a pod, and its node with it. The value is `true` or, on pods only, a duration that
-/// begins when the pod starts.
+/// Annotations that prevent the disruption of a pod, and of its node. The value is `true` or, on pods only, a
+/// duration that begins when the pod starts.
 const KEPT: [&str; 2] = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
 /// The cost of moving a pod; the second annotation counts if the first is absent.
 const COSTS: [&str; 2] = ["karpenter.sh/disruption-cost", "controller.kubernetes.io/pod-deletion-cost"];
@@ -21,7 +21,7 @@ const NAMED: usize = 50;
 /// Whether the pod's own annotation keeps it where it is.
 pub(super) fn is_kept(pod: &Pod, now: Timestamp) -> bool {
     KEPT.iter().filter_map(|key| pod.annotations.get(*key)).any(|value| {
-        // If the start of a pod is not known, its duration has not begun yet.
+        // If the start time of the pod is unknown, the duration has not begun yet.
         let runs = |time: SignedDuration| pod.started.is_none_or(|start| now.duration_since(start) < time);
         value == "true" || kept_for(value).is_some_and(runs)
     })

@@ -17,7 +17,7 @@ use settings::Pool;
 #[derive(Clone, Debug, Default)]
 struct Left {
     free: VecDeque<Slot>,
-    /// Why others are not free, in words.
+    /// Why the other machines are not free.
     shut: Vec<String>,
     /// Why the first machine that is backing off after a failure is not used.
     resting: Option<String>,
@@ -75,7 +75,7 @@ impl Machines {
     }
 }
 
-/// The pool's slots whose names no machine and no Node has.
+/// The pool's slots whose names are not used by any machine or Node.
 fn unnamed(view: &View, pool: &Pool) -> Vec<Slot> {
     let machines = view.snapshot.proxmox.machines.iter().flatten();
     let there = machines.filter(|machine| machine.phase != Phase::Gone);

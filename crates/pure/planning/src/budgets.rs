@@ -1,7 +1,7 @@
-//! PodDisruptionBudgets, counted over all evictions that a plan causes.
+//! Applies PodDisruptionBudgets to all evictions of a plan together.
 //!
-//! A budget that requires a label's value is only checked for pods with that value, so that a thousand
-//! budgets cost little more than one.
+//! A budget whose selector requires a label value is only checked for pods with that value, so that a
+//! thousand budgets cost little more than one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Budgets {
 #[derive(Debug, Default)]
 struct OfNamespace {
     all: Vec<(Arc<DisruptionBudget>, i64)>,
-    /// Finds the indexes in `all` of the budgets that may select a pod.
+    /// Finds the budgets that may select a pod, as indexes in `all`.
     finder: Finder,
 }
 
@@ -34,7 +34,7 @@ impl OfNamespace {
         self.finder.add(place, budget.selector.iter());
     }
 
-    /// The indexes in `all` of the budgets that select the pod.
+    /// The budgets that select the pod, as indexes in `all`.
     fn matching(&self, pod: &Pod) -> impl Iterator<Item = usize> {
         self.finder.candidates(&pod.labels).filter(|&place| matches(&self.all[place].0, pod))
     }
@@ -59,7 +59,7 @@ impl Budgets {
         self.matching(pod).next().is_some()
     }
 
-    /// Why the budgets refuse the pod's eviction now. `None`: they allow it.
+    /// Why the budgets refuse the pod's eviction now, or `None` if they allow it.
     pub(super) fn refusal(&self, pod: &Pod) -> Option<Blocking> {
         let (mut count, mut full) = (0, false);
         for (budget, left) in self.matching(pod) {
@@ -80,7 +80,7 @@ impl Budgets {
         self.matching(pod).filter(|(budget, _)| takes_from(budget, pod))
     }
 
-    /// Whether the budgets allow the eviction of all these pods together; otherwise returns the first pod
+    /// Checks whether the budgets allow the eviction of all these pods together. The error is the first pod
     /// that exceeds a budget.
     pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
         let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
@@ -108,14 +108,15 @@ impl Budgets {
     }
 }
 
-/// Whether the API server checks budgets before it evicts the pod: not if the pod has not started yet, has
-/// ended, or is being deleted (`canIgnorePDB`).
+/// Whether the API server checks budgets before it evicts the pod. It does not if the pod has not started
+/// yet, has ended, or is being deleted (`canIgnorePDB`).
 fn is_asked(pod: &Pod) -> bool {
     pod.deletion.is_none() && matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
 }
 
 /// Whether the pod's eviction is subtracted from the budget. A pod that is not ready counts as disrupted
-/// already: its eviction costs nothing if the budget always allows it, or if enough other pods are healthy.
+/// already. Its eviction costs nothing if the budget always allows unhealthy pods to be evicted, or if enough
+/// other pods are healthy.
 fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
     let (healthy, desired) = budget.healthy;
     is_asked(pod) && (pod.ready || !(budget.always_allows_unhealthy || (desired > 0 && healthy >= desired)))

@@ -1,11 +1,11 @@
-//! CapacityBuffers: objects that ask for room to be kept free, in chunks that each look like a pod.
+//! CapacityBuffers: objects that ask for free room, as a number of chunks that each look like a pod.
 //!
 //! * A buffer's size is computed as in Cluster Autoscaler's buffer controller: the larger of `replicas` and
 //!   `percentage`, but no more chunks than `limits` allow; if neither is set, as many as `limits` allow.
-//! * A chunk is an imagined pod. It is placed after all pending pods, so that it takes no room from them, and
-//!   it is treated like them: it makes pools grow, and a node stays as long as its chunks fit nowhere else.
-//!   No object is created for it, so nothing needs to be preempted: a real pod is bound immediately where
-//!   room is kept, and the next decision makes room elsewhere.
+//! * A chunk is an imagined pod. It is placed after all pending pods, so that it takes no room from them.
+//!   Otherwise it is treated like a pending pod: pools grow for it, and a node stays as long as its chunks
+//!   fit nowhere else. No object is created for a chunk, so nothing needs to be preempted: a real pod can use
+//!   the free room immediately, and the next decision makes new room.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,8 +18,9 @@ use super::view::View;
 use model::Snapshot;
 use model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
 use model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome, PodVerdict};
-use model::pod::{Owner, Pod, VolumeSource};
+use model::pod::{Affinity, Owner, Pod, VolumeSource};
 use model::pod_spec::PodSpec;
+use model::selector::{Labels, Operator, Requirement};
 use scheduling::NodeIndex;
 use scheduling::selector::labels_match;
 
@@ -48,12 +49,12 @@ impl NotReady {
     }
 }
 
-/// What a chunk looks like.
+/// The pod that a buffer's chunks are copied from.
 struct Template<'a> {
     pod: &'a Pod,
-    /// The name and the generation of the PodTemplate, if there is one.
+    /// The name and the generation of the PodTemplate, if the buffer refers to one.
     of: Option<(String, i64)>,
-    /// How many pods the controller should have, if the buffer refers to one.
+    /// The desired number of pods of the controller, if the buffer refers to a controller.
     replicas: Option<i64>,
 }
 
@@ -78,7 +79,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
     resolved.collect()
 }
 
-/// The pods, followed by the imagined ones of requests and buffers.
+/// Returns the pods, followed by the imagined pods of requests and buffers.
 pub(super) fn beside<'p>(
     pods: &'p [Arc<Pod>],
     buffers: &[Buffer],
@@ -92,7 +93,8 @@ pub(super) fn beside<'p>(
     pods.iter().chain(imagined).cloned().collect()
 }
 
-/// Moves the verdicts of chunks out of the plan's pods, and determines how far each buffer is filled.
+/// Moves the verdicts of chunks from `plan.pods` to `plan.chunks`, and determines how far each buffer is
+/// filled.
 pub(super) fn tell(buffers: &[Buffer], plan: &mut Plan) {
     if buffers.is_empty() {
         return;
@@ -124,7 +126,7 @@ pub(super) fn chunks(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Arc<Pod>> {
     all.map(|chunk| (chunk.digest().id.clone(), chunk)).collect()
 }
 
-/// The nodes that chunks were placed on, each with the owner of one of its chunks, in words.
+/// For each node on which chunks were placed, the kind and name of the object that owns one of them.
 pub(super) fn holders(view: &View, growth: &ScaleUpDecision) -> BTreeMap<NodeIndex, String> {
     if view.snapshot.buffers.is_empty() && view.snapshot.requests.is_none() {
         return BTreeMap::new();
@@ -161,8 +163,8 @@ fn template<'a>(snapshot: &'a Snapshot, buffer: &CapacityBuffer) -> Result<Templ
     }
 }
 
-/// What a chunk looks like if the buffer refers to a controller: like the controller's newest pod, which best
-/// shows what its next pod will be like, or else like its template.
+/// The template for the chunks of a buffer that refers to a controller: the controller's newest pod, because
+/// the next pod will most likely be like it, or else the controller's pod template.
 fn of_scalable<'a>(
     snapshot: &'a Snapshot,
     buffer: &CapacityBuffer,
@@ -244,13 +246,13 @@ fn chunk(buffer: &CapacityBuffer, template: &Pod, number: i64) -> Pod {
         name: buffer.name.clone(),
         uid: buffer.uid.clone(),
     };
-    // No object can have such a name.
+    // Not a valid object name: no real pod has it.
     let name = format!("{} (chunk {number} of a CapacityBuffer)", buffer.name);
     imagined(template, &buffer.namespace, name, owner)
 }
 
-/// An imagined pending pod. It has no claims, because it is not known what a real pod's claims would be bound
-/// to.
+/// An imagined pending pod. It has no volume claims, because it is unknown which volumes a real pod's claims
+/// would be bound to.
 pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Owner) -> Pod {
     let claims = |source: &VolumeSource| matches!(source, VolumeSource::Claim { .. });
     let uid = format!("{}/{name}", owner.uid);
@@ -264,7 +266,7 @@ pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Own
         never_preempts: true,
         requests: template.requests.clone(),
         node_selector: template.node_selector.clone(),
-        affinity: template.affinity.clone(),
+        affinity: merged(&template.affinity, &template.labels),
         tolerations: template.tolerations.clone(),
         spread: template.spread.clone(),
         host_ports: template.host_ports.clone(),
@@ -276,6 +278,30 @@ pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Own
         ..PodSpec::default()
     };
     Pod { name, uid, chunk: true, spec: spec.into(), ..Pod::default() }
+}
+
+/// The affinity of a pod with these labels. When a pod is created, the API server merges `matchLabelKeys` and
+/// `mismatchLabelKeys` into the selectors (`applyMatchLabelKeysAndMismatchLabelKeys`). In a template, they
+/// are not merged yet.
+fn merged(affinity: &Affinity, labels: &Labels) -> Affinity {
+    let mut affinity = affinity.clone();
+    let required = affinity.pods.iter_mut().chain(&mut affinity.anti);
+    let preferred = affinity.pods_preferred.iter_mut().chain(&mut affinity.anti_preferred);
+    for term in required.chain(preferred.map(|one| &mut one.term)) {
+        let Some(selector) = &mut term.selector else { continue };
+        for (keys, operator) in
+            [(&term.match_label_keys, Operator::In), (&term.mismatch_label_keys, Operator::NotIn)]
+        {
+            for (key, value) in keys.iter().filter_map(|key| labels.get_key_value(key)) {
+                let one = Requirement { key: key.clone(), operator, values: vec![value.clone()] };
+                // The template may be a pod, which has it already.
+                if !selector.requirements.contains(&one) {
+                    selector.requirements.push(one);
+                }
+            }
+        }
+    }
+    affinity
 }
 
 /// A verdict that does not yet contain what happens to the chunks.
@@ -355,7 +381,7 @@ fn conclude(verdict: &mut BufferVerdict, buffer: &Buffer) {
     }
     let beyond = size.saturating_sub(i64::try_from(planned).unwrap_or(i64::MAX));
     if beyond > 0 {
-        parts.push(format!("{beyond} exceed the limit of {MOST}"));
+        parts.push(format!("{beyond} exceed the limit of {MOST} for all buffers together"));
     }
     let chunks = if size == 1 { "1 chunk".to_owned() } else { format!("{size} chunks") };
     verdict.message = if parts.is_empty() { chunks } else { format!("{chunks}: {}", parts.join(", ")) };

@@ -1,5 +1,5 @@
-//! Which nodes are looked at if one round cannot check all of them for removal. They are taken in the order
-//! of their names, and each round continues where the last one stopped.
+//! Chooses the nodes that a round checks for removal if it cannot check all of them. Nodes are checked in the
+//! order of their names, and each round continues where the last one stopped.
 
 use super::removal::Candidate;
 use super::view::View;
@@ -42,13 +42,13 @@ impl CandidateTurns {
         self.late.iter().copied()
     }
 
-    /// Where the next round continues, if this one did not finish. `spent`: the allowance ran out. `left`
-    /// nodes were not looked at.
+    /// Where the next round continues, or `None` if this round was finished. `spent` is whether the allowance
+    /// ran out, and `left` is the number of nodes that were not looked at.
     pub(super) fn next(self, spent: bool, left: usize) -> Option<NodeTurns> {
         if !spent && self.late.is_empty() {
             return None;
         }
-        // A node that is too much for one round does not delay those after it.
+        // A single node that is too much for one round is skipped, so that it does not delay the others.
         let goes_on = !spent || self.looked_at <= 1;
         let after = if goes_on { self.last.or(self.after) } else { self.after };
         let most = if spent { (self.looked_at / 2).max(1) } else { self.looked_at.saturating_mul(2).max(1) };

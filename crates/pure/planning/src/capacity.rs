@@ -23,27 +23,27 @@ use settings::{Pool, ScaleUp};
 /// Maximum number of hosts that a reason names.
 const HOSTS_NAMED: usize = 4;
 
-/// Why a pool gets no further machine now.
+/// Why a pool cannot get another machine now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
     /// The pool or the cluster is at a maximum: the text says which.
     AtMax(String),
     /// No free slot is left.
     NoSlot,
-    /// No bare-metal machine can be switched on; with the reason for each.
+    /// No bare-metal machine can be switched on. Contains the reason for each machine.
     NoMachine(Vec<String>),
-    /// No host has room; with the reason for each.
+    /// No host has room. Contains the reason for each host.
     NoHost(Vec<String>),
-    /// The pool or every host that has room backs off after failures.
+    /// The pool, or every host that has room, is backing off after failures.
     BackingOff(String),
     /// The pool has just changed, and is left alone: the text says until when.
     Settling(String),
-    /// kube-scheduler refuses pods that fit according to the planner: the text gives the details.
+    /// kube-scheduler refuses pods although they fit according to the planner. The text gives the details.
     Missed(String),
 }
 
 impl NoRoom {
-    /// Reasons that end once a machine of the pool is removed.
+    /// Reasons that no longer apply once a machine of the pool is removed.
     pub(super) const NEEDS_A_PLACE: [&str; 2] = ["PoolAtMax", "NoFreeSlot"];
 
     pub(super) fn reason(&self) -> &'static str {
@@ -102,13 +102,13 @@ pub(super) struct Place {
 #[derive(Default)]
 struct Present {
     all: Sum,
-    /// How many of them are being removed.
+    /// How many of these machines are being removed.
     leaving: u32,
-    /// How many of them are kept warm.
+    /// How many of these machines are kept warm.
     kept: u32,
 }
 
-/// What is left, counted down while machines are planned.
+/// The room that is left for new machines. It shrinks as machines are planned.
 #[derive(Clone)]
 pub(super) struct Rooms<'a> {
     settings: &'a ScaleUp,
@@ -201,7 +201,7 @@ impl<'a> Rooms<'a> {
         }
         for machine in present() {
             let name = machine.node.as_ref().unwrap_or(&machine.name).as_str();
-            // Guests with the same name share a Node.
+            // Of several machines with the same Node name, only one owns the Node.
             let is_its = view.machines.get(name).is_some_and(|its| std::ptr::eq(*its, machine));
             if !nodes.contains(name) || !is_its {
                 self.total.add(machine.into());
@@ -218,7 +218,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// How many machines of the pool are or will be nodes and are not being removed, including planned ones.
+    /// How many machines of the pool are or will be nodes and are not being removed, including planned
+    /// machines.
     pub(super) fn staying(&self, pool: &str) -> u32 {
         let of = |counts: &BTreeMap<PoolName, u32>| counts.get(pool).copied().unwrap_or(0);
         self.count(pool).saturating_sub(of(&self.leaving)).saturating_sub(of(&self.kept))
@@ -238,7 +239,7 @@ impl<'a> Rooms<'a> {
         self.settled(pool, self.next_of_minimum(pool)?)
     }
 
-    /// The place of a new machine that will be kept warm, even if other warm machines could be asked to join.
+    /// The place of a new machine that will be kept warm. Never returns an existing warm machine.
     pub(super) fn next_kept(&self, pool: &Pool, state: WarmState) -> Result<Place, NoRoom> {
         self.settled(pool, self.made(pool, state.state_bytes(pool.memory))?)
     }
@@ -259,8 +260,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// A warm machine to wake instead of creating one: it has the pool's size, and its host can run it. It
-    /// already counts towards the maxima.
+    /// A warm machine to wake instead of creating a machine, if one has the pool's size and its host can run
+    /// it. Warm machines already count towards the maxima.
     fn woken(&self, pool: &Pool) -> Option<Place> {
         let waiting = self.waiting.get(&pool.name).filter(|_| !self.backoffs.contains_key(&pool.name))?;
         let can_run = |one: &&Woken| match self.hosts.as_ref().map(|hosts| hosts.get(&one.host)) {
@@ -278,15 +279,15 @@ impl<'a> Rooms<'a> {
         })
     }
 
-    /// Whether a stopped machine of the pool could not be started on this host while another host has room
-    /// for one.
+    /// Whether this host cannot start a stopped machine of the pool although another host has room for a
+    /// machine of the pool.
     pub(super) fn runs_elsewhere(&self, pool: &Pool, host: &str) -> bool {
         let here = self.hosts.as_ref().and_then(|hosts| hosts.get(host));
         here.is_some_and(|here| !here.runs(pool, false))
             && self.host(pool, 0).is_ok_and(|place| place.host != host)
     }
 
-    /// The place of a new machine of the pool. `state`: how many bytes of disk its saved memory will take.
+    /// The place of a new machine of the pool. `state` is the disk space for its saved memory, in bytes.
     fn made(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(NoRoom::AtMax(which));
@@ -321,8 +322,7 @@ impl<'a> Rooms<'a> {
         self.put(pool, place, 0, true);
     }
 
-    /// Counts a machine that will be kept warm. A machine that is not started before it is asked to join
-    /// takes only disk space.
+    /// Counts a machine that will be kept warm. A machine that is kept stopped only takes disk space.
     pub(super) fn keep(&mut self, pool: &Pool, place: &Place, state: WarmState) {
         self.put(pool, place, state.state_bytes(pool.memory), state != WarmState::Stopped);
     }
@@ -387,7 +387,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// The place on the best of the allowed hosts with room. It has no slot yet.
+    /// The best place among the allowed hosts with room, without a slot.
     fn host(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         let Some(hosts) = &self.hosts else {
             let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
@@ -405,7 +405,7 @@ impl<'a> Rooms<'a> {
                 continue;
             }
             if !reached {
-                // It is not known which templates reach a host that is off.
+                // For a host that is off, it is not known which templates can be cloned to it.
                 refusals.extend(host.switched(pool).map(|why| format!("{name} {why}")));
                 continue;
             }

@@ -10,16 +10,18 @@ use model::pod::Pod;
 pub(super) struct Class<'a> {
     /// One of the pods.
     pub sample: &'a Arc<Pod>,
-    /// Their places in the list of pending pods, in its order.
+    /// The indexes of the pods in the list of pending pods.
     pub pods: Vec<usize>,
     pub priority: i32,
     /// How many of `pods` are placed, counted from the first.
     pub done: usize,
-    /// The row of [`super::classes::Demands`] that says which pools' nodes they accept, regardless of room.
+    /// The row of [`super::classes::Demands`] that says which pools' nodes the pods accept, regardless of
+    /// room.
     pub demands: usize,
     /// The restrictions on these pods after missed predictions, if any.
     pub hold: Option<Arc<Hold>>,
-    /// Whether some existing nodes were not checked. No machine is created for the pods until all have been.
+    /// Whether some existing nodes were not checked. No machine is created for the pods until all nodes have
+    /// been checked.
     pub cut: bool,
 }
 

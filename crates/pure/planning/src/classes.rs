@@ -20,11 +20,11 @@ use scheduling::{EXPRESSION, SimNode, World};
 /// The demands of classes on labels and taints, and which pools meet them.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
-    /// By row of equal demands, whether each pool meets them.
+    /// For each row of equal demands, whether each pool meets these demands.
     pub suits: Vec<Vec<bool>>,
-    /// By pool, which rows it meets: the columns of `suits`.
+    /// For each pool, which rows of demands it meets: the columns of `suits`.
     pub met: Vec<Met>,
-    /// By pool, the first pool whose fresh nodes look the same to all plain pods.
+    /// For each pool, the first pool whose fresh nodes look the same to all plain pods.
     pub twins: Vec<usize>,
 }
 
@@ -40,7 +40,8 @@ impl Demands {
     }
 }
 
-/// The classes of pods that are still pending: by priority, largest first, then in the pods' order.
+/// The classes of pods that are still pending, sorted by priority, then by size (largest first for both),
+/// then in the order of the pods.
 pub(super) fn of<'a>(
     pods: &[Waiting],
     spots: &[PodPlace],

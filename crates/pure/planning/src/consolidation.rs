@@ -1,8 +1,8 @@
 //! Nodes that fewer or smaller machines could replace. Every step can be abandoned safely: the new machines
 //! come first, and the nodes are removed in a later round, like any node whose pods fit elsewhere.
 //!
-//! A replacement is always smaller: no more machines, cores or memory than before, and less of one of them.
-//! So a cluster whose pods stay the same settles.
+//! A replacement is always smaller: no more machines, cores or memory than before, and less of at least one
+//! of them. So consolidation comes to an end if the pods of the cluster stay the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Replacement {
 }
 
 impl Replacement {
-    /// The machines in words.
+    /// A description of the machines.
     pub(super) fn words(&self) -> String {
         let machines = self.machines.iter().flat_map(|pool| &pool.machines);
         let each = machines.map(|one| format!("one of {} cores and {}", one.cores, one.memory));
@@ -40,14 +40,15 @@ impl Replacement {
     }
 }
 
-/// Sets of nodes are tried until about this many pods and nodes have been looked at, but at least [`FEWEST`]
-/// sets.
+/// Sets of nodes are tried until about this many pods and nodes have been looked at. At least [`FEWEST`] sets
+/// are tried.
 const EFFORT: usize = 300_000;
 const FEWEST: usize = 4;
 /// Maximum number of nodes in a set.
 const LARGEST: usize = 16;
 
-/// The replacement of some of these nodes that saves the most; `count` returns how many nodes a pool has.
+/// Of all replacements of some of these nodes, the one that saves the most. `count` returns how many nodes a
+/// pool has.
 pub(super) fn best(
     view: &View,
     growth: &ScaleUpDecision,
@@ -77,8 +78,8 @@ pub(super) fn best(
     best.map(|(_, replacement)| replacement)
 }
 
-/// Sets of nodes that are worth a try: growing sets of the emptiest and of the smallest nodes, and each of
-/// the emptiest nodes alone.
+/// Sets of nodes to try: growing sets of the emptiest and of the smallest nodes, and each of the emptiest
+/// nodes alone.
 fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Shape) -> Vec<Vec<NodeIndex>> {
     let mut emptiest: Vec<NodeIndex> = nodes.keys().copied().collect();
     emptiest.sort_by(|a, b| nodes[a].utilization.total_cmp(&nodes[b].utilization).then(a.cmp(b)));
@@ -98,9 +99,9 @@ fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Sh
     sets
 }
 
-/// The cost saved, and the machines that scaling up would create without these nodes. `None` if the machines
-/// are not smaller, if more pods than now would stay pending, if a pool would leave its minimum or maximum,
-/// or if not all pods were looked at.
+/// The cost saved, and the machines that scaling up would create without these nodes. Returns `None` if the
+/// machines are not smaller, if more pods than now would stay pending, if a pool would fall below its minimum
+/// or exceed its maximum, or if not all pods were looked at.
 fn replace(
     view: &View,
     now: &Demand,
@@ -134,7 +135,7 @@ fn replace(
     within_limits.then(|| (gone.cost(view.offers) - made.cost(view.offers), growth.pools))
 }
 
-/// Whether these nodes would be removed, but none of the new ones, once the machines have become nodes.
+/// Whether these nodes, and none of the new nodes, would be removed once the new machines have become nodes.
 fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
     let (mut snapshot, mut pods) = (view.snapshot.clone(), view.pods.to_vec());
     let mut new: BTreeSet<String> = BTreeSet::new();
@@ -154,7 +155,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             pods.extend(node.pods.iter().map(bound));
             snapshot.nodes.push(node.node);
             if let Some(machines) = &mut Arc::make_mut(&mut snapshot.proxmox).machines {
-                // A warm machine stays the same machine.
+                // A woken warm machine replaces its earlier entry.
                 machines.retain(|one| one.name != name);
                 machines.push(Machine {
                     name: name.clone(),
@@ -170,7 +171,8 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             new.insert(name);
         }
     }
-    // By then, the nodes to be removed will have been unneeded for long enough.
+    // Once the new machines have become nodes, the nodes to be removed will have been unneeded for long
+    // enough.
     for &at in set {
         let long_ago = (UNNEEDED_SINCE.to_owned(), Timestamp::UNIX_EPOCH.to_string());
         Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([long_ago]);

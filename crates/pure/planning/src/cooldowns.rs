@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use super::facts::time::after;
 use super::view::View;
 
-/// A time, the length of the pause after it, and what happened then.
+/// The time of an event, the length of the pause after it, and a description of the event.
 type Pause = (Option<Timestamp>, Duration, &'static str);
 
-/// Until when the pool gets no further machine, and why, if a pause is running.
+/// If a pause is running, until when no machine is added to the pool, and why.
 pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
     let settings = &view.config.scale_up;
     let memory = view.snapshot.memory.pools.get(pool)?;
@@ -25,7 +25,8 @@ pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
     )
 }
 
-/// Until when the pool loses no node, and why, if a pause is running; `grows`: the pool grows in this round.
+/// If a pause is running, until when no node of the pool is removed, and why. `grows` is whether the pool
+/// grows in this round.
 pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     let settings = &view.config.scale_down;
     if grows && !settings.delay_after_add.max(settings.stabilization_window).is_zero() {
@@ -48,7 +49,7 @@ pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     )
 }
 
-/// The running pause that ends last, if any; the first of equal ones.
+/// The running pause that ends last, if any; if several end last, the first of them.
 fn longest<const N: usize>(view: &View, pauses: [Pause; N]) -> Option<String> {
     let ends = pauses.into_iter().filter_map(|(since, wait, what)| Some((after(since?, wait), what)));
     let running = ends.filter(|(end, _)| *end > view.snapshot.time);

@@ -1,9 +1,9 @@
-//! Which CSI drivers a fresh node has, and how many volumes of each it takes.
+//! Which CSI drivers a fresh node has, and how many volumes of each driver it can attach.
 //!
-//! A driver comes with a DaemonSet and registers once its node is ready, so only existing nodes show it. The
-//! pool's settings take precedence, then what its nodes have, the newest first. What the nodes had is
-//! remembered for when the pool has none. For a pool that never had a node, all known drivers are expected,
-//! each with the largest known limit.
+//! A driver is installed by a DaemonSet and registers once its node is ready, so only existing nodes show
+//! their drivers. The pool's settings take precedence over the drivers of the pool's nodes, and newer nodes
+//! over older ones. The drivers are remembered for when the pool has no nodes. For a pool that never had a
+//! node, all known drivers are expected, each with the largest known limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct Drivers {
     pools: BTreeMap<PoolName, PoolDrivers>,
     /// All known drivers, each with the largest limit that a node has.
     anywhere: DriverLimits,
-    /// In-tree plugins whose disks CSI drivers serve.
+    /// In-tree plugins whose volumes are served by CSI drivers.
     migrated: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Drivers {
         Self { pools: seen(snapshot, config), anywhere, migrated: migrated.cloned().unwrap_or_default() }
     }
 
-    /// The CSINode of a fresh node of the pool. `None`: no driver is known.
+    /// The CSINode of a fresh node of the pool, or `None` if no driver is known.
     pub(super) fn of_fresh(&self, pool: &Pool, memory: &Memory) -> Option<Arc<CsiNode>> {
         let limits = self.limits(pool, memory);
         let known = !limits.is_empty() || !self.anywhere.is_empty();
@@ -69,7 +69,7 @@ impl Drivers {
     }
 }
 
-/// The drivers of each pool's nodes: for each driver, the newest node with it counts.
+/// The drivers of each pool's nodes. The limit of a driver is that of the newest node with the driver.
 fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDrivers> {
     let csi: BTreeMap<&str, &CsiNode> =
         snapshot.csi_nodes.iter().map(|node| (node.name.as_str(), node.as_ref())).collect();
@@ -112,9 +112,9 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -
     changed
 }
 
-/// Adds to the CSINodes of young nodes the drivers that are still to come, in the planner's copy of the
-/// snapshot. Until they register, kube-scheduler may refuse a node that was created for the very pods that
-/// are pending.
+/// Adds drivers that have not registered yet to the CSINodes of young nodes, in the planner's copy of the
+/// snapshot. Until the drivers register, kube-scheduler may refuse a node that was created for the very pods
+/// that are pending.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let drivers = Drivers::new(snapshot, config);
     if drivers.anywhere.is_empty() {

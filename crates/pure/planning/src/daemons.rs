@@ -1,9 +1,9 @@
-//! Pods of DaemonSets. On a fresh node they start before the pods that the node is created for, and on a
-//! young node they may still be missing: kube-scheduler's filters are applied to such nodes as if these pods
-//! ran.
+//! Pods of DaemonSets. On a fresh node, they start before the pods that the node is created for. On a young
+//! node, they may still be missing. kube-scheduler's filters are applied to such nodes as if these pods were
+//! running.
 //!
 //! A DaemonSet's controller decides where its pods run by node selector, node affinity and taints
-//! (`NodeShouldRunDaemonPod`), and kube-scheduler then decides by everything else: if two need the same host
+//! (`NodeShouldRunDaemonPod`). Everything else is decided by kube-scheduler: if two pods need the same host
 //! port, only one of them runs.
 
 use std::cmp::Reverse;
@@ -18,23 +18,23 @@ use model::selector::Operator;
 use model::workload::DaemonSet;
 use scheduling::{NodeIndex, Prepared, Refusal, SimNode, VolumeProblem, World};
 
-/// The pods that DaemonSets create on nodes, by priority: kube-scheduler takes the highest first.
+/// The pods that DaemonSets create on nodes, sorted by priority: kube-scheduler places the highest first.
 #[derive(Default)]
 pub(super) struct Daemons<'a> {
     all: Vec<Daemon<'a>>,
-    /// Pods that should run on a node of the world but have no room there.
+    /// Pods that should run on a node but have no room on it, with the node's index.
     pub without_room: Vec<(Arc<Pod>, NodeIndex)>,
 }
 
 struct Daemon<'a> {
     set: &'a DaemonSet,
-    /// Its pod on any node. Its claims are assumed to be satisfied.
+    /// The DaemonSet's pod on any node. Its ResourceClaims are assumed to be satisfied.
     pod: Arc<Pod>,
-    /// The pod, without volumes whose claims do not exist yet. It is used for checks, because such claims may
-    /// still be created.
+    /// A copy of the pod without volumes whose claims do not exist yet. Checks use this copy, because such
+    /// claims may still be created.
     probe: Prepared,
-    /// A pod that takes the same room. It is used if only affinity to other pods, or a spread constraint,
-    /// keeps the pod from running yet.
+    /// A pod with the same requests. It stands in for the pod if only affinity to other pods, or a spread
+    /// constraint, keeps the pod from running yet.
     room: Arc<Pod>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Daemons<'a> {
         Self { all, without_room: Vec::new() }
     }
 
-    /// Adds the pods that will run, but do not run yet, to a node that is not in the world yet.
+    /// Adds to a node that is not in the world yet the pods that DaemonSets will run on it.
     pub(super) fn settle(&self, world: &World, node: &mut SimNode) {
         for daemon in &self.all {
             if !node.pods.iter().any(|pod| daemon.owns(pod))
@@ -104,8 +104,8 @@ impl<'a> Daemon<'a> {
         let prepared = prepared.as_ref().unwrap_or(&self.probe);
         match world.check_fresh(prepared, node) {
             Ok(()) => Some(&self.pod),
-            // Pods of other DaemonSets came first. It is not known which will really be first, so all
-            // that would fit alone are expected.
+            // Pods of other DaemonSets were placed first. It is not known which pods will really be first, so
+            // every pod that would fit the node alone is expected.
             Err(refusal) if is_room(&refusal) => {
                 let alone = world.check_fresh(prepared, &node.emptied());
                 (!alone.is_err_and(|refusal| is_room(&refusal))).then_some(&self.pod)
@@ -116,8 +116,8 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// The pod prepared for this world, if its checks depend on other pods. `None`: the probe is valid for
-    /// all worlds.
+    /// The pod prepared for this world, if its checks depend on other pods, or `None` if the probe is valid
+    /// for all worlds.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();
@@ -125,7 +125,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// The pods with anti-affinity on these nodes, each once.
+/// The pods with anti-affinity on these nodes, without duplicates.
 pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
     let all = prototypes.iter().flat_map(|node| node.pods.iter()).filter(|pod| !pod.affinity.anti.is_empty());
     let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();
@@ -140,16 +140,16 @@ fn is_ephemeral(volume: &Volume) -> bool {
     matches!(volume.source, VolumeSource::Claim { ephemeral: true, .. })
 }
 
-/// Whether a volume of the pod exists, so that a filter can look at it.
+/// Whether the volume needs no claim, or refers to a claim that exists, so that a filter can check it.
 fn is_there(view: &View, pod: &Pod, volume: &Volume) -> bool {
     let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { return true };
     let mut claims = view.snapshot.claims.iter();
     !ephemeral && claims.any(|claim| claim.namespace == pod.namespace && claim.name == *name)
 }
 
-/// Adds the DaemonSets' pods that existing nodes do not run yet to the world: pending ones, and on young
-/// nodes also those that are still to be created. A pod that is missing for longer than a machine may take to
-/// become a node is no longer expected.
+/// Adds to the world the DaemonSets' pods that existing nodes do not run yet: pending pods and, on young
+/// nodes, also pods that have not been created yet. On older nodes, a pod that does not exist is no longer
+/// expected.
 pub(super) fn expect(view: &mut View) {
     let mut there: BTreeSet<(NodeIndex, &str)> = BTreeSet::new();
     let waiting = expect_waiting(view, &mut there);
@@ -177,8 +177,8 @@ pub(super) fn expect(view: &mut View) {
     view.daemons.without_room = without_room;
 }
 
-/// Places DaemonSets' pending pods on the nodes that they were created for, if those nodes take them; returns
-/// the pods without room.
+/// Places DaemonSets' pending pods on the nodes that they were created for, if they fit. Returns the pods for
+/// which there is no room.
 fn expect_waiting<'a>(
     view: &mut View<'a>,
     there: &mut BTreeSet<(NodeIndex, &'a str)>,
@@ -218,7 +218,7 @@ fn meant_for(pod: &Pod) -> Option<&str> {
     names.next()?.values.first().map(String::as_str)
 }
 
-/// Nodes that take pods and are younger than the time that a machine may take to become a node.
+/// Nodes that accept pods and are younger than `max_node_provision_time`.
 pub(super) fn young(view: &View) -> Vec<NodeIndex> {
     let (now, patience) = (view.snapshot.time, view.config.scale_up.max_node_provision_time);
     let young = |at: &NodeIndex| {

@@ -7,8 +7,8 @@ use model::devices::{Attribute, Device, ResourceSlice};
 use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
-/// How the devices of nodes differ from those that their pool declares, by pool, in words. Devices of other
-/// drivers are ignored.
+/// For each pool, how the devices of its nodes differ from those that the pool declares. Devices of drivers
+/// that the pool does not declare are ignored.
 pub fn unlike_declared(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, String> {
     let mut all = BTreeMap::new();
     if config.pools.iter().all(|pool| pool.resource_slices.is_empty()) {
@@ -48,8 +48,8 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
     if there.len() != declared.len() {
         return Some(format!("{wanted} declared, but node {node} has {}", there.len()));
     }
-    // Declared devices with the most properties are matched first: others might take the only device that
-    // matches them.
+    // Declared devices with the most properties are matched first. Otherwise, a device with fewer properties
+    // might take the only match of another.
     let mut declared = declared.to_vec();
     declared.sort_by_key(|device| std::cmp::Reverse(device.attributes.len() + device.capacity.len()));
     for device in declared {
@@ -82,7 +82,7 @@ fn lacking(device: &Device, other: &Device, driver: &str) -> Option<String> {
         })
 }
 
-/// A name with its domain: a name without one belongs to the driver's domain.
+/// The domain and the rest of a name. A name without a domain belongs to the driver's domain.
 fn full<'n>(name: &'n str, driver: &'n str) -> (&'n str, &'n str) {
     name.split_once('/').unwrap_or((driver, name))
 }

@@ -1,5 +1,5 @@
-//! PCI devices that are left on a host for new machines: those of the resource mappings, without those that
-//! VMs have.
+//! PCI devices that are left on a host for new machines: the devices of the resource mappings, without those
+//! that VMs use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ pub(super) struct DeviceRoom {
     /// The devices of each mapping, without those that are passed to VMs by address.
     mappings: BTreeMap<String, BTreeSet<String>>,
     broken: BTreeMap<String, String>,
-    /// How many devices of each mapping VMs have or will have.
+    /// For each mapping, how many of its devices are or will be used by VMs.
     used: BTreeMap<String, u32>,
 }
 
 impl DeviceRoom {
-    /// The devices of managed machines count from the creation of the record until the machine has stopped,
-    /// even while it waits to be started. Those of unmanaged VMs, and further ones of managed machines, count
-    /// as Proxmox VE shows them.
+    /// The devices of a managed machine count from the creation of its record until the machine has stopped,
+    /// even before it is started. Devices of unmanaged VMs, and additional devices of managed machines, count
+    /// if Proxmox VE shows them.
     pub(super) fn new(host: &Host, machines: &[Machine], pools: &[Pool]) -> Self {
         let mut room = Self {
             mappings: host.pci.mappings.clone(),
@@ -57,7 +57,7 @@ impl DeviceRoom {
         room
     }
 
-    /// What the host lacks for one more machine of the pool, in words.
+    /// Which devices the host lacks for one more machine of the pool, or `None` if it has enough.
     pub(super) fn lacks(&self, pool: &Pool) -> Option<String> {
         let mut left = self.clone();
         for one in &pool.pci {
@@ -82,13 +82,13 @@ impl DeviceRoom {
         None
     }
 
-    /// Whether a machine of the pool that has not started yet would fail to start.
+    /// Whether a machine of the pool that has not started yet would fail to start because of its devices.
     pub(super) fn starts_none(&self, pool: &Pool) -> bool {
         self.overdrawn(pool) || pool.pci.iter().any(|one| self.broken.contains_key(&one.mapping))
     }
 
-    /// Whether VMs have or will have more devices of one of the pool's mappings than there are: another VM
-    /// took a device, or a machine was moved here.
+    /// Whether VMs use or will use more devices of one of the pool's mappings than the host has. This happens
+    /// if another VM takes a device, or if a machine is moved to this host.
     pub(super) fn overdrawn(&self, pool: &Pool) -> bool {
         pool.pci.iter().any(|one| self.free(one) < 0)
     }
@@ -123,7 +123,7 @@ impl DeviceRoom {
     }
 }
 
-/// How many more machines of the pool the host has free devices for. A device that Proxmox VE shows in a VM
+/// For how many more machines of the pool the host has free devices. A device that Proxmox VE shows in a VM
 /// is not free.
 pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     let mut room = DeviceRoom::new(host, &[], std::slice::from_ref(pool));
@@ -135,9 +135,9 @@ pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     count
 }
 
-/// Whether a machine has, or will have, the devices that its pool passes through; `given` is how the records
-/// of new machines show them. A running machine that was created with other settings has only the devices
-/// that Proxmox VE shows.
+/// Whether a machine has, or will have, the devices that its pool passes through. `given` is how the records
+/// of new machines describe these devices. A running machine that was created with other settings has only
+/// the devices that Proxmox VE shows.
 fn asks(machine: &Machine, given: Option<&String>) -> bool {
     let made_so = || machine.made_of.get("pci") == given;
     machine.phase < Phase::Booting || machine.phase <= Phase::Stopping && made_so()

@@ -1,5 +1,5 @@
-//! Room on storages for the disks of new machines, and for the memory of suspended ones, if the configuration
-//! says which storage they use and how much they take.
+//! Room on storages for the disks of new machines and for the memory of suspended machines, if the
+//! configuration says which storages they use and how much they need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct DiskRoom {
     clones: Arc<CloneBytes>,
 }
 
-/// How many bytes a full clone takes on its storage, by pool.
+/// For each pool, how many bytes a full clone takes on its storage.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CloneBytes(BTreeMap<PoolName, i64>);
 
@@ -30,8 +30,8 @@ impl CloneBytes {
         Self(pools.map(|(pool, memory)| (pool.clone(), memory.clone_bytes)).collect())
     }
 
-    /// The bytes of a full clone: at least the disk size that the pool sets, because a snapshot may contain
-    /// nothing about templates.
+    /// The size of a full clone, in bytes: at least the disk size that the pool sets, because a snapshot may
+    /// not contain the size of the template.
     fn of(&self, pool: &Pool) -> i64 {
         let asked = pool.disk.as_ref().map_or(0, |disk| disk.bytes);
         self.0.get(&pool.name).copied().unwrap_or_default().max(asked)
@@ -51,7 +51,7 @@ impl DiskRoom {
         Self { storages: host.storage.clone(), clones }
     }
 
-    /// How many bytes the disks of a machine take if its clone is on this storage.
+    /// How many bytes the disks of a machine need on each storage, if its clone is on the storage `clone`.
     fn disks<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Needs<'a> {
         let mut all = Needs::new();
         for disk in &pool.extra_disks {
@@ -63,10 +63,10 @@ impl DiskRoom {
         all
     }
 
-    /// The storage for the clone of the pool's next machine (`None`: the template's): of those with enough
-    /// room, the one with the most free space. `Err`: which storage lacks what, in words. A clone that comes
-    /// `across` from the template of another host must be on a storage that hosts share. `state`: how many
-    /// bytes of the machine's memory will be on disk.
+    /// Chooses the storage for the clone of the pool's next machine: of the storages with enough room, the
+    /// one with the most free space. `None` is the template's storage. The error says what each storage
+    /// lacks. A clone of a template on another host (`across`) must be on a shared storage. `state` is the
+    /// disk space for the machine's saved memory, in bytes.
     pub(super) fn choose(&self, pool: &Pool, across: bool, state: i64) -> Result<Option<String>, String> {
         self.check_all(pool, None, state)?;
         if pool.storages.is_empty() {
@@ -83,7 +83,7 @@ impl DiskRoom {
             }
             let free = self.check_all(pool, Some(storage), state).map(|()| self.free(storage, pool));
             match free {
-                // Of equally empty storages, the first is chosen.
+                // Of storages with equal free space, the first is chosen.
                 Ok(free) if best.is_none_or(|(most, _)| free > most) => best = Some((free, storage)),
                 Ok(_) => {}
                 Err(why) => refusals.push(why),
@@ -92,8 +92,8 @@ impl DiskRoom {
         best.map(|(_, storage)| Some(storage.clone())).ok_or_else(|| refusals.join(" and "))
     }
 
-    /// Whether there is room for a machine whose clone is on this storage. A storage that the host does not
-    /// report cannot be used. If no storage is known at all, room is assumed.
+    /// Checks whether there is room for a machine whose clone is on this storage. A storage that the host
+    /// does not report cannot be used. If no storage is known at all, room is assumed.
     fn check_all(&self, pool: &Pool, clone: Option<&str>, state: i64) -> Result<(), String> {
         if self.storages.is_empty() {
             return Ok(());
@@ -125,9 +125,9 @@ impl DiskRoom {
         self.storages.get(storage).map_or(i64::MAX, left)
     }
 
-    /// The storages for the memory of a suspended machine, as far as they are known (`find_vmstate_storage`
-    /// of qemu-server's `QemuConfig`): the one that the VM names, or else one of its disks' storages that
-    /// hosts share, or else one of the others. Which of several equal ones Proxmox VE uses depends on their
+    /// The storages that may hold the memory of a suspended machine, as far as they are known: the storage
+    /// that the VM names, or else the shared storages of its disks, or else all storages of its disks
+    /// (`find_vmstate_storage` of qemu-server's `QemuConfig`). Proxmox VE chooses among several by their
     /// types, so all of them must have room.
     fn state_storages<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Vec<&'a str> {
         if let Some(named) = pool.vm_options.get(STATE_STORAGE) {
@@ -143,8 +143,8 @@ impl DiskRoom {
         all
     }
 
-    /// Counts a machine of the pool, with this many bytes of its memory on disk. `here`: it is on this host;
-    /// otherwise, only shared storages have less left.
+    /// Counts a machine of the pool that has `state` bytes of its memory on disk. If the machine is on
+    /// another host (`here` is false), it only takes room on shared storages.
     pub(super) fn take(&mut self, pool: &Pool, clone: Option<&str>, state: i64, here: bool) {
         self.count(self.disks(pool, clone), here);
         self.count_state(pool, clone, state, here);
@@ -165,7 +165,7 @@ impl DiskRoom {
         }
     }
 
-    /// Counts machines if the reported storage usage might not include their disks or saved memory yet.
+    /// Counts machines whose disks or saved memory may not be included in the reported storage usage yet.
     pub(super) fn count_coming(&mut self, host: &str, machines: &[Machine], pools: &[Pool]) {
         let coming = |machine: &&Machine| machine.phase <= Phase::Booting || machine.just_stored;
         for machine in machines.iter().filter(coming) {

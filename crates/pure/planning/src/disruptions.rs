@@ -11,16 +11,16 @@ use model::machine::Phase;
 use model::plan::RemovalReason;
 use settings::{Config, Disruption, Window};
 
-/// What the rules allow in a round, counted down.
+/// The removals that the rules still allow in a round.
 pub(super) struct Allowed<'a> {
     rules: Vec<Rule<'a>>,
 }
 
 struct Rule<'a> {
     settings: &'a Disruption,
-    /// Why the rule allows no removal at this time. `None`: the time is allowed.
+    /// Why the rule allows no removal at this time, or `None` if it allows removals.
     shut: Option<String>,
-    /// How many nodes of its pools are being removed.
+    /// How many nodes of the rule's pools are being removed.
     leaving: usize,
 }
 
@@ -48,7 +48,8 @@ impl<'a> Allowed<'a> {
             .filter(move |rule| rule.settings.reasons.contains(&reason) && concerns(rule.settings, pool))
     }
 
-    /// Why no node of the pool may be removed for this reason at this time. `None`: the time is allowed.
+    /// Why no node of the pool may be removed for this reason at this time, or `None` if removals are
+    /// allowed.
     pub(super) fn shut(&self, reason: RemovalReason, pool: &str) -> Option<String> {
         self.about(reason, pool).find_map(|rule| rule.shut.clone())
     }
@@ -101,7 +102,7 @@ fn concerns(settings: &Disruption, pool: &str) -> bool {
     settings.pools.is_empty() || settings.pools.iter().any(|one| one == pool)
 }
 
-/// Why the settings allow no removal at this time. `None`: the time is allowed.
+/// Why the settings allow no removal at this time, or `None` if they allow removals.
 fn shut(settings: &Disruption, now: Timestamp) -> Option<String> {
     let open = |windows: &[Window]| windows.iter().filter_map(|one| one.open_until(now)).max();
     if let Some(until) = open(&settings.closed) {

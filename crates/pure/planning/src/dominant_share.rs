@@ -1,9 +1,9 @@
-//! Sizes of resource amounts, relative to the largest.
+//! The size of resource amounts as one number, relative to the largest amounts.
 
 use model::Resources;
 
-/// Returns a function that compares amounts with the largest CPU and memory among these: the sum of both
-/// shares, in millionths.
+/// Returns a function that computes the size of an amount: its shares of the largest CPU and of the largest
+/// memory in `all`, added up, in millionths.
 pub(super) fn largest_share<'r, I>(all: I) -> impl Fn(&Resources) -> i64 + use<I>
 where
     I: Iterator<Item = &'r Resources> + Clone,

@@ -1,12 +1,11 @@
-//! Existing nodes and machines that are being created come first: what exists is used before anything is
-//! created.
+//! Places pods on existing nodes and on machines that are being created, before new machines are planned.
 //!
 //! * A machine that is being created is reserved for the pods that it was created for, as long as they are
-//!   pending. So what a plan creates for a pod is still there for it in the next plan, whatever else becomes
-//!   pending meanwhile.
-//! * As on new machines, pods that few pools' nodes take come before those that any node takes, and those
-//!   whose placement depends on other pods before those that need only room. So a pod that fits anywhere does
-//!   not take another pod's only room.
+//!   pending. So these pods still have their machine in the next plan, even if other pods have become pending
+//!   in the meantime.
+//! * As on new machines, pods that only a few pools' nodes accept are placed before pods that any node
+//!   accepts, and pods whose placement depends on other pods before pods that need only room. So a pod that
+//!   fits anywhere does not take the only room of another pod.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,18 +17,19 @@ use super::waiting::Waiting;
 use model::machine::{Machine, Phase};
 use scheduling::NodeIndex;
 
-/// The node of the world that was created for a pod, by the pod's index in the list of pending pods.
+/// For pending pods, by their index in the list of pending pods, the node that was created for them.
 type Seats = BTreeMap<usize, NodeIndex>;
 
 impl<'a> Packer<'_, 'a> {
-    /// Places what fits on existing nodes and on machines that are being created; pods of higher priority
-    /// first.
+    /// Places the pods that fit on existing nodes and on machines that are being created. Pods of higher
+    /// priority come first.
     pub(super) fn fill_known(&mut self, classes: &mut [Class<'a>]) {
         let nodes = 0..self.view.world.nodes().len();
         if classes.is_empty() || nodes.is_empty() {
             return;
         }
-        // The other half is kept for creating machines for the pods that were looked at here.
+        // The other half of the allowance is kept for creating machines for the pods that fit no existing
+        // node.
         let whole = self.view.allowance.clone();
         self.view.allowance = whole.half();
         self.fill_within(classes, nodes);
@@ -45,9 +45,9 @@ impl<'a> Packer<'_, 'a> {
             let before = left(classes);
             for equal in classes.chunk_by_mut(|a, b| a.priority == b.priority) {
                 self.take_seats(equal, &seats);
-                // If a pod could not take its machine, others of its class may have to be placed first,
-                // because they are spread. So its class is filled first, before other pods can take its
-                // place.
+                // If a pod could not be placed on its machine, other pods of its class may have to be placed
+                // first, because of a spread constraint. So its class is filled before pods of other classes
+                // can take its place.
                 let kept_out =
                     |class: &Class| class.pods[class.done..].iter().any(|pod| seats.contains_key(pod));
                 for number in (0..equal.len()).filter(|&number| kept_out(&equal[number])).collect::<Vec<_>>()
@@ -75,7 +75,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The order in which these classes get existing room.
+    /// The order in which these classes are placed on existing nodes.
     fn scarce_first(&self, classes: &[Class<'a>]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..classes.len()).collect();
         if classes.len() > 1 {
@@ -127,7 +127,8 @@ impl<'a> Packer<'_, 'a> {
         class.pods.append(&mut others);
     }
 
-    /// Which pods have a machine that was created for them and is not ready yet, or has just become ready.
+    /// The pods for which a machine was created that is not ready yet, or has just become ready, with that
+    /// machine's node.
     fn seats(&self) -> Seats {
         let snapshot = self.view.snapshot;
         let machines = snapshot.proxmox.machines.iter().flatten();

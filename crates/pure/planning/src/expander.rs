@@ -16,7 +16,7 @@ pub(super) struct Ranked {
     pub pool: usize,
 }
 
-/// What a fresh node would take, and what that leaves idle.
+/// Which pods a fresh node would take, and how much of the node would stay idle.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     pods: i64,
@@ -34,7 +34,7 @@ impl Ranked {
 }
 
 impl Packer<'_, '_> {
-    /// Like [`Self::rank`], but among pools that the expander ranks equally, those of the size with this
+    /// Like [`Self::rank`], but among pools that the expander ranks equally, pools of the size with this
     /// number come first.
     pub(super) fn rank_sized(&self, items: &Stock, size: Option<usize>) -> Vec<Ranked> {
         let ranked = self.rank(items);
@@ -57,8 +57,8 @@ impl Packer<'_, '_> {
         })
     }
 
-    /// Ranks the pools for pods that each need a separate node. Other pods, with the needs `others` by row of
-    /// demands, will share `nodes` of these nodes.
+    /// Ranks the pools for pods that each need a separate node. `nodes` of these nodes will be shared with
+    /// other pods, whose requests are `others`, by row of demands.
     pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
         let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
         let wanted = self.view.world.amounts(class.sample);
@@ -77,7 +77,7 @@ impl Packer<'_, '_> {
             free.pods -= part(share.pods);
             let short = free.cpu_milli < 0 || free.memory < 0 || free.pods < 0;
             let idle = filling::idle(&free, &self.prototypes[pool].node.allocatable);
-            // If all nodes are too small, the one that lacks least is the best.
+            // If the nodes of all pools are too small, the pool whose node lacks the least is the best.
             let lack = idle.saturating_sub(free.cpu_milli.min(0)).saturating_sub(free.memory.min(0) >> 20);
             Trial { pods: 1, short, waste: if short { lack } else { idle } }
         })
@@ -113,7 +113,7 @@ impl Packer<'_, '_> {
     ) -> Option<(usize, Place)> {
         let equal = |a: &Ranked, b: &Ranked| (a.rank, a.waste) == (b.rank, b.waste);
         ranked.chunk_by(equal).find_map(|group| {
-            // If one pool has several sets of hosts, the set with the best host is taken.
+            // If a pool has several sets of hosts, the set with the best host is chosen.
             let key = |(pool, place): &(usize, Place)| {
                 let name = &self.view.offers[*pool].name;
                 (rooms.count(name), name, place.rank)
@@ -128,6 +128,6 @@ impl Packer<'_, '_> {
     }
 }
 
-/// A shared node is expected to take a little more than its average share of the pods (one part in this many
-/// more), because pods rarely fit exactly.
+/// A shared node is expected to take more than its average share of the pods, by one part in this many,
+/// because pods rarely fit exactly.
 const SLACK: i64 = 8;

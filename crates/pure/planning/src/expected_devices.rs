@@ -1,9 +1,9 @@
 //! Nodes that have the devices of their pool but do not offer them yet: a device plugin starts once the node
 //! is ready.
 //!
-//! For a while, such a node is treated as if it offered them, so that no second machine is created for the
-//! pods that wait for it (Cluster Autoscaler treats a node with a GPU as not ready for that time). This ends
-//! once the node is older than `max_node_provision_time`.
+//! Such a node is treated as if it offered its devices, so that no second machine is created for the pods
+//! that wait for it. This ends once the node is older than `max_node_provision_time`. (Cluster Autoscaler
+//! treats a node with a GPU as not ready for that time.)
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

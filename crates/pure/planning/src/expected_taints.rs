@@ -1,9 +1,9 @@
-//! Nodes whose machine is being removed but whose taint is not visible yet, because what the API server shows
+//! Nodes whose machines are being removed but that do not show the taint yet: the state in the API server
 //! lags behind the daemon's decisions.
 //!
-//! The taint is added to the planner's copy of the snapshot. Otherwise, each rule about leaving nodes would
-//! have to check their machines too, or a round that follows soon after another would count the node as one
-//! that stays.
+//! The taint is added to the planner's copy of the snapshot. Otherwise, each rule about nodes that are being
+//! removed would have to check the machines too, or a round that follows soon after another would count such
+//! a node as one that stays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use model::machine::Phase;
 use model::node::{Taint, TaintEffect};
 use model::snapshot::{BEING_DELETED_TAINT, GROWING_TAINT};
 
-/// Names of the nodes whose machines are being removed, tainted or not.
+/// The names of the nodes whose machines are being removed, whether tainted or not.
 pub fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
     let machines = snapshot.proxmox.machines.iter().flatten();
-    // A machine that is given up may still have become a Node.
+    // A machine that was given up may still have registered a Node.
     let leave = machines.filter(|machine| machine.warm.is_none() && machine.phase > Phase::Ready);
     leave.map(|machine| machine.node.as_deref().unwrap_or(&machine.name)).collect()
 }

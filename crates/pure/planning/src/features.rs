@@ -9,9 +9,9 @@ use model::node::Node;
 use model::snapshot::{DeclaredFeatures, Memory};
 use settings::Pool;
 
-/// The features that a fresh node of the pool will declare: those of its newest ready node, or else those
-/// remembered from an earlier one, or else those of a kubelet with the control plane's version. Nodes whose
-/// kubelets have other settings are ignored.
+/// The features that a fresh node of the pool will declare: those of the pool's newest ready node, or else
+/// those remembered from an earlier node, or else those of a kubelet with the control plane's version. Nodes
+/// whose kubelets have other settings are ignored.
 pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, machines: &ByNode, pool: &Pool) -> Features {
     let kubelet = pool.kubelet.words();
     let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());
@@ -19,7 +19,7 @@ pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, machines: &ByNode, po
     known.map_or_else(|| told(pool, Features::by_default(snapshot.kubernetes)), |known| known.features)
 }
 
-/// Remembers what nodes of the pool declare. Returns whether anything changed.
+/// Remembers which features the nodes of the pool declare. Returns whether anything changed.
 pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, machines: &ByNode, pool: &Pool) -> bool {
     let Some(seen) = seen(snapshot, machines, pool) else { return false };
     let before = memory.pools.get(&pool.name).and_then(|own| own.declared.as_ref());
@@ -43,8 +43,8 @@ fn seen(snapshot: &Snapshot, machines: &ByNode, pool: &Pool) -> Option<DeclaredF
     Some(DeclaredFeatures { features: newest.features, kubelet: kubelet.clone() })
 }
 
-/// These features, changed by the feature gates in the settings of the pool's kubelets. The command-line
-/// argument takes precedence over the field.
+/// Applies the feature gates in the pool's kubelet settings to these features. The command-line argument
+/// takes precedence over the configuration field.
 fn told(pool: &Pool, features: Features) -> Features {
     let arguments = pool.kubelet_args.get("feature-gates").map_or("", String::as_str);
     let argument = |one: Feature| {

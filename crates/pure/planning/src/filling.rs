@@ -1,9 +1,9 @@
-//! Which of the pending pods a fresh node takes: arithmetic on amounts, without a world.
+//! Computes which pending pods a fresh node takes, from amounts alone, without a world.
 
 use super::waiting_stock::Item;
 use model::Resources;
 
-/// The items that a node takes, by their places in the list, and how many of each.
+/// The items that a node takes: the index of each item in the list, and how many of it.
 pub(super) type Filling = Vec<(usize, i64)>;
 
 /// The sum of the idle shares of CPU and memory, in millionths.
@@ -18,9 +18,9 @@ pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {
 /// The exponent that gives more weight to the scarcer resource, found by trying 1 to 5 on random mixes.
 const EMPHASIS: i32 = 5;
 
-/// Takes one of the first item, then always the item that leaves the node most evenly used. The resource that
-/// the pending pods together need most of has the most weight. This is the norm-based greedy algorithm of
-/// vector bin packing (Panigrahy and others, 2011).
+/// Takes one of the first item, and then always the item that leaves the node most evenly used. The resource
+/// that the pending pods together need most of has the most weight. This is the norm-based greedy algorithm
+/// of vector bin packing (Panigrahy and others, 2011).
 pub(super) fn evenly(mut free: Resources, offered: &Resources, items: &[Item]) -> Filling {
     let share = |amount: i64, of: i64| ratio(amount, of.max(1));
     let parts = |one: &Resources| {

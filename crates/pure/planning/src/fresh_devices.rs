@@ -1,9 +1,9 @@
 //! Which devices a fresh node has.
 //!
-//! Their driver publishes them in ResourceSlices once it runs on the node, so only existing nodes show them.
-//! For each driver, the pool's newest node with all of the driver's slices counts. What nodes had is
-//! remembered for when the pool has none. What the pool declares (`[[pool.device]]`) counts for drivers for
-//! which neither is known, as long as no node is old enough to have the devices.
+//! A driver publishes devices in ResourceSlices once it runs on the node, so only existing nodes show them.
+//! For each driver, the pool's newest node with all of the driver's slices counts. The devices are remembered
+//! for when the pool has no nodes. If no devices of a driver are known or remembered, those that the pool
+//! declares (`[[pool.device]]`) count, until a node is old enough to have devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use model::snapshot::Memory;
 use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
-/// If a node has more devices than this, they are not remembered: the memory must fit into a ConfigMap.
+/// If a node has more devices than this, its devices are not remembered, because the memory must fit into a
+/// ConfigMap.
 const MOST_REMEMBERED: usize = 64;
 /// Maximum number of bytes for the devices of all pools; pools that come first in the configuration are
 /// remembered first. A ConfigMap holds at most 1 MiB.
@@ -68,7 +69,7 @@ impl Slices {
         all
     }
 
-    /// What the pool's nodes have or had. What they had before the declared devices changed does not count.
+    /// The slices that the pool's nodes have, or had since the declared devices last changed.
     fn learnt(&self, pool: &Pool, memory: &Memory) -> ByDriver {
         let seen = self.pools.get(&pool.name);
         let remembered = memory.pools.get(&pool.name).filter(|own| !own.device_slices.is_empty());
@@ -83,8 +84,8 @@ impl Slices {
         all
     }
 
-    /// The slices of the newest node with this driver. Empty if a node is old enough to have some, but has
-    /// none. `None`: not known yet.
+    /// The slices of the newest node with this driver. They are empty if a node is old enough to have slices
+    /// but has none, and `None` if they are not known yet.
     pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
         let seen = self.pools.get(pool)?;
         let nothing = seen.settled.then_some(&[][..]);
@@ -100,8 +101,8 @@ fn by_driver(slices: impl IntoIterator<Item = ResourceSlice>) -> ByDriver {
     all
 }
 
-/// The slices of each pool's nodes: for each driver, the newest node with it counts. Newest nodes come first,
-/// so that the slices of the others need not be read.
+/// The slices of each pool's nodes: for each driver, the newest node with it counts. Nodes are read from the
+/// newest to the oldest, so that most slices of older nodes need not be read.
 fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices> {
     let mut slices: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in &snapshot.resource_slices {
@@ -128,10 +129,10 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices>
     pools
 }
 
-/// Nodes that do not show what new ones will have: their pool declares devices, and their machines got other
-/// host devices than new ones get.
+/// Nodes that do not show which devices new nodes will have: their pool declares devices, and their machines
+/// were given other host devices than new machines are.
 struct Others<'a> {
-    /// By pool that declares devices, the host devices that its new machines get.
+    /// For each pool that declares devices, the host devices that its new machines are given.
     given: BTreeMap<&'a str, String>,
     machines: ByNode<'a>,
 }
@@ -176,7 +177,8 @@ fn complete(slices: &[&ResourceSlice]) -> ByDriver {
     all
 }
 
-/// Removes taints that only some devices of a driver have: a fresh node's devices may be fine.
+/// Removes taints that only some devices of a driver have, because the devices of a fresh node may not have
+/// them.
 fn keep_common_taints(slices: &mut [ResourceSlice]) {
     let devices = || slices.iter().flat_map(|slice| &slice.devices);
     let has = |device: &Device, taint: &DeviceTaint| device.taints.contains(taint);
@@ -188,7 +190,7 @@ fn keep_common_taints(slices: &mut [ResourceSlice]) {
     }
 }
 
-/// Remembers the devices of each pool's nodes, as far as they fit. Returns whether anything changed.
+/// Remembers the devices of each pool's nodes, within the size limits. Returns whether anything changed.
 pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let slices = Slices::new(snapshot, config);
     let mut changed = forget_others(memory, config);
@@ -232,7 +234,7 @@ fn forget_others(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// How many bytes these slices take when they are stored.
+/// The size of these slices when they are stored, in bytes.
 fn bytes(slices: &[ResourceSlice]) -> usize {
     if slices.is_empty() {
         return 0;
@@ -240,8 +242,9 @@ fn bytes(slices: &[ResourceSlice]) -> usize {
     serde_json::to_string(slices).map_or(usize::MAX, |text| text.len())
 }
 
-/// Adds to young nodes the slices that are still to come, in the planner's copy of the snapshot. Until they
-/// are published, kube-scheduler refuses a node that was created for the very pods that are pending.
+/// Adds slices that have not been published yet to young nodes, in the planner's copy of the snapshot. Until
+/// the slices are published, kube-scheduler refuses a node that was created for the very pods that are
+/// pending.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let of_pool = |node: &&Arc<Node>| is_young(node, snapshot, config) && pool_of(node).is_some();
     let young: Vec<&Arc<Node>> = snapshot.nodes.iter().filter(of_pool).collect();
@@ -261,7 +264,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let mut late = Vec::new();
     for node in young {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
-        // A node whose machine has other devices gets none of those that new ones have.
+        // A node whose machine has other devices than new machines gets no additional slices.
         let Some(pool) = pool.filter(|pool| !others.include(&pool.name, node)) else { continue };
         for (driver, all) in slices.of_node(pool, &snapshot.memory, &node.name) {
             if !there.contains(&(node.name.as_str(), driver.as_str())) {
@@ -272,8 +275,8 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     snapshot.resource_slices.extend(late);
 }
 
-/// The slice as another node would have it. A slice's own pool (`pool`, a pool of devices) is usually named
-/// after its node.
+/// The slice as another node would publish it. A slice's `pool`, which is a pool of devices, is usually named
+/// after the slice's node.
 fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     let mut slice = slice.clone();
     let like = slice.reach.node.replace(node.to_owned()).unwrap_or_default();

@@ -13,7 +13,8 @@ use model::snapshot::POOL_LABEL;
 use scheduling::SimNode;
 use settings::{Config, Pool};
 
-/// The Node that the planner expects the machine to become. `None`: its pool has no such size.
+/// The Node that the planner expects the machine to become, or `None` if the machine's pool does not have
+/// this size.
 pub fn expected(snapshot: &Snapshot, config: &Config, machine: &Machine) -> Option<Node> {
     let mut offers = sizes::offers(config, snapshot);
     let shape = (machine.cores, machine.memory);
@@ -25,7 +26,7 @@ pub fn expected(snapshot: &Snapshot, config: &Config, machine: &Machine) -> Opti
     Some(bare(snapshot, &machines, config, pool, &statics, &machine.name))
 }
 
-/// A fresh node of this name, with the DaemonSets' pods that it will run.
+/// A fresh node of the pool with this name, and with the DaemonSets' pods that it will run.
 pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
     let node = Arc::new(bare(view.snapshot, &view.machines, view.config, pool, &view.statics, name));
     let mut sim = SimNode::empty(node);

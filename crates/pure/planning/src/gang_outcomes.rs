@@ -11,11 +11,12 @@ use model::plan::Plan;
 /// The gangs that are not expected to be placed now, by namespace and name of their PodGroups.
 #[derive(Default)]
 pub(super) struct GangOutcomes<'a> {
-    /// Fewer pods than the minimum run or fit existing nodes: kube-scheduler refuses all of the gang's pods
-    /// until there is more room. Also gangs whose PodGroup does not exist or is part of another group.
+    /// Gangs of which fewer pods than the minimum run or fit existing nodes, so that kube-scheduler refuses
+    /// all of their pods until there is more room. Also contains gangs whose PodGroup does not exist or is
+    /// part of another group.
     pub split: BTreeSet<Key<'a>>,
-    /// kube-scheduler may look at none of the pods: the PodGroup does not exist yet, has fewer pods than its
-    /// minimum, or is part of another group.
+    /// Gangs whose pods kube-scheduler may not look at: the PodGroup does not exist yet, has fewer pods than
+    /// its minimum, or is part of another group.
     pub unlooked: BTreeSet<Key<'a>>,
 }
 

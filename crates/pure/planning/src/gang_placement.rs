@@ -1,11 +1,10 @@
 //! Places pods so that each gang ([`super::gangs`]) gets its minimum or nothing.
 //!
 //! * First, all pods are placed together, as if there were no gangs. If a gang gets less than its minimum,
-//!   placement is repeated without the later gangs that need machines (the more important gang comes first,
-//!   then the older one). If that does not help, it is repeated without all gangs that got too little, and
-//!   then without any gang. So if two gangs took each other's room, one of them gets its minimum. The gangs
-//!   that were left out are tried at the end, one after the other, and keep what they get only if it is
-//!   enough.
+//!   placement is repeated without the later gangs that need machines. (More important gangs come first, then
+//!   older ones.) If that does not help, placement is repeated without all gangs that got too little, and
+//!   then without any gang. So if two gangs took each other's room, one of them gets its minimum. The omitted
+//!   gangs are tried at the end, one by one. They keep their places only if they reach their minimum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +27,8 @@ const RUNS: usize = 3;
 type Alike = (usize, usize, Vec<(String, usize)>);
 
 impl<'a> Packer<'_, 'a> {
-    /// Places all pods so that each gang gets its minimum or nothing. Imagined pods are left for later.
+    /// Places all pods so that each gang gets its minimum or nothing. Returns the classes of imagined pods,
+    /// which are placed later.
     pub(super) fn place_with_gangs(
         &mut self,
         samples: &[&'a Arc<Pod>],
@@ -77,7 +77,7 @@ impl<'a> Packer<'_, 'a> {
             .collect()
     }
 
-    /// Whether the gang has less than its minimum, or has pods on machines that are not being created yet.
+    /// Whether the gang has less than its minimum, or has pods on new machines that this plan would create.
     fn asks_for_machines(&self, gang: usize) -> bool {
         let is_new = |pod: &usize| match self.spots[*pod] {
             PodPlace::Node(node) => self.machine_at(node).is_some(),
@@ -90,7 +90,7 @@ impl<'a> Packer<'_, 'a> {
         self.placed_of(gang) >= self.gangs.all[gang].minimum
     }
 
-    /// How many pods of a gang have a node or were given one.
+    /// How many pods of a gang have a node or have been placed on one.
     fn placed_of(&self, gang: usize) -> usize {
         let gang = &self.gangs.all[gang];
         gang.bound + gang.members.iter().filter(|&&pod| self.spots[pod] != PodPlace::None).count()
@@ -134,8 +134,8 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// If a gang finds no room, later gangs with the same [`Alike`] find none either, because room only
-    /// shrinks from one gang to the next. `None`: the result may differ for each gang, because its pods
-    /// depend on other pods or are spread, or their volumes decide their place.
+    /// shrinks from one gang to the next. Returns `None` if the result may differ for each gang, because its
+    /// pods depend on other pods, are spread, or have volumes that decide their place.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
@@ -162,8 +162,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Postpones these gangs, and those that are still to be tried, to a later round: the allowance does not
-    /// suffice to place all pods once more.
+    /// Postpones these gangs, and those that are still to be tried, to a later round, because the allowance
+    /// is not enough to place all pods once more.
     fn drop_gangs(&mut self, gangs: &[usize]) {
         for gang in self.gangs.all.iter().filter(|gang| gang.apart) {
             put_off(&mut self.pods, &gang.members);
@@ -190,8 +190,8 @@ impl<'a> Packer<'_, 'a> {
         self.cut = true;
     }
 
-    /// Removes pods from the nodes where preemption was to make room for them: without their gang they have
-    /// no place.
+    /// Removes pods from the nodes where preemption was to make room for them, because they are not placed
+    /// without their gang.
     fn unplace_nominated(&mut self, members: &[usize]) {
         for &pod in members {
             if let PodPlace::Node(node) = std::mem::replace(&mut self.spots[pod], PodPlace::None) {

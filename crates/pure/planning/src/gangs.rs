@@ -1,10 +1,10 @@
-//! Gangs: kube-scheduler places the pods of a PodGroup only once there is room for its minimum, so machines
-//! are created for all of a minimum or for none of it.
+//! Gangs: kube-scheduler places the pods of a PodGroup only once there is room for its minimum. So machines
+//! are created for the whole minimum or not at all.
 //!
 //! * Pods with a node count towards the minimum, as they do for kube-scheduler (`PlacementFeasible` of its
-//!   plugin `GangScheduling`). Once there are enough of them, the others are placed one by one.
-//! * The plugin looks at no pod of a gang before its PodGroup and its minimum of pods exist, so no machine is
-//!   created before that either.
+//!   plugin `GangScheduling`). Once the pods with a node reach the minimum, the others are placed one by one.
+//! * The plugin does not look at the pods of a gang before the PodGroup and the minimum number of pods exist,
+//!   so no machine is created before that either.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,34 +21,34 @@ use model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use model::pod::Pod;
 use model::prediction::kind;
 
-/// If one kind of a gang's pods has its turn, up to this many other kinds of the gang are looked at with it.
+/// If one kind of a gang's pods has its turn, up to this many other kinds of the same gang are looked at too.
 const KINDS: usize = 16;
 
 /// Pending gangs, in the order of their turns.
 #[derive(Default)]
 pub(super) struct Gangs<'a> {
     pub all: Vec<Gang<'a>>,
-    /// The index of a gang in `all`, by the index of each of its pods in the list of pending pods.
+    /// For each pod of a gang, by its index in the list of pending pods, the index of the gang in `all`.
     of_pod: BTreeMap<usize, usize>,
-    /// Why a pod is pending with its gang, by the pod's index in the list.
+    /// For each pod that is pending with its gang, by its index in the list of pending pods, the reason.
     waits: BTreeMap<usize, Arc<Waits>>,
 }
 
 /// Why the pods of a gang are pending.
 pub(super) struct Waits {
     pub gang: Arc<GangWait>,
-    /// Why the pools do not take the first pod of the gang that fits nowhere.
+    /// For the first pod of the gang that fits nowhere, why the pools do not take it.
     pub reasons: Vec<PoolReason>,
     pub missed: Option<Arc<MissedPrediction>>,
 }
 
-/// A gang with less than its minimum of pods on nodes.
+/// A gang that has fewer pods on nodes than its minimum.
 pub(super) struct Gang<'a> {
     group: &'a PodGroup,
     pub minimum: usize,
-    /// How many of its pods have a node.
+    /// How many of the gang's pods have a node.
     pub bound: usize,
-    /// Its other pods, by their indexes in the list of pending pods.
+    /// The gang's pods without a node, by their indexes in the list of pending pods.
     pub members: Vec<usize>,
     /// Whether the gang is tried separately.
     pub apart: bool,
@@ -60,7 +60,7 @@ pub(super) type Key<'a> = (&'a str, &'a str);
 /// The pods of a PodGroup.
 #[derive(Default)]
 struct Members<'a> {
-    /// The pending ones, by their indexes in the list of pending pods.
+    /// The group's pending pods, by their indexes in the list of pending pods.
     waiting: Vec<usize>,
     bound: Vec<&'a Pod>,
 }
@@ -112,17 +112,17 @@ impl<'a> Gangs<'a> {
         gangs
     }
 
-    /// Why the pod is pending with its gang.
+    /// Why the pod is pending, if it is pending with its gang.
     pub(super) fn waits(&self, pod: usize) -> Option<&Waits> {
         self.waits.get(&pod).map(AsRef::as_ref)
     }
 
-    /// Adds a gang if it has enough pods.
+    /// Adds a gang if enough of its pods can be placed, or else settles its pods.
     fn add(&mut self, mut gang: Gang<'a>, pods: &mut [Waiting<'a>], allowance: &Allowance) {
         let is_late = |pod: &usize, pods: &[Waiting]| pods[*pod].settled == Some(PodOutcome::Unfinished);
         let late: Vec<usize> = gang.members.iter().copied().filter(|pod| is_late(pod, pods)).collect();
         if !late.is_empty() {
-            // Pods of an Indexed Job each have a distinguishing label, but are of one kind.
+            // The pods of an Indexed Job have different labels, but are of one kind.
             let groups: BTreeMap<usize, usize> = late.iter().map(|&pod| (pods[pod].group, pod)).collect();
             allowance.spend(10 * groups.len());
             let kinds: BTreeSet<String> = groups.into_values().map(|pod| kind(pods[pod].pod)).collect();
@@ -156,7 +156,7 @@ impl<'a> Gangs<'a> {
         self.settle(pods, &gang.members, Waits::of(namespace, name, GangReason::TooFewPods, message));
     }
 
-    /// Settles those of these pods that are not settled yet: they wait with their gang.
+    /// Settles these pods as waiting with their gang, except for pods that are settled already.
     pub(super) fn settle(&mut self, pods: &mut [Waiting], members: &[usize], waits: Waits) {
         let waits = Arc::new(waits);
         for &pod in members {
@@ -192,7 +192,7 @@ impl<'a> Gang<'a> {
         Self { group, minimum, bound: members.bound.len(), members: members.waiting, apart: false }
     }
 
-    /// Why the gang waits, if the reason is the same as for another gang.
+    /// Why the gang waits, copied from another gang with the same reason.
     pub(super) fn as_other(&self, other: &Waits) -> Waits {
         Waits {
             reasons: other.reasons.clone(),
@@ -201,7 +201,7 @@ impl<'a> Gang<'a> {
         }
     }
 
-    /// Why the gang waits, if there is no room for its minimum.
+    /// Why the gang waits if there is no room for its minimum.
     pub(super) fn without_room(&self, message: String) -> Waits {
         Waits::of(&self.group.namespace, &self.group.name, GangReason::NoRoom, message)
     }
@@ -214,7 +214,7 @@ impl Waits {
     }
 }
 
-/// Postpones those of these pods that are not settled yet to a later round.
+/// Postpones these pods to a later round, except for pods that are settled already.
 pub(super) fn put_off(pods: &mut [Waiting], members: &[usize]) {
     for &pod in members {
         if pods[pod].settled.is_none() {
@@ -250,7 +250,7 @@ pub(super) fn key(pod: &Pod) -> Option<Key<'_>> {
     Some((pod.namespace.as_str(), pod.scheduling_group.as_deref()?))
 }
 
-/// What a PodGroup asks for that the planner does not support.
+/// The requirement of a PodGroup that the planner does not support, if any.
 fn unsupported(group: &PodGroup) -> Option<String> {
     let what = if let Some(key) = &group.topology {
         format!("requires all of its pods on nodes with the same value of the label `{key}`")

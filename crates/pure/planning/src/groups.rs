@@ -12,7 +12,7 @@ use scheduling::numbers::Numbers;
 pub(super) struct Groups<'a> {
     numbers: Numbers,
     samples: Vec<&'a Arc<Pod>>,
-    /// By group: whether its pods are expendable.
+    /// For each group, whether its pods are expendable.
     expendable: Vec<bool>,
     last: Option<(Fingerprint, usize)>,
 }

@@ -1,11 +1,11 @@
 //! Running machines that grow in place, before others are created for pending pods.
 //!
-//! * A machine that is already growing counts with its future size, for pods that fit nowhere else.
-//!   Meanwhile, nothing is moved to it and it is not removed.
-//! * Each pod gets the machine that has to grow least for it; among equals, one that grows anyway. A machine
-//!   gets no more than its pods need.
-//! * A machine can only grow if it was created for that: one that was created before `[pool.grow]` was set,
-//!   or with another `max_cores`, stays as it is.
+//! * A machine that is already growing counts with its future size, for pods that fit nowhere else. Until it
+//!   has grown, no pods are moved to it, and it is not removed.
+//! * For each pod, the machine that has to grow least is chosen. If several are equal, one that grows anyway
+//!   is preferred. A machine grows no more than its pods need.
+//! * A machine can only grow if it was created for that. If it was created before `[pool.grow]` was set, or
+//!   with another `max_cores`, it keeps its size.
 //! * Simulations for other decisions plan no growth: nodes are removed only if no machine would have to grow
 //!   for their pods.
 
@@ -29,8 +29,8 @@ use scheduling::{NodeIndex, Prepared};
 use settings::{Grow, Pool};
 
 impl<'a> Packer<'_, 'a> {
-    /// Places pods on machines that are growing, if they fit only the future size, and plans the growth of
-    /// further machines.
+    /// Places pods on machines that are already growing, if the pods fit only the future size, and plans the
+    /// growth of other machines.
     pub(super) fn grow(&mut self, classes: &mut [Class<'a>]) {
         self.expect_growth(classes);
         if !self.view.grows || classes.iter().all(|class| class.left() == 0) {
@@ -38,8 +38,8 @@ impl<'a> Packer<'_, 'a> {
         }
         let mut candidates = self.candidates();
         let settings: Vec<&Pool> = self.view.config.pools.iter().collect();
-        // While pods are tried, each node offers its maximum: how much of it the machine needs is computed
-        // afterwards.
+        // While pods are tried, each node offers its maximum size. How much of that the machine needs is
+        // computed afterwards.
         let mut daemons = Vec::new();
         for one in &candidates {
             self.extend(one.node, one.gain(settings[one.pool], one.most), 1);
@@ -53,7 +53,7 @@ impl<'a> Packer<'_, 'a> {
             self.extend(one.node, one.gain(settings[one.pool], one.to), 1);
         }
         candidates.retain(|one| one.to != one.from);
-        // Pods of DaemonSets are no reason to grow.
+        // No machine grows for DaemonSets' pods alone.
         for (pod, at) in daemons {
             if !candidates.iter().any(|one| one.node == at) {
                 self.view.world.remove(&pod, at);
@@ -63,8 +63,8 @@ impl<'a> Packer<'_, 'a> {
         self.growths.planned = candidates;
     }
 
-    /// Places pods of DaemonSets on the node that had no room for them until now. They get the additional
-    /// room before all other pods.
+    /// Places DaemonSets' pods on a node that had no room for them until now. They get the additional room
+    /// before all other pods.
     fn admit_daemons(&mut self, node: NodeIndex) -> Vec<(Arc<Pod>, NodeIndex)> {
         let world = &mut self.view.world;
         let waiting = self.view.daemons.without_room.iter().filter(|(_, at)| *at == node);
@@ -82,7 +82,7 @@ impl<'a> Packer<'_, 'a> {
         self.view.world.extend(node, cpu_milli * times, memory * times);
     }
 
-    /// Gives pods that fit nowhere else the room that growing machines do not offer yet.
+    /// Places pods that fit nowhere else in the room that growing machines will offer.
     fn expect_growth(&mut self, classes: &mut [Class<'a>]) {
         let snapshot = self.view.snapshot;
         let machines = snapshot.proxmox.machines.iter().flatten();
@@ -101,7 +101,7 @@ impl<'a> Packer<'_, 'a> {
             if before.failed.is_some() {
                 continue;
             }
-            // Pods do not wait for a growth that takes longer than a new machine may take.
+            // Pods do not wait if the growth takes longer than creating a machine may take.
             let age = snapshot.time.duration_since(before.since).unsigned_abs();
             if age > self.view.config.scale_up.max_node_provision_time {
                 continue;
@@ -155,16 +155,16 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Pools and templates of guests that did not use plugged CPUs: other guests of the template will not use
-    /// them either. A machine whose Node does not report its VM's CPUs for another reason does not count.
+    /// Pools and templates with a guest that did not use hot-plugged CPUs: other guests of the same template
+    /// will not use them either. A machine does not count if its Node lacks CPUs for another reason.
     fn deaf<'m>(&self, machines: &ByNode<'m>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
         let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));
         machines.filter(|machine| machine.takes_no_cpus).map(|machine| kind(machine)).collect()
     }
 
-    /// Places as many pods of a class as machines can grow for. Pods of nodes that are being removed, which
-    /// come last, are no reason to grow.
+    /// Places as many pods of a class as machines can grow for. Machines do not grow for pods of nodes that
+    /// are being removed, which come last in the class.
     fn grow_for(&mut self, class: &mut Class<'a>, candidates: &mut [Candidate]) {
         let mut prepared = self.view.world.prepare(class.sample);
         let plain = self.view.world.is_plain(class.sample);
@@ -193,7 +193,7 @@ impl<'a> Packer<'_, 'a> {
             let Some((cost, _, number, to)) = found else { return };
             let one = &mut candidates[number];
             self.give(class, &mut prepared, one, to, plain);
-            // The other machines have not changed, so this one is still the best if it costs no more.
+            // Only this machine has changed, so it is still the best if growing it again costs no more.
             while plain && self.waiting_of(class) > 0 {
                 let next = self.size_for(one, &class.sample.requests).filter(|to| one.cost(*to) <= cost);
                 let Some(to) = next.filter(|_| self.view.world.check(&prepared, one.node).is_ok()) else {
@@ -204,13 +204,13 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// How many pods of a class a machine may grow for.
+    /// For how many pods of a class machines may grow.
     fn waiting_of(&self, class: &Class<'a>) -> usize {
         class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count()
     }
 
-    /// Lets a machine grow, and places as many pods of the class as fit then; if they are not plain, only
-    /// one.
+    /// Plans a machine's growth, and places as many pods of the class as then fit, or only one if the pods
+    /// are not plain.
     fn give(
         &mut self,
         class: &mut Class<'a>,
@@ -234,26 +234,26 @@ impl<'a> Packer<'_, 'a> {
         self.growths.pods.extend(placed);
     }
 
-    /// The smallest size with which a machine's node has room for one more such pod, if there is one within
-    /// all limits.
+    /// The smallest size at which a machine's node has room for one more pod with these requests, or `None`
+    /// if that size exceeds a limit.
     fn size_for(&self, one: &Candidate, wanted: &Resources) -> Option<Shape> {
         let used = &self.view.world.node(one.node).used;
         let own = &self.view.config.pools[one.pool];
         let mut to = one.to;
         if wanted.cpu_milli > 0 {
-            let short = used.cpu_milli + wanted.cpu_milli - one.offered.cpu_milli;
+            let short = used.cpu_milli.saturating_add(wanted.cpu_milli).saturating_sub(one.offered.cpu_milli);
             let cores = u32::try_from(short.max(0).saturating_add(999) / 1000).ok()?;
             to.cores = to.cores.max(one.from.cores.checked_add(cores)?);
         }
         if wanted.memory > 0 {
-            let short = used.memory + wanted.memory - one.offered.memory;
+            let short = used.memory.saturating_add(wanted.memory).saturating_sub(one.offered.memory);
             to.memory = to.memory.max(one.memory_for(own, short)?);
         }
         let allowed = to.cores <= one.most.cores && to.memory <= one.most.memory;
         (allowed && self.rooms.holds_grown(own, &one.host, one.to, to)).then_some(to)
     }
 
-    /// How many such pods fit a machine's future size.
+    /// How many pods with these requests fit a machine's future size.
     fn room_in(&self, one: &Candidate, wanted: &Resources) -> i64 {
         let own = &self.view.config.pools[one.pool];
         let (most, gets) = (one.gain(own, one.most), one.gain(own, one.to));
@@ -296,21 +296,21 @@ impl<'a> Packer<'_, 'a> {
 }
 
 impl Candidate {
-    /// How much more the machine's node offers with this size: thousandths of CPUs, and bytes.
+    /// How much more the machine's node offers at this size, in thousandths of CPUs and in bytes of memory.
     fn gain(&self, pool: &Pool, to: Shape) -> (i64, i64) {
         let cpu = (i64::from(to.cores) - i64::from(self.from.cores)) * 1000;
         (cpu, self.gained_memory(pool, to.memory))
     }
 
-    /// How many more bytes the machine's node offers with this much memory. What a kubelet reserves may be a
-    /// share of the total.
+    /// How many more bytes the machine's node offers with this much memory. The kubelet's reservation may be
+    /// a share of the total.
     fn gained_memory(&self, pool: &Pool, to: i64) -> i64 {
         let plugged = guest_sees(to - self.from.memory);
         let kept = |memory: i64| pool.kubelet.kept_memory(memory);
         plugged - (kept(self.capacity + plugged) - kept(self.capacity)).max(0)
     }
 
-    /// The smallest memory of the machine with which its node offers this much more.
+    /// The smallest memory size of the machine at which its node offers `short` more bytes.
     fn memory_for(&self, pool: &Pool, short: i64) -> Option<i64> {
         let mut memory = self.from.memory;
         while self.gained_memory(pool, memory) < short {
@@ -320,7 +320,7 @@ impl Candidate {
         Some(memory)
     }
 
-    /// How much the machine would still have to grow to this size: the sum for cores and memory, each in
+    /// How much the machine would still have to grow to reach this size: the sum of cores and memory, each in
     /// millionths of its maximum.
     fn cost(&self, to: Shape) -> i64 {
         let part = |more: i64, most: i64| more.saturating_mul(1_000_000) / most.max(1);
@@ -329,15 +329,15 @@ impl Candidate {
     }
 }
 
-/// Whether a machine whose growth has failed has CPUs that its Node does not report. Even if the reason is
+/// Whether the machine has failed to grow and its Node does not report all of its CPUs. Even if the reason is
 /// unknown, such a machine gets no more CPUs.
 fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
     let reported = node.capacity.cpu_milli;
     machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
 }
 
-/// Like [`lacks_cpus`], but for memory; also true if its Node once did not report memory that was plugged in.
-/// A kernel reserves at most a little more than a tenth for itself.
+/// Like [`lacks_cpus`], but for memory. Also true if the machine's Node once did not report memory that was
+/// plugged in. A kernel reserves little more than a tenth for itself.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;
@@ -352,8 +352,7 @@ fn kind(machine: &Machine) -> Kind<'_> {
     (&machine.pool, machine.made_of.get("template"))
 }
 
-/// If the machine may grow now: its pool, by the pool's place in the configuration, and the limits of the
-/// growth.
+/// The pool's index in the configuration and the limits of the growth, if the machine may grow now.
 fn pool<'v>(view: &View<'v>, node: &Node, machine: &Machine) -> Option<(usize, &'v Grow)> {
     let name = pool_of(node).filter(|name| *name == machine.pool)?;
     let number = view.config.pools.iter().position(|pool| pool.name == name)?;

@@ -11,10 +11,10 @@ use model::quantity;
 use scheduling::NodeIndex;
 use settings::Room;
 
-/// The free room of pools that keep some, counted down while removals are admitted.
+/// The free room of pools that keep some room free. It shrinks as removals are admitted.
 pub(super) struct Headroom<'a> {
     pools: BTreeMap<&'a str, Kept>,
-    /// Pending pods that were placed on a node, by its index.
+    /// Pending pods that were placed on nodes, by the index of the node.
     arriving: BTreeMap<NodeIndex, Vec<&'a Arc<Pod>>>,
 }
 
@@ -25,7 +25,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether so little is left that a removal which takes some of it must wait.
+    /// Whether a removal must wait, because it takes free room and leaves less than the pool keeps.
     fn refuses(&self, before: Room) -> bool {
         let short = |left: i64, before: i64, kept: i64| left < kept && left < before;
         short(self.free.cpu_milli, before.cpu_milli, self.kept.cpu_milli)
@@ -65,7 +65,8 @@ impl<'a> Headroom<'a> {
         let before = self.pools.clone();
         let node = &view.snapshot.nodes[at];
         let arriving = self.arriving.get(&at).map(Vec::as_slice).unwrap_or_default();
-        // A pod of another node may be moved here first and then away again: its own node counts it.
+        // A pod of another node may be moved to this node and away again. Such a pod is counted with its own
+        // node.
         let own = |pod: &Arc<Pod>| {
             pod.node.as_ref() == Some(&node.name) || arriving.iter().any(|one| Arc::ptr_eq(one, pod))
         };
@@ -93,7 +94,7 @@ impl<'a> Headroom<'a> {
     }
 }
 
-/// The node's room for more pods: none while it takes no pods.
+/// The node's room for more pods. A node that accepts no pods has none.
 fn free(view: &View, at: NodeIndex) -> Room {
     let node = &view.snapshot.nodes[at];
     if !view.world.node(at).open || node.unschedulable || !ready(node) {

@@ -1,6 +1,6 @@
 //! Whether a pool is healthy enough to lose nodes. The two limits are those of Cluster Autoscaler, but they
-//! apply to each pool by itself: unready nodes of other pools do not prevent removals. The time for which
-//! nodes are unneeded continues in an unhealthy pool.
+//! apply to each pool by itself: unready nodes of other pools do not prevent removals. In an unhealthy pool,
+//! the timers of unneeded nodes keep running.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::facts::node::{being_deleted, pool_of, ready};
 use model::{PoolName, Snapshot};
 use settings::Config;
 
-/// Pools with more unready nodes than both limits allow.
+/// Pools in which the number and the percentage of unready nodes both exceed their limits.
 pub(super) fn unhealthy(snapshot: &Snapshot, config: &Config) -> BTreeSet<PoolName> {
     let limits = &config.health;
     let mut pools: BTreeMap<&str, (usize, usize)> = BTreeMap::new();

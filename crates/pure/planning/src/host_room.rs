@@ -17,37 +17,37 @@ use settings::Pool;
 pub(super) struct HostRoom {
     /// The host's memory in bytes.
     memory: i64,
-    /// How many bytes of its memory are in use, including those for planned machines.
+    /// How many bytes of the host's memory are in use, including those for planned machines.
     used: i64,
-    /// How many bytes of its memory are promised to running and planned guests.
+    /// How many bytes of memory are promised to running and planned guests.
     promised: i64,
-    /// Memory that stays free, if the host's table sets it.
+    /// How many bytes of memory stay free, if the host's table sets it.
     reserve: Option<i64>,
-    /// How many threads machines may use, without those that the host's table reserves.
+    /// How many threads machines may use, without those that the host's table in the configuration reserves.
     threads: u32,
     /// How many threads the host has.
     all_threads: u32,
     /// How many vCPUs running and planned guests have.
     vcpus: u32,
-    /// Why nothing new may be placed on the host. `None`: it is open.
+    /// Why nothing new may be placed on the host, or `None` if the host is open.
     shut: Option<&'static str>,
     pub backoff: Option<String>,
     pub disks: DiskRoom,
     devices: DeviceRoom,
     by_pool: BTreeMap<PoolName, u32>,
-    /// The pools whose machines the host will take once the daemon has switched it on again.
+    /// The pools whose machines can be placed on the host once the daemon has switched it on again.
     awaited_by: BTreeSet<PoolName>,
 }
 
 impl HostRoom {
-    /// Why the host takes no machine of the pool now, if it will take one once the daemon has switched it on
-    /// again.
+    /// If the host will accept machines of the pool once the daemon has switched it on again, why it accepts
+    /// none now.
     pub(super) fn switched(&self, pool: &Pool) -> Option<&'static str> {
         self.shut.filter(|_| self.awaited_by.contains(&pool.name))
     }
 
-    /// Why the host takes no further machine of the pool, in words that follow the host's name. `None`: it
-    /// takes one.
+    /// Why the host accepts no other machine of the pool, as words that follow the host's name, or `None` if
+    /// it accepts one.
     pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
         if let Some(why) = self.shut {
             return Some(why.to_owned());
@@ -58,21 +58,23 @@ impl HostRoom {
         self.too_small(pool).or_else(|| self.devices.lacks(pool)).or_else(|| self.lacks(pool))
     }
 
-    /// Why the host has too few threads for machines of the pool. `None`: it has enough. QEMU is started with
-    /// all vCPUs that a machine may grow to, and Proxmox VE refuses more vCPUs than the host has threads.
+    /// Why the host has too few threads for machines of the pool, or `None` if it has enough. QEMU is started
+    /// with all vCPUs that a machine may grow to, and Proxmox VE refuses more vCPUs than the host has
+    /// threads.
     fn too_small(&self, pool: &Pool) -> Option<String> {
         let most = pool.grow.as_ref().filter(|grow| grow.grows_cores)?.max_cores;
         let words = || format!("has {} threads, but a machine may grow to {most} cores", self.all_threads);
         (most > self.all_threads).then(words)
     }
 
-    /// Whether an existing machine of the pool can run on the host; `has_room`: the machine's room is already
-    /// counted. Its devices have counted since its creation, but another VM may have taken them.
+    /// Whether an existing machine of the pool can run on the host. `has_room` is whether the machine's
+    /// memory and vCPUs are already counted. Its devices have counted since its creation, but another VM may
+    /// have taken them.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
         self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }
 
-    /// What the host lacks to run one more machine of the pool, in words.
+    /// What the host lacks to run one more machine of the pool, or `None` if it lacks nothing.
     fn lacks(&self, pool: &Pool) -> Option<String> {
         let free = self.free(pool);
         if free < pool.memory {
@@ -105,7 +107,7 @@ impl HostRoom {
         *self.by_pool.entry(pool.name.clone()).or_default() += 1;
     }
 
-    /// Counts what an existing machine takes once it runs.
+    /// Counts what an existing machine uses once it runs.
     pub(super) fn start(&mut self, pool: &Pool) {
         self.used = self.used.saturating_add(pool.memory);
         self.promised = self.promised.saturating_add(pool.memory);
@@ -137,8 +139,8 @@ impl HostRoom {
         self.by_pool.get(&pool.name).copied().unwrap_or(0)
     }
 
-    /// Memory in bytes that is left for machines of the pool. Promised memory stays within the pool's
-    /// `memory_overcommit`, and used memory within what the host has.
+    /// How many bytes of memory are left for machines of the pool. Promised memory is limited by the pool's
+    /// `memory_overcommit`, and used memory by the host's memory.
     fn free(&self, pool: &Pool) -> i64 {
         let promised = quantity::share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);
         let unused = self.memory.saturating_sub(self.used);
@@ -146,7 +148,7 @@ impl HostRoom {
     }
 }
 
-/// The hosts' room, by their names; `None` if no host is known.
+/// The room of each host, by the host's name, or `None` if no host is known.
 pub(super) fn hosts(
     view: &View,
     holds: &impl Fn(Option<&model::workload::Backoff>) -> Option<String>,
@@ -195,15 +197,15 @@ pub(super) fn hosts(
     Some(rooms.collect())
 }
 
-/// What managed machines take of a host.
+/// What managed machines use on a host.
 #[derive(Default)]
 struct Ours<'a> {
-    /// Memory of those that do not run yet: the host's report does not include it.
+    /// Memory of machines that do not run yet. The host's report does not include it.
     coming: i64,
     coming_cores: u32,
-    /// Memory of those that run but are not ready yet: they may not use all of it so far.
+    /// Memory of machines that run but are not ready yet. They may not use all of it so far.
     booting: i64,
-    /// Memory of all that run.
+    /// Memory of all machines that run.
     running: i64,
     running_cores: u32,
     by_pool: BTreeMap<&'a str, u32>,
@@ -216,7 +218,7 @@ impl<'a> Ours<'a> {
         }
         *self.by_pool.entry(&machine.pool).or_default() += 1;
         if let Some(before) = machine.growing.as_ref().filter(|_| machine.phase == Phase::Ready) {
-            // What the machine is being given is not included in the host's report yet.
+            // The host's report does not include the memory and cores that are being added.
             self.coming = self.coming.saturating_add(machine.memory - before.memory);
             self.coming_cores = self.coming_cores.saturating_add(machine.cores.saturating_sub(before.cores));
             self.running = self.running.saturating_add(before.memory);
@@ -224,7 +226,7 @@ impl<'a> Ours<'a> {
             return;
         }
         match machine.phase {
-            // The machine is not started before it is asked to join.
+            // A machine that is kept stopped is only started when it is asked to join.
             Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Warm
                 if machine.warm == Some(WarmState::Stopped) => {}
             Phase::Warm if machine.warm != Some(WarmState::Booted) => {}
@@ -244,13 +246,13 @@ impl<'a> Ours<'a> {
                     self.booting = self.booting.saturating_add(machine.memory);
                 }
             }
-            // Only the host knows whether these still run.
+            // Only the host knows whether machines in these phases still run.
             Phase::Stopping | Phase::Deleting | Phase::Clearing | Phase::Gone | Phase::Failed => {}
         }
     }
 
     /// Memory in use, plus the memory of machines that do not run yet. If a host does not report the memory
-    /// of its guests, a booting machine counts in full, because it uses little at first.
+    /// of its guests, all memory of booting machines is added, because they use little of it at first.
     fn memory_used(&self, host: &Host) -> i64 {
         let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
         host.memory_used.saturating_add(unsaid).saturating_add(self.coming)

@@ -1,6 +1,7 @@
-//! Whose turn it is if one round cannot look at all pending pods: those with the highest priority, and of
-//! these the oldest of each namespace in turn, so that no namespace delays the others. The next round
-//! continues where this one stopped. A kind of pods that is too much for one round comes after all others.
+//! Chooses the pods that a round looks at if it cannot look at all pending pods. Pods with the highest
+//! priority come first. Within a priority, each namespace's oldest pods are taken in turn, so that no
+//! namespace delays the others. The next round continues where this one stopped. A kind of pods that is too
+//! much for one round comes after all others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +16,16 @@ use model::plan::PodOutcome;
 use model::pod::Pod;
 use model::unfinished::PodTurns;
 
-/// Maximum number of remembered turns, by priority and namespace. Without one, a namespace begins with its
-/// oldest pod.
+/// Maximum number of turns that are remembered, by priority and namespace. A namespace without a remembered
+/// turn begins with its oldest pod.
 const PLACES: usize = 500;
-/// Up to this many kinds that are too much for a round are remembered.
+/// Maximum number of remembered kinds that are too much for one round.
 const HEAVY: usize = 100;
 
 /// The kinds of pods whose turn it is in this round. If the last round was finished, all kinds are looked at
 /// and there are no turns.
 pub(super) struct KindTurns<'a> {
-    /// In the order of their turns.
+    /// The kinds that are looked at, in the order of their turns.
     looked_at: Vec<Kind<'a>>,
     /// Whether some kinds have to wait.
     some_wait: bool,
@@ -37,7 +38,7 @@ struct Kind<'a> {
     group: usize,
     priority: i32,
     namespace: &'a str,
-    /// Its oldest pod, and when that pod was created.
+    /// The id of the kind's oldest pod. `created` is when that pod was created.
     first: &'a str,
     created: Option<Timestamp>,
 }
@@ -57,8 +58,8 @@ impl<'a> KindTurns<'a> {
         };
         let kinds = kinds(pods, priorities);
         let mut last = last.clone();
-        // Forgetting kinds makes room for others. If the first pod of a heavy kind is gone, the kind is added
-        // again under another of its pods.
+        // Forgets heavy kinds whose first pod is gone, to make room for others. If such a kind is still
+        // heavy, it is added again under another of its pods.
         last.heavy.retain(|heavy| kinds.iter().any(|kind| kind.first == heavy));
         let mut looked_at = order(kinds, &last);
         let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));
@@ -74,8 +75,9 @@ impl<'a> KindTurns<'a> {
         self.some_wait
     }
 
-    /// Where the next round continues, if this one did not finish. `spent`: the allowance ran out. There are
-    /// this many `kinds` of pods, and `left` pods were not looked at.
+    /// Where the next round continues, or `None` if this round was finished. `spent` is whether the allowance
+    /// ran out, `kinds` is the number of kinds of pods, and `left` is the number of pods that were not looked
+    /// at.
     pub(super) fn next(self, spent: bool, kinds: usize, left: usize) -> Option<PodTurns> {
         if !spent && !self.some_wait {
             return None;
@@ -128,7 +130,7 @@ fn order<'a>(kinds: Vec<Kind<'a>>, last: &PodTurns) -> Vec<Kind<'a>> {
     all.into_iter().map(|(_, kind)| kind).collect()
 }
 
-/// The kinds of real pods that are pending for want of room, each with its oldest pod.
+/// The kinds of real pods that are pending for lack of room, each with its oldest pod.
 fn kinds<'a>(pods: &[Waiting<'a>], priorities: &Priorities) -> Vec<Kind<'a>> {
     let mut oldest: BTreeMap<usize, &'a Arc<Pod>> = BTreeMap::new();
     let mut leaving: BTreeSet<usize> = BTreeSet::new();

@@ -2,7 +2,8 @@
 //!
 //! What kubelets reserve changes with the pool's settings, so nodes with earlier settings do not count.
 //!
-//! What a node's static pods request is not offered: every node runs the static pods of the template.
+//! The requests of a node's static pods are subtracted, because every node runs the static pods of the
+//! template.
 //!
 //! The values are declared, or else learned from a ready node on a machine of the same size, or else derived
 //! from another size of the pool, or else computed from the VM alone.
@@ -64,7 +65,7 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
 /// The requests of static pods, by the names of their nodes.
 pub(super) type Statics<'a> = BTreeMap<&'a str, Resources>;
 
-/// The requests of the static pods among these.
+/// The requests of the static pods among these pods, by node name.
 pub(super) fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
     let mut all = Statics::new();
     for pod in pods {
@@ -78,7 +79,7 @@ pub(super) fn static_requests(pods: &[Arc<Pod>]) -> Option<Resources> {
     statics(pods).into_values().next()
 }
 
-/// Counts the pod if it is a static one.
+/// Adds the pod's requests to its node, if it is a static pod.
 fn count_static<'a>(all: &mut Statics<'a>, pod: &'a Pod) {
     if is_mirror(pod)
         && !pod.is_finished()
@@ -106,7 +107,7 @@ pub(super) fn allocatable_for(
     statics: &Statics,
 ) -> Resources {
     let mut offered = without_devices(snapshot, machines, config, pool, statics);
-    // A node's device plugin starts late, and earlier values lack its resource.
+    // Device plugins start late, so the amounts so far may lack the resources of the devices.
     let resources = devices(pool);
     offered.other.retain(|name, _| !resources.contains_key(name.as_str()));
     offered.other.extend(resources.into_iter().map(|(name, amount)| (name.to_owned(), amount)));
@@ -170,7 +171,7 @@ fn live(snapshot: &Snapshot, machines: &ByNode, pool: &str, statics: &Statics) -
     newest.into_iter().map(learnt).collect()
 }
 
-/// Ready nodes of the pool that report what they offer, with their machines if those and their sizes are
+/// Ready nodes of the pool that report what they offer, each with its machine if the machine and its size are
 /// known.
 fn ready_nodes<'s>(
     snapshot: &'s Snapshot,
@@ -183,8 +184,7 @@ fn ready_nodes<'s>(
     snapshot.nodes.iter().filter(of_pool).map(|node| (node, sized(node))).collect()
 }
 
-/// What was learned from nodes of unknown size, or is offered by such a node. It counts for the pool's own
-/// size only.
+/// What a node of unknown size offers, as remembered or as seen now. It counts for the pool's own size only.
 fn of_unknown_size(
     snapshot: &Snapshot,
     machines: &ByNode,
@@ -197,7 +197,7 @@ fn of_unknown_size(
         return None;
     }
     let memory = snapshot.memory.pools.get(&pool.name);
-    // If sizes have been learned, the pool's own would be among them, and has already been looked up there.
+    // If any sizes have been learned, the pool's own size has already been looked up among them.
     let memory = memory.filter(|memory| memory.learnt_sizes.is_empty());
     let learnt = memory.and_then(|memory| memory.learnt_allocatable.clone());
     let seen = || {
@@ -208,8 +208,8 @@ fn of_unknown_size(
     learnt.or_else(seen)
 }
 
-/// Derived from the most similar known size: the same CPU is reserved, and the same memory, except for the
-/// kernel's share of all memory.
+/// What a fresh node offers, derived from the most similar known size. The reserved CPU and memory stay the
+/// same, except for the kernel's share of all memory.
 fn carried_over(known: &[Learnt], pool: &Pool) -> Option<Resources> {
     let nearest = known.iter().min_by_key(|one| {
         (one.cores.abs_diff(pool.cores), one.memory.abs_diff(pool.memory), one.cores, one.memory)
@@ -229,9 +229,9 @@ fn kernel(memory: i64) -> i64 {
     memory / 50
 }
 
-/// What a kubelet leaves of a VM. The guest's kernel takes about 2 % of the memory and 64 MiB. From the rest,
-/// the kubelet reserves what the pool's settings say, by default the eviction threshold of 100 MiB. There are
-/// 110 pods unless the pool sets another number.
+/// What a fresh node offers, computed from the VM alone. The guest's kernel takes about 2 % of the memory and
+/// 64 MiB. From the rest, the kubelet reserves what the pool's settings say, by default the eviction
+/// threshold of 100 MiB. A node takes 110 pods unless the pool sets another number.
 fn computed(pool: &Pool) -> Resources {
     let capacity = pool.memory - kernel(pool.memory) - (64 << 20);
     let memory = capacity - pool.kubelet.kept_memory(capacity);
@@ -244,9 +244,9 @@ fn computed(pool: &Pool) -> Resources {
     }
 }
 
-/// What a kubelet leaves of the root disk: a tenth is its eviction threshold, and file systems reserve some.
-/// If the pool sets no disk size, the size of the template's disk is learned from the first node: until then
-/// anything may fit.
+/// The part of the root disk that pods can use: a tenth is the kubelet's eviction threshold, and file systems
+/// reserve some. If the pool sets no disk size, anything is assumed to fit until the first node shows the
+/// size of the template's disk.
 fn ephemeral(pool: &Pool) -> i64 {
     pool.disk.as_ref().map_or(i64::MAX / 4, |disk| disk.bytes / 20 * 17)
 }

@@ -1,4 +1,4 @@
-//! Snapshot → plan, with reasons. Pure: same input, same plan, byte for byte.
+//! Turns a snapshot into a plan with reasons. The same input always gives the same plan, byte for byte.
 //!
 //! ```text
 //! scale_up:   pending pods ─> existing nodes ─> machines on their way ─> machines that grow
@@ -172,13 +172,21 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance, carried: Opt
         &known
     };
     let mut stays = replacement_due::KeptReplacements::default();
+    let (mut allowance, mut repeats) = (whole.clone(), false);
     let (mut plan, due) = loop {
         let due = replacement_due::mark(&mut sorted, &snapshot.pods, config, &stays);
-        let Decision { mut plan, homeless } = decide(&sorted, pods, config, &offers, Depth::Real, whole);
-        plan.hosts = power::decide(&sorted, pods, config, &offers, &plan, whole);
+        let Decision { mut plan, homeless } = decide(&sorted, pods, config, &offers, Depth::Real, &allowance);
+        plan.hosts = power::decide(&sorted, pods, config, &offers, &plan, &allowance);
         if !stays.learn(&mut sorted, config, &plan, &homeless) {
             break (plan, due);
         }
+        let (rest, all_spent) = whole.of_repeat();
+        // One repeat is allowed in any case, so that a node that cannot be replaced does not prevent the
+        // replacement of others. After that, the next decision is the last once everything is spent.
+        if repeats && all_spent {
+            stays.keep_all(config);
+        }
+        (allowance, repeats) = (rest, true);
     };
     for verdict in &mut plan.nodes {
         if let Some(due) = due.get(&verdict.node) {
@@ -194,19 +202,19 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance, carried: Opt
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Real,
-    /// A simulation. It looks neither for nodes to replace nor for machines to grow.
+    /// A simulation, which does not look for nodes to replace or machines to grow.
     Thought,
 }
 
 /// The decision about a snapshot.
 struct Decision {
     plan: Plan,
-    /// By the name of a node that is being removed: one of its pods that finds no place on existing, upcoming
-    /// or new machines.
+    /// By node name, a pod that has to leave the node but finds no place on existing, upcoming or new
+    /// machines.
     homeless: BTreeMap<String, String>,
 }
 
-/// Decides about a sorted snapshot, whose pods are passed separately, with what is left of an allowance.
+/// Decides about a sorted snapshot within an allowance. The snapshot's pods are passed separately.
 fn decide(
     snapshot: &Snapshot,
     pods: &PodsByNode,
@@ -222,7 +230,7 @@ fn decide(
     view.allowance = allowance.of_shrinkage();
     let shrinkage = scale_down::decide(&mut view, &growth, depth);
     for verdict in &mut growth.verdicts {
-        // If this round removes the node that a pending pod would fit, another node takes the pod.
+        // If this round removes the node on which a pending pod was placed, the pod moves to another node.
         if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
             verdict.node = Some(Arc::from(node.as_str()));
         }
@@ -246,12 +254,13 @@ fn decide(
     Decision { plan, homeless: homeless.collect() }
 }
 
-/// The pods to evict from a node being drained, by the rules that chose the node. `stays`: the pod is not
-/// evicted, but ends with the node's machine. `others`: pods that end with the machines of other nodes. As
-/// long as these exist, they use up their budgets like pods that stay on this node.
+/// The pods to evict from a node that is being drained, by the rules that chose the node. If `stays` is true
+/// for a pod, the pod is not evicted, but ends with the node's machine. `others` are pods that end with the
+/// machines of other nodes. As long as they exist, they use up their budgets like pods that stay on this
+/// node.
 ///
 /// # Errors
-/// A pod on the node must not be evicted: the pod, and why.
+/// Returns an error if a pod on the node must not be evicted. The error names the pod and the reason.
 pub fn evictions(
     snapshot: &Snapshot,
     config: &Config,
@@ -274,8 +283,8 @@ pub fn evictions(
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// The node's first pod that must not be evicted, with the rule. `None`: no permanent rule prevents the
-/// drain.
+/// The first pod of the node that must not be evicted, with the rule, or `None` if no permanent rule prevents
+/// the drain.
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);
@@ -283,7 +292,8 @@ pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Str
     Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, blocker.reason.words()))
 }
 
-/// The snapshot as decisions see it: sorted, and with what its nodes are expected to get.
+/// The snapshot that decisions are based on: sorted, and with the taints, drivers and devices that its nodes
+/// are expected to get.
 fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
     let mut sorted = sorted(snapshot);
     expected_taints::expect_taints(&mut sorted);
@@ -293,8 +303,7 @@ fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
     sorted
 }
 
-/// The snapshot without its pods, with everything else sorted by name, so that the order of arrival has no
-/// effect.
+/// The snapshot without its pods. Lists whose order could affect the plan are sorted by name.
 fn sorted(snapshot: &Snapshot) -> Snapshot {
     let mut sorted = Snapshot {
         time: snapshot.time,

@@ -7,7 +7,7 @@ use model::node::Node;
 use model::quantity;
 use settings::{Pool, ScaleUp};
 
-/// The sum of what exists, including planned machines.
+/// The sum of what existing and planned machines have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub machines: u32,
@@ -16,7 +16,7 @@ pub(super) struct Sum {
     memory: i64,
 }
 
-/// vCPUs and bytes of one machine.
+/// The vCPUs and bytes of memory of one machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
     pub cores: u32,
@@ -48,7 +48,7 @@ impl Sum {
         self.memory = self.memory.saturating_add(to.memory - from.memory);
     }
 
-    /// Whether this sum has no more of anything than the other, and less of something.
+    /// Whether this sum is smaller than the other in at least one amount, and larger in none.
     pub(super) fn is_less_than(self, other: Self) -> bool {
         self != other
             && self.machines <= other.machines
@@ -56,7 +56,7 @@ impl Sum {
             && self.memory <= other.memory
     }
 
-    /// Cores and memory as one number: each counts relative to the largest amount in these offers.
+    /// Cores and memory as one number. Each is weighted relative to the largest amount in these offers.
     pub(super) fn cost(self, offers: &[Pool]) -> i128 {
         let cores = offers.iter().map(|pool| pool.cores).max().unwrap_or(1);
         let memory = offers.iter().map(|pool| pool.memory).max().unwrap_or(1);
@@ -75,15 +75,16 @@ pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shap
         memory: offers.memory,
     };
     let pool = pool_of(node).and_then(|name| view.config.pools.iter().find(|pool| pool.name == name));
-    // If the Node does not report its capacity, the pool's size is used: allocatable amounts are smaller.
+    // If the Node does not report its capacity, the pool's size is used, because the Node's allocatable
+    // amounts are smaller than its capacity.
     match pool {
         Some(pool) if node.capacity.cpu_milli == 0 => pool.into(),
         _ => seen,
     }
 }
 
-/// Which limit one more machine of this size would exceed, in words; `own` is what the pool has, `all` what
-/// the cluster has.
+/// Which limit one more machine of this size would exceed, or `None` if it exceeds none. `own` is what the
+/// pool has, and `all` is what the cluster has.
 pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Option<String> {
     let shape = Shape::from(pool);
     if own.machines >= pool.max {
@@ -113,8 +114,8 @@ pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Opt
     ))
 }
 
-/// Whether one machine of the pool may grow from one shape to the other; `own` is what the pool has, `all`
-/// what the cluster has.
+/// Whether one machine of the pool may grow from one shape to the other. `own` is what the pool has, and
+/// `all` is what the cluster has.
 pub(super) fn allow_growth(
     pool: &Pool,
     settings: &ScaleUp,

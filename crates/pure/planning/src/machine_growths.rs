@@ -1,4 +1,4 @@
-//! Machines that grow, as found so far ([`super::grow`] finds them).
+//! The growing machines found so far. [`super::grow`] finds them.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use scheduling::NodeIndex;
 /// What scaling up finds out about growing machines.
 #[derive(Default)]
 pub(super) struct Growths {
-    /// Nodes whose machines are growing, or will by this decision.
+    /// Nodes whose machines are growing already, or will grow by this decision.
     pub nodes: BTreeSet<NodeIndex>,
-    /// Pods, by their places in the list of pending ones, that fit only a machine's future size.
+    /// Pods that fit only a machine's future size, as indices into the list of pending pods.
     pub pods: BTreeSet<usize>,
     pub planned: Vec<Candidate>,
 }
@@ -22,15 +22,15 @@ pub(super) struct Candidate {
     pub node: NodeIndex,
     pub machine: String,
     pub host: HostKey,
-    /// Its pool's place in the configuration.
+    /// The index of the machine's pool in the configuration.
     pub pool: usize,
     pub from: Shape,
     pub to: Shape,
     pub most: Shape,
-    /// What its node offers now.
+    /// What the machine's node offers now.
     pub offered: Resources,
     /// How many bytes of memory the guest has.
     pub capacity: i64,
-    /// Pods that it grows for, by their places in the list of pending ones.
+    /// The pods that the machine grows for, as indices into the list of pending pods.
     pub pods: Vec<usize>,
 }

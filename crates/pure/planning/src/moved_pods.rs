@@ -1,5 +1,5 @@
-//! Checks whether the pods of removed nodes run elsewhere, as every removal expects. As long as they do not,
-//! no further node of the pool is removed: the same mistake could be repeated.
+//! Checks whether the pods of removed nodes run elsewhere, as every removal expects. Until they do, no other
+//! node of the pool is removed, because the same mistake could be repeated.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use super::prediction_outcomes::{Follower, is_refused, signed};
 use model::pod::{Pod, PodPhase};
 use model::prediction::Moved;
 
-/// A refused pod that is at least this old is not merely on its way from one node to another.
+/// A refused pod that is at least this old counts as left behind, not as moving between nodes.
 const LEFT: SignedDuration = SignedDuration::from_secs(30);
-/// A removal of which nothing is visible after this time was not begun.
+/// A removal that shows no effect within this time has not begun.
 const BEGUN: SignedDuration = SignedDuration::from_mins(2);
 /// Maximum number of removals that are followed.
 const MOST: usize = 64;
@@ -43,7 +43,7 @@ impl Follower<'_> {
         all.filter(|pod| kinds.contains(&self.kind(pod)))
     }
 
-    /// Checks the pods of one removal. Returns whether to continue following it.
+    /// Checks the pods of one removal. Returns whether to continue following the removal.
     fn go_on_moving(&self, one: &mut Moved) -> bool {
         let age = self.now.duration_since(one.at);
         let settings = &self.config.scale_up;
@@ -53,7 +53,7 @@ impl Follower<'_> {
             return false;
         }
         match self.left_behind(one) {
-            // The first message is kept: kube-scheduler's words change with the number of nodes.
+            // The first message is kept, because kube-scheduler's message changes with the number of nodes.
             Some(why) => _ = one.missed.get_or_insert(why),
             None => one.missed = None,
         }
@@ -62,8 +62,9 @@ impl Follower<'_> {
             || age < signed(settings.prediction_timeout)
     }
 
-    /// In words: a pod of a kind that ran on the node, if it is newer than the removal and does not run.
-    /// `None` also if there are more pods of these kinds than before: the added ones were not on the node.
+    /// Describes a pod of a kind that ran on the node, if the pod is newer than the removal and does not run.
+    /// Returns `None` if there are now more pods of these kinds than before, because the added pods were not
+    /// on the node.
     fn left_behind(&self, one: &Moved) -> Option<String> {
         let came = |pod: &&Pod| pod.created >= Some(one.at) && pod.phase == PodPhase::Pending;
         if !self.snapshot.pods.iter().any(|pod| came(&pod.as_ref())) {

@@ -3,7 +3,7 @@
 use model::names::{SUFFIX_LENGTH, SUFFIX_LETTERS};
 use model::{Slot, Vmid};
 
-/// The name of a machine in this slot: its existing one, or else a new one.
+/// The name of the machine in this slot: the name that the slot has already, or else a new one.
 pub(super) fn machine_name(pool: &str, seed: u64, slot: &Slot) -> String {
     slot.machine.clone().unwrap_or_else(|| machine(pool, seed, slot.vmid))
 }

@@ -1,5 +1,5 @@
-//! What is decided for a node by itself: whether it belongs to a pool, how full it is, what draining it
-//! involves, and how long it has been unneeded.
+//! Decisions about a node that do not depend on other nodes: whether it belongs to a pool, how full it is,
+//! what draining it involves, and how long it has been unneeded.
 
 use jiff::Timestamp;
 
@@ -26,7 +26,7 @@ pub(super) struct Drainable<'a> {
     pub utilization: f64,
     pub removable_at: Timestamp,
     pub ready: bool,
-    /// Whether the node is above the threshold for underutilized nodes: only consolidation removes it.
+    /// Whether the node is above the utilization threshold. Only consolidation removes such a node.
     pub above: bool,
 }
 
@@ -145,7 +145,8 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
 /// Like [`drain`], but only if the budgets allow it.
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
-    // A node stays if its pods alone exceed a budget: other nodes' pods may get its room.
+    // A node stays if evicting its pods alone exceeds a budget. Its room can then be used for other nodes'
+    // pods.
     budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: Blocking::NotEnoughPdb, pod })?;
     Ok(drain)
 }

@@ -1,8 +1,9 @@
-//! Pods that each need a separate node: how many nodes they need, and what is left for others to share.
+//! Pods that each need a separate node: how many nodes they need, and what the other pods need, which can
+//! share these nodes.
 //!
 //! Which classes repel each other on a host follows from the terms of their anti-affinity. Classes that have
-//! the same terms, and are selected by the same terms, repel the same classes: the needs of those are summed
-//! only once.
+//! the same terms, and are selected by the same terms, repel the same classes, so the needs of the repelled
+//! classes are summed only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,30 +11,30 @@ use super::class::Class;
 use model::Resources;
 use scheduling::World;
 
-/// What pods that repel each other need, kept up to date while they are placed.
+/// The needs of pods that repel each other, updated while pods are placed.
 pub(super) struct Loners {
     /// The group of each class. Classes that repel the same classes are in the same group.
     group: Vec<usize>,
     groups: Vec<Group>,
-    /// By class, the groups whose sums include it.
+    /// By class: the groups whose sums include the class.
     summed_in: Vec<Vec<usize>>,
-    /// By class, how many of its pods the sums include.
+    /// By class: how many of its pods the sums include.
     waiting: Vec<usize>,
-    /// By row of demands, what all classes need.
+    /// By row of demands: the needs of all classes.
     all: Vec<Resources>,
-    /// By term, the classes that have it.
+    /// By term: the classes that have the term.
     owners: BTreeMap<usize, Vec<usize>>,
-    /// By term, the classes that it selects.
+    /// By term: the classes that the term selects.
     meant: BTreeMap<usize, Vec<usize>>,
 }
 
-/// What classes with the same terms repel.
+/// Classes with the same terms, which repel the same classes.
 struct Group {
     /// The terms of these classes.
     own: Vec<usize>,
     /// The terms that select these classes.
     about: Vec<usize>,
-    /// Computed when it is first needed.
+    /// The needs of the repelled classes, computed when they are first needed.
     sum: Option<Sum>,
 }
 
@@ -45,7 +46,7 @@ struct Sum {
 }
 
 impl Loners {
-    /// Sums the needs of all classes, whose demands have this many rows.
+    /// Sums the needs of all classes. `rows` is the number of rows of their demands.
     pub(super) fn new(classes: &[Class], rows: usize, world: &World) -> Self {
         let mut loners = Self {
             group: Vec::with_capacity(classes.len()),
@@ -75,8 +76,8 @@ impl Loners {
         loners
     }
 
-    /// How many pods of all classes this class repels, and, by row of demands, the needs of those that it
-    /// does not repel.
+    /// Returns how many pods, of any class, this class repels, and, by row of demands, the needs of the pods
+    /// that it does not repel.
     pub(super) fn beside(&mut self, class: usize, classes: &[Class]) -> (usize, Vec<Resources>) {
         self.update(class, &classes[class]);
         let number = self.group[class];
@@ -107,7 +108,7 @@ impl Loners {
         sum
     }
 
-    /// Counts pods of a class that were placed.
+    /// Subtracts the pods of a class that have been placed since the last update.
     pub(super) fn update(&mut self, number: usize, class: &Class) {
         let placed = std::mem::replace(&mut self.waiting[number], class.left()) - class.left();
         add(&mut self.all[class.demands], class, -times(placed));
@@ -124,7 +125,7 @@ fn times(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Adds what this many pods of a class need, but only the resources by which nodes are chosen.
+/// Adds the needs of `times` pods of a class, but only of the resources by which nodes are chosen.
 fn add(sum: &mut Resources, class: &Class, times: i64) {
     let Resources { cpu_milli, memory, pods, .. } = class.sample.requests;
     sum.add_times(&Resources { cpu_milli, memory, pods, ..Resources::default() }, times);

@@ -1,5 +1,6 @@
-//! The state of one decision to scale up: what is pending, where it was placed, and the planned machines.
-//! Single steps that change it are here; [`super::scale_up`] and the files that it names decide on the steps.
+//! The state of one decision to scale up: the pending pods, where they were placed, and the planned machines.
+//! This file contains the single steps that change the state; [`super::scale_up`] and the files that it names
+//! decide on the steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -27,22 +28,22 @@ pub(super) struct Packer<'v, 'a> {
     pub rooms: Rooms<'a>,
     pub pods: Vec<Waiting<'a>>,
     pub spots: Vec<PodPlace>,
-    /// New nodes are next to each other in the world, in this order.
+    /// The planned machines. Their nodes follow each other in the world, in this order.
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,
     /// What a fresh node of each pool offers.
     pub free: Vec<Resources>,
-    /// Pods of DaemonSets on fresh nodes that keep other pods away.
+    /// The DaemonSet pods that run on fresh nodes and repel other pods.
     pub repelling: Vec<Arc<Pod>>,
-    /// What a machine of each pool takes from its host: its share of the most cores plus its share of the
-    /// most memory of any pool, in millionths.
+    /// The cost of a machine of each pool, in millionths: its cores relative to the pool with the most cores,
+    /// plus its memory relative to the pool with the most memory.
     pub sizes: Vec<i64>,
     pub demands: Demands,
-    /// Restrictions after missed predictions, by the number of the group of pods.
+    /// By group of pods: the restrictions after missed predictions.
     pub holds: BTreeMap<usize, Arc<Hold>>,
-    /// The names of machines that are being created, or of their Nodes if these exist already, by their nodes
-    /// in the world.
+    /// By node in the world: the name of the machine that is being created, or of its Node if the Node exists
+    /// already.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Machines that grow in place.
     pub growths: Growths,
@@ -50,17 +51,17 @@ pub(super) struct Packer<'v, 'a> {
     pub cut: bool,
     /// Whether some real pods were not looked at.
     pub spent: bool,
-    /// Whether some real pods were not looked at, or do not have their turn in this round.
+    /// Whether some real pods were not looked at, or have to wait for their turn in a later round.
     pub partial: bool,
     /// Whether the decision may stop once a pod needs more than what exists.
     pub is_enough: bool,
     /// Why pools stay below their minimum, by pool.
     pub short: BTreeMap<String, NoRoom>,
-    /// How many of the new machines are for the minimum of their pools. These come first.
+    /// How many of the planned machines are needed for the minimum of their pools. These machines come first.
     pub of_minimum: usize,
     /// Pending gangs.
     pub gangs: Gangs<'a>,
-    /// New machines that will not be created: they were for gangs that a later round looks at.
+    /// Planned machines that will not be created, because they were for gangs that a later round looks at.
     pub dropped: BTreeSet<usize>,
 }
 
@@ -72,7 +73,7 @@ pub(super) struct Planned {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Takes back all placements, and restores the original world and rooms.
+    /// Undoes all placements, and restores the original world and rooms.
     pub(super) fn start_over(&mut self, (world, rooms): (World, Rooms<'a>)) {
         (self.view.world, self.rooms) = (world, rooms);
         self.spots.fill(PodPlace::None);
@@ -83,12 +84,12 @@ impl<'a> Packer<'_, 'a> {
         self.cut = false;
     }
 
-    /// The pools, once for each size of their machines.
+    /// The pools, each repeated for each size of its machines and each set of hosts with different labels.
     pub(super) fn pools(&self) -> &'a [Pool] {
         self.view.offers
     }
 
-    /// The new machine whose node this is, by its place in `planned`. `None`: the node is not a new one.
+    /// The index in `planned` of the machine to which the node belongs. `None`: the node is not a new one.
     pub(super) fn machine_at(&self, node: NodeIndex) -> Option<usize> {
         let first = self.planned.first()?.node;
         node.checked_sub(first).filter(|number| *number < self.planned.len())
@@ -151,7 +152,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Where pods of a class may go among these nodes.
+    /// A search for places for pods of a class among these nodes.
     pub(super) fn search(&self, class: &Class<'a>, prepared: &Prepared, nodes: Range<NodeIndex>) -> Search {
         if class.hold.is_none() && self.dropped.is_empty() {
             return Search::among(nodes);
@@ -200,9 +201,9 @@ impl<'a> Packer<'_, 'a> {
         index
     }
 
-    /// Why no pool takes this pod, for each pool: what refuses it on a fresh node, or why there is no fresh
-    /// node. For a pool with several sizes, the reason is that of the smallest size that would take it but
-    /// gets no machine, or else of the largest size.
+    /// Returns why each pool does not take this pod: what refuses the pod on a fresh node, or why no fresh
+    /// node can be created. For a pool with several sizes, the reason is that of the smallest size that would
+    /// take the pod but gets no machine, or else of the largest size.
     pub(super) fn refusals(
         &self,
         prepared: &Prepared,
@@ -226,7 +227,7 @@ impl<'a> Packer<'_, 'a> {
         refusals
     }
 
-    /// Why no machine of a pool is created for pods that its nodes would take.
+    /// Why no machine of a pool is created for pods that would fit its nodes.
     fn no_machine(&self, pool: &Pool, hold: Option<&Hold>) -> Option<NoRoom> {
         let missed = |why: &str| NoRoom::Missed(why.to_owned());
         if let Some(why) = hold.and_then(|hold| hold.of_pool(&pool.name)) {

@@ -1,8 +1,8 @@
-//! New machines: first for pods that other pods attract or repel, one by one; then for all the others, class
-//! by class.
+//! New machines: first for pods that other pods attract or repel, one pod at a time; then for all other pods,
+//! one class at a time.
 //!
 //! Plain classes are packed by arithmetic ([`super::packing_drafts`]): one node is filled, and the same
-//! filling is repeated as long as the pods and the room for it last.
+//! filling is repeated as long as enough pods and room are left.
 
 use super::class::Class;
 use super::expander::Ranked;
@@ -12,11 +12,12 @@ use super::pod_place::PodPlace;
 use super::waiting_stock::{Item, Stock};
 
 impl<'a> Packer<'_, 'a> {
-    /// Plans machines for what is left of the classes.
+    /// Plans machines for the unplaced pods of the classes.
     ///
-    /// Pods with spread constraints come early, together with those that attract or repel others. If a
-    /// machine that is planned later adds a topology domain, kube-scheduler may no longer put them where they
-    /// were placed: then everything is packed again, these pods after all others of their priority.
+    /// Pods with spread constraints come early, together with those that attract or repel others. A machine
+    /// that is planned later may add a topology domain, so that kube-scheduler may no longer put these pods
+    /// where they were placed. Everything is then packed again, with these pods after all others of their
+    /// priority.
     pub(super) fn pack(&mut self, classes: &mut [Class<'a>]) {
         if !classes.iter().any(|class| class.left() > 0 && is_spread(class)) {
             return self.pack_some(classes, |_| true);
@@ -42,7 +43,7 @@ impl<'a> Packer<'_, 'a> {
         self.pack_some(classes, |_| true);
     }
 
-    /// Whether a pod that was placed on a new machine could no longer be put there.
+    /// Whether a pod that was placed on a new machine now violates its spread constraints there.
     fn exceeds_spread(&self, classes: &[Class], done: &[usize]) -> bool {
         let spread = classes.iter().zip(done).filter(|(class, done)| class.done > **done && is_spread(class));
         spread.into_iter().any(|(class, done)| {
@@ -56,7 +57,7 @@ impl<'a> Packer<'_, 'a> {
         })
     }
 
-    /// Plans machines for what is left of these classes.
+    /// Plans machines for the unplaced pods of the classes that `these` selects.
     fn pack_some(&mut self, classes: &mut [Class<'a>], these: impl Fn(&Class) -> bool) {
         let left = |classes: &[Class]| classes.iter().map(Class::left).sum::<usize>();
         loop {
@@ -85,8 +86,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Classes that are not plain, by priority; of equal ones, those whose pods each need a separate node
-    /// come first.
+    /// The classes that are not plain, by priority. Among equal priorities, classes whose pods each need a
+    /// separate node come first.
     fn social_first_loners(&self, classes: &[Class]) -> Vec<usize> {
         let world = &self.view.world;
         let mut social: Vec<usize> = (0..classes.len())

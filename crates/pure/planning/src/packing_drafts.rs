@@ -1,5 +1,5 @@
-//! Ways to fill new machines with plain pods, computed on counts alone, so that the best one can be carried
-//! out.
+//! Drafts of how to fill new machines with plain pods. They are computed on counts alone, and the best one is
+//! carried out.
 
 use std::cmp::Reverse;
 
@@ -17,21 +17,21 @@ use model::Resources;
 pub(super) enum Way {
     /// Largest first.
     Largest,
-    /// So that all resources are used up at the same rate.
+    /// All resources are used up at the same rate.
     Evenly,
 }
 
-/// Machines, and the pods that each gets.
+/// New machines, and the pods that each of them receives.
 pub(super) struct Draft {
-    /// For each machine: its pool, its place, and the number of its filling.
+    /// For each machine: its pool, its place, and the index of its filling in `fillings`.
     pub machines: Vec<(usize, Place, usize)>,
     /// What machines are filled with: classes, and how many pods of each.
     pub fillings: Vec<Vec<(usize, usize)>>,
     /// The classes in the order in which they were drafted.
     order: Vec<usize>,
-    /// How many pods of each (in that order) have no machine.
+    /// How many pods of each class have no machine, in the same order.
     left: Vec<usize>,
-    /// What the machines take from their hosts: the sum of their [`Packer::sizes`].
+    /// The cost of the machines: the sum of their [`Packer::sizes`].
     cost: i64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Draft {
 const MANY: usize = 20_000_000;
 
 impl<'a> Packer<'_, 'a> {
-    /// The cheapest way to give these classes machines. Placing more pods matters more than the cost, and
+    /// The cheapest draft of machines for these classes. Placing more pods matters more than the cost, and
     /// pods of higher priority matter most.
     pub(super) fn best_draft(&self, classes: &[Class<'a>], plain: &[usize]) -> Draft {
         let largest = self.draft(classes, plain, Way::Largest, None);
@@ -90,7 +90,8 @@ impl<'a> Packer<'_, 'a> {
         draft
     }
 
-    /// The classes by priority, then the largest first, relative to the nodes that they will be on.
+    /// The classes, by priority and then by size relative to the nodes that they will be on, the largest
+    /// first.
     fn ordered(&self, classes: &[Class<'a>], plain: &[usize], size: Option<usize>) -> Vec<usize> {
         let mut order = plain.to_vec();
         if let Some(size) = size {
@@ -104,8 +105,8 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Adds a machine for the first of the pending items, fills it from all of them, and repeats the same
-    /// filling while its pods and the room last. Returns false if no pool can grow for it.
+    /// Adds a machine for the first pending item and fills it from all items. Repeats the same filling as
+    /// long as enough pods and room are left. Returns false if no pool can grow for the item.
     fn add(
         &self,
         plain: &[usize],

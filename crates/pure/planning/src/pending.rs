@@ -12,7 +12,7 @@ use model::plan::PodOutcome;
 use model::pod::Pod;
 use settings::Config;
 
-/// Adds pods that will lose their node to the pending ones.
+/// Treats the pods of nodes that are being removed as pending, if their controllers will recreate them.
 pub(super) fn add_leaving<'a>(
     view: &View<'a>,
     priorities: &Priorities,
@@ -30,8 +30,8 @@ pub(super) fn add_leaving<'a>(
     }
 }
 
-/// What is decided for a pending pod without looking for room; `expendable` is what [`Priorities`] says about
-/// its group.
+/// The outcome of a pending pod, if it is known without looking for room. `expendable` is what [`Priorities`]
+/// says about the pod's group.
 pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timestamp) -> Option<PodOutcome> {
     let digest = pod.digest();
     if digest.gated {

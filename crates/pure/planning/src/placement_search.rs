@@ -1,10 +1,11 @@
-//! Where to put equal pods one after the other.
+//! Finds nodes for equal pods, one pod after the other.
 
 use std::ops::Range;
 
 use scheduling::{NodeIndex, Prepared, World};
 
-/// Goes round the nodes that can still take pods of a class. A node that no longer can is not tried again.
+/// Cycles through the nodes that can still take pods of a class. A node that can take no more is not tried
+/// again.
 pub(super) struct Search {
     open: Vec<NodeIndex>,
     at: usize,
@@ -44,7 +45,7 @@ impl Search {
         self.left -= 1;
     }
 
-    /// The next node that takes the pod: the one that took the last pod, if it can, then those after it.
+    /// The next node that takes the pod. The node that took the last pod is tried first, then those after it.
     pub(super) fn next(&mut self, world: &World, prepared: &Prepared) -> Option<NodeIndex> {
         let mut asked = 0;
         loop {
@@ -58,13 +59,13 @@ impl Search {
                 return None;
             }
             if self.left == 0 && self.rest.is_empty() {
-                // All of them would be passed over. Skipping them is counted like looking at them.
+                // All nodes would be passed over. Skipping them counts as much effort as looking at them.
                 let glances = self.open.len() / 16 - asked / 16;
                 world.effort().add(16 * u64::try_from(glances).unwrap_or(u64::MAX));
                 return None;
             }
             asked += 1;
-            // Most nodes are decided by a single look: one unit each, counted 16 at a time.
+            // Most nodes need only a single look, which counts as one unit. The units are added 16 at a time.
             if asked.is_multiple_of(16) {
                 world.effort().add(16);
             }

@@ -9,13 +9,13 @@ use model::pod::Pod;
 use scheduling::{NodeIndex, Prepared, SimNode};
 
 impl Packer<'_, '_> {
-    /// Adds to the world a node that is being created: its pods stay on it, and those of DaemonSets are
-    /// added. What static pods take of it is not offered.
+    /// Adds a node that is being created to the world. Its pods stay on it, and the expected DaemonSet pods
+    /// are added. The resources that static pods use are not offered.
     pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
         let mut soon = SimNode::empty(Arc::new(node));
         soon.expect(&self.prototypes[pool]);
         if let Some(at) = there {
-            // Its slices, including those that it will publish, are known under its own name.
+            // The node's ResourceSlices, including those still to be published, are known under its own name.
             soon.expect_no_slices();
             let bound = self.view.on[at].bound.iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
             for pod in bound {
@@ -27,7 +27,7 @@ impl Packer<'_, '_> {
         self.adopt(&soon, None)
     }
 
-    /// Whether only a new node's labels, taints and free resources decide whether it takes the pod.
+    /// Whether a new node's labels, taints and free resources alone decide whether it takes the pod.
     pub(super) fn is_plain(&self, pod: &Pod) -> bool {
         let world = &self.view.world;
         world.is_plain(pod) && !self.repelling.iter().any(|one| world.repels(one, pod))

@@ -35,7 +35,7 @@ pub struct Prospects {
 pub struct PoolAnswer {
     /// The pool.
     pub pool: PoolName,
-    /// Whether a machine of the pool could be created for the pod, and the pod would fit it.
+    /// Whether the pool can create a machine that the pod would fit.
     pub fits: bool,
     /// The first filter that refuses the pod on a fresh node, by kube-scheduler's name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,15 +67,16 @@ pub struct Removal {
 /// What happens to a pod when its node is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Treatment {
-    /// It is evicted, and needs another place.
+    /// The pod is evicted, and needs another place.
     Evicted,
-    /// It is evicted, and needs no other place: its priority is below the cut-off.
+    /// The pod is evicted, and needs no other place: its priority is below the cut-off.
     Expendable,
-    /// It ends with its node: it is a DaemonSet's pod or a static one, has finished, or is being deleted.
+    /// The pod ends with its node: it is a DaemonSet's pod or a static one, has finished, or is being
+    /// deleted.
     EndsWithNode,
-    /// The removal waits until it has finished.
+    /// The removal waits until the pod has finished.
     Awaited,
-    /// It keeps its node.
+    /// The pod keeps its node.
     KeepsNode,
 }
 
@@ -126,8 +127,9 @@ fn bound(view: &View, pod: &Arc<Pod>) -> Option<usize> {
     (counts && !pod.is_finished()).then_some(at)
 }
 
-/// An answer for each pool. If a pool has several sizes, or several sets of hosts, the answer is that of the
-/// first that takes the pod, or else of the first whose nodes would, or else of the last.
+/// An answer for each pool. A pool with several sizes, or several sets of hosts, has several offers. Its
+/// answer is that of the first offer that takes the pod, or else of the first whose nodes would take the pod,
+/// or else of the last.
 fn pools(view: &View, rooms: &Rooms, fresh: &[SimNode], prepared: &Prepared) -> Vec<PoolAnswer> {
     let mut answers: Vec<PoolAnswer> = Vec::new();
     for (offer, node) in view.offers.iter().zip(fresh) {

@@ -11,7 +11,7 @@ use super::waiting::Waiting;
 use model::plan::{MissedPrediction, PodOutcome, PodVerdict, PoolReason};
 use scheduling::NodeIndex;
 
-/// Why a pod is placed nowhere.
+/// Why a pod could not be placed.
 pub(super) struct Nowhere {
     outcome: PodOutcome,
     pub reasons: Vec<PoolReason>,
@@ -67,7 +67,7 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
     (verdicts, on)
 }
 
-/// The pods that get a verdict, with where they are.
+/// The pods that receive a verdict: the index, the pod, and its place.
 fn listed<'p, 'a>(
     packer: &'p Packer<'_, 'a>,
 ) -> impl Iterator<Item = (usize, &'p Waiting<'a>, &'p PodPlace)> {
@@ -100,8 +100,8 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
     }
 }
 
-/// Why a pod is placed nowhere: no pool fits; or those that do are at their maximum, have no host with room,
-/// or back off. If pools have different reasons, the one that ends soonest counts.
+/// Why a pod could not be placed: it fits no pool, or the pools that it fits are at their maximum, have no
+/// host with room, or back off. If pools have different reasons, the reason that ends soonest counts.
 pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
     // A real pod's reason is shown even if not all imagined pods were looked at.
     let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };
@@ -136,7 +136,7 @@ pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
             }
         }
     }
-    // No pool could take it, but a node was expected to.
+    // No pool can take the pod, but an existing node was expected to.
     if outcome == PodOutcome::NoPoolFits && hold.is_some_and(|hold| packer.would_fit(hold, pod)) {
         outcome = PodOutcome::PredictionMissed;
     }

@@ -17,9 +17,9 @@
 //! * Only one host at a time is emptied or shut down. Hosts are woken one after the other too: when the next
 //!   one is considered, those before it count as on.
 //! * The nodes of a host that is being emptied are replaced like those of a host in maintenance
-//!   ([`super::replacement_due`]): new ones come first, and the same limits apply.
-//! * A host is woken for pods without room, and for machines that pools lack for their minimum, if there
-//!   would be room for them with the host on. The room of a host that is off is what it had when it was
+//!   ([`super::replacement_due`]): the new nodes come first, and the same limits apply.
+//! * A host is woken for pods without room, and for machines that pools lack for their minimum, if these
+//!   would find room with the host on. A host that is off is assumed to have the room that it had when it was
 //!   empty.
 
 mod waking;
@@ -82,11 +82,8 @@ pub(super) fn decide(
     verdicts
 }
 
-/// The shortage if not all pending pods were looked at.
-const UNKNOWN: usize = usize::MAX;
-
 /// How many pods would be left pending in this cluster, plus how many machines would be missing from the
-/// pools' minima; `gone` are nodes that no longer exist.
+/// pools' minima; `gone` are nodes that no longer exist. `None`: not all pending pods were looked at.
 fn shortage(
     snapshot: &Snapshot,
     pods: &PodsByNode,
@@ -94,7 +91,7 @@ fn shortage(
     offers: &[Pool],
     gone: &BTreeSet<&str>,
     allowance: &Allowance,
-) -> usize {
+) -> Option<usize> {
     let allowance = allowance.of_growth();
     let growth = scale_up::decide(&mut View::without(snapshot, pods, config, offers, gone, &allowance));
     let stuck = |one: &&PodVerdict| {
@@ -105,9 +102,9 @@ fn shortage(
     let waiting = growth.verdicts.iter().filter(stuck).count();
     let missing = config.pools.iter().map(|pool| pool.min.saturating_sub(growth.rooms.staying(&pool.name)));
     if growth.cut || growth.unfinished.is_some() {
-        return UNKNOWN;
+        return None;
     }
-    waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>()
+    Some(waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>())
 }
 
 /// The inputs for the verdicts of one round.
@@ -117,8 +114,8 @@ struct HostPowerRules<'a> {
     config: &'a Config,
     offers: &'a [Pool],
     plan: &'a Plan,
-    /// The current shortage.
-    short: usize,
+    /// The current shortage, if it is known.
+    short: Option<usize>,
     allowance: Allowance,
 }
 
@@ -137,7 +134,7 @@ impl HostPowerRules<'_> {
         backoff.runs(self.snapshot.time).then_some(backoff.reason.as_str())
     }
 
-    /// The verdict on a host by itself.
+    /// The verdict on a host before the hosts are compared with each other.
     fn judge(&self, host: &Host) -> HostVerdict {
         let Some(memory) = self.memory(&host.name) else {
             return if host.online {
@@ -225,7 +222,8 @@ impl HostPowerRules<'_> {
             return verdict(host, HostOutcome::Needed, &why);
         }
         // Pods that are pending now may be waiting for the room of this host.
-        if self.short > 0 && self.short_with(&[&host.name]) < self.short {
+        let short = self.short.filter(|short| *short > 0);
+        if short.is_some_and(|short| self.short_with(&[&host.name]).is_some_and(|with| with < short)) {
             return verdict(host, HostOutcome::Needed, "its room is needed");
         }
         let since = Some(memory.since);
@@ -255,13 +253,14 @@ impl HostPowerRules<'_> {
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
     }
 
-    /// A migration that may be moving a guest to this host, so that the host has to wait.
+    /// The reason to wait, if a migration may be moving a guest to this host.
     fn migration(&self, host: &str) -> Option<String> {
         let vmid = self.snapshot.proxmox.power.as_ref()?.hosts.get(host)?.migrating.first()?;
         Some(format!("waiting for {vmid}, which is being migrated"))
     }
 
-    /// What has to be removed from a host before it is emptied, because that is impossible once it is off.
+    /// The reason to wait, if leftovers have to be removed from the host first. Once the host is off, they
+    /// cannot be removed.
     fn remains(&self, host: &str) -> Option<String> {
         let over = self.machines(host).find(|machine| machine.phase.is_over())?;
         Some(format!("waiting until the leftovers of {} there are removed", over.name))
@@ -299,7 +298,7 @@ impl HostPowerRules<'_> {
     /// Why the host stays on, if too few hosts or votes would be left without it, or too many hosts are off.
     fn too_few(&self, name: &HostKey, votes: &BTreeMap<HostKey, u32>) -> Option<String> {
         let all = || self.snapshot.proxmox.hosts.iter().flatten();
-        // A host that should be off by now may still go off.
+        // A host that should be off by now may still switch off.
         let going = |host: &Host| {
             let step = self.memory(&host.name).map(|memory| memory.step);
             matches!(step, Some(PowerStep::ShuttingDown | PowerStep::Off))
@@ -346,12 +345,14 @@ impl HostPowerRules<'_> {
         self.holds(&nodes).or_else(|| {
             let without = self.without(&host.name, &nodes);
             let short = shortage(&without, self.pods, self.config, self.offers, &nodes, &self.allowance);
-            let why = if short == UNKNOWN {
-                "the round could not find out whether it is needed"
-            } else {
-                "what runs there would not find room elsewhere"
+            let found = match (short, self.short) {
+                (Some(0), _) => true,
+                (Some(short), Some(now)) => short <= now,
+                (None, _) | (_, None) => {
+                    return Some("the round could not find out whether it is needed".to_owned());
+                }
             };
-            (short > self.short || short == UNKNOWN).then(|| why.to_owned())
+            (!found).then(|| "what runs there would not find room elsewhere".to_owned())
         })
     }
 
@@ -363,7 +364,7 @@ impl HostPowerRules<'_> {
         nodes.filter(|name| named.contains(name)).collect()
     }
 
-    /// What keeps one of these nodes, if anything does.
+    /// Why one of these nodes has to stay, if any does.
     fn holds(&self, nodes: &BTreeSet<&str>) -> Option<String> {
         let (rules, budgets) =
             (Rules::new(self.snapshot, &self.config.scale_down), Budgets::new(self.snapshot));
@@ -384,7 +385,7 @@ impl HostPowerRules<'_> {
         None
     }
 
-    /// The cluster without the host and these nodes on it.
+    /// The snapshot without the host, its machines, and these nodes.
     fn without(&self, host: &str, nodes: &BTreeSet<&str>) -> Snapshot {
         let mut snapshot = self.snapshot.clone();
         snapshot.nodes.retain(|node| !nodes.contains(node.name.as_str()));
@@ -395,7 +396,7 @@ impl HostPowerRules<'_> {
     }
 
     /// The shortage with these hosts on and open.
-    fn short_with(&self, names: &[&str]) -> usize {
+    fn short_with(&self, names: &[&str]) -> Option<usize> {
         let mut snapshot = self.snapshot.clone();
         for name in names {
             open(&mut snapshot, name);
@@ -415,7 +416,7 @@ impl HostPowerRules<'_> {
         let due = |one: &HostVerdict| one.verdict == Idle && one.due.is_some_and(|due| due <= now);
         let held = match busy {
             Some(host) => Some(format!("waiting for its turn, after {host}")),
-            None => (self.short > 0).then(|| "waiting until pending pods have room".to_owned()),
+            None => (self.short != Some(0)).then(|| "waiting until pending pods have room".to_owned()),
         };
         let held = |host: &str| held.clone().or_else(|| self.migration(host)).or_else(|| self.remains(host));
         let first = (0..verdicts.len())
@@ -459,7 +460,7 @@ fn open(snapshot: &mut Snapshot, name: &str) {
         let Some(known) = snapshot.memory.pools.get_mut(pool.as_str()) else { continue };
         let across = memory.across.contains(pool);
         if known.without_template {
-            // Machines here are cloned from another host's template, which is still missing.
+            // Machines on this host are cloned from another host's template, which is still missing.
             if across {
                 continue;
             }

@@ -11,11 +11,12 @@ use model::plan::MissedPrediction;
 /// The restrictions on a kind of pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
-    /// Pools that get no machine for these pods and whose nodes are not expected to take them, and why.
+    /// By pool: why no machine of the pool is created for these pods. The pool's nodes are not expected to
+    /// take them either.
     pub pools: BTreeMap<PoolName, String>,
-    /// For how many of these pods machines may be created, and why not for more.
+    /// The maximum number of these pods for which machines may be created, and the reason for the limit.
     pub most: Option<(usize, String)>,
-    /// Whether gangs get no machines either, because too many were created in vain.
+    /// Whether no machines are created for gangs either, because too many were created in vain.
     pub ends_gangs: bool,
     /// Nodes that existed at this time are not expected to take these pods.
     pub before: Option<Timestamp>,
@@ -24,12 +25,12 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Why the pool gets no machine for such pods.
+    /// Why no machine of the pool is created for such pods.
     pub(super) fn of_pool(&self, pool: &str) -> Option<&str> {
         self.pools.get(pool).map(String::as_str)
     }
 
-    /// Why no pool gets one more machine for such pods.
+    /// Why no more machines of any pool are created for such pods.
     pub(super) fn bound(&self) -> Option<&str> {
         self.most.as_ref().map(|(_, why)| why.as_str())
     }

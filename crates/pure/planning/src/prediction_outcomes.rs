@@ -1,11 +1,12 @@
 //! The outcome of decisions: whether kube-scheduler puts pods where the planner found that they fit.
 //!
-//! A pod that fits a ready node is expected there. The prediction is missed if the scheduler has looked at
-//! the pod since and refused it again, or if the pod is still refused after a time in which the scheduler
-//! retries every pod more than once. Only a new message shows that the scheduler has looked at the pod: it
-//! does not write the condition if the message is the same, and never updates the condition's time. A
-//! prediction begins again if other pods come to the node or leave it, and after a gap in which no instance
-//! was watching. While there are older pods that the scheduler has not looked at, the time does not count.
+//! A pod that fits a ready node is expected to be scheduled there. The prediction is missed if the scheduler
+//! has looked at the pod since and refused it again, or if the pod is still refused after a time in which the
+//! scheduler retries every pod more than once. Only a new message shows that the scheduler has looked at the
+//! pod: the scheduler does not write the condition if the message is the same, and never updates the
+//! condition's time. A prediction begins again if other pods come to the node or leave it, and after a gap in
+//! which no instance was watching. While there are older pods that the scheduler has not looked at, the time
+//! does not count.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,10 +41,10 @@ pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
 const BEHIND: SignedDuration = SignedDuration::from_mins(1);
 /// If there was no round for longer than this, no instance was watching.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
-/// A missed prediction without pending pods is forgotten this long after its back-off.
+/// A missed prediction for which no pods are pending is forgotten this long after its back-off ends.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
-/// Maximum number of kinds that are expected or missed, of machines that are followed, and of pods named for
-/// each kind.
+/// Maximum numbers: of kinds of pods that are expected or missed, of machines that are followed, and of pods
+/// that are named for each kind.
 const MOST: (usize, usize, usize) = (64, 256, 16);
 /// Maximum number of pods of different classes that are looked at in a round.
 const EXAMINED: usize = 256;
@@ -74,7 +75,7 @@ pub(super) struct Follower<'a> {
     /// Chunks of buffers: kube-scheduler never sees them, but a machine that was created for one must be able
     /// to take it.
     chunks: BTreeMap<Arc<str>, Arc<Pod>>,
-    /// The pods on each node, without those of DaemonSets, static ones and finished ones.
+    /// The pods on each node, except DaemonSet pods, static pods and finished pods.
     pub guests: BTreeMap<&'a str, Vec<&'a Pod>>,
     gangs: GangOutcomes<'a>,
     kinds: RefCell<BTreeMap<Fingerprint, String>>,
@@ -114,7 +115,7 @@ impl<'a> Follower<'a> {
         self.kinds.borrow_mut().entry(pod.digest().class).or_insert_with(|| kind(pod)).clone()
     }
 
-    /// Finds pods that fit a ready node, and what happened to those that did before.
+    /// Finds pods that fit a ready node, and checks what happened to those that fitted one before.
     fn await_pods(&self, after: &mut Predictions) {
         let fits: BTreeMap<&str, &str> = self.expected().collect();
         let mut awaited: Vec<Awaited> = Vec::new();
@@ -255,7 +256,7 @@ impl<'a> Follower<'a> {
                 return false;
             }
             let is_ready = self.nodes.get(node).is_some_and(|node| ready(node) && !being_deleted(node));
-            // A pod whose gang is incomplete is not pending because of the machine.
+            // If a pod's gang is incomplete, the machine is not the reason why the pod is pending.
             let is_refused = |pod: &str| self.waiting.get(pod).is_some_and(|pod| !self.is_split(pod));
             let waits = machine.pods.iter().any(|pod| is_refused(pod) || short.contains(pod.as_str()));
             let placed = || self.plan.pods.iter().chain(&self.plan.chunks);
@@ -281,8 +282,8 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// If several machines were created one after the other for a kind of pods, and none got such a pod, the
-    /// prediction is missed too.
+    /// The prediction is also missed if several machines were created one after the other for a kind of pods,
+    /// but no such pod was scheduled on any of them.
     fn miss_by_machines(&self, after: &mut Predictions) {
         let mut by_kind: BTreeMap<&str, Vec<&MadeFor>> = BTreeMap::new();
         for one in after.made.iter().filter(|one| one.in_vain) {
@@ -336,8 +337,8 @@ impl<'a> Follower<'a> {
         });
     }
 
-    /// Forgets missed predictions that pods have disproved since, whose circumstances have changed, or that
-    /// are old.
+    /// Forgets missed predictions that are old, that pods have since disproved, or whose circumstances have
+    /// changed.
     fn forget(&self, missed: &mut Vec<Missed>) {
         if missed.is_empty() {
             return;
@@ -382,8 +383,8 @@ impl<'a> Follower<'a> {
         fingerprint(&(own, daemons))
     }
 
-    /// A fingerprint of what the scheduler sees of a node, without what is temporary; `None`: it is gone, or
-    /// is being removed.
+    /// A fingerprint of what the scheduler sees of a node, except what is temporary. `None`: the node is
+    /// gone, or is being removed.
     fn seen(&self, node: &str) -> Option<String> {
         let node = self.nodes.get(node).filter(|node| !being_deleted(node))?;
         let passes = |key: &str| key.starts_with("node.kubernetes.io/") || key.starts_with("pve-autoscaler/");
@@ -393,7 +394,7 @@ impl<'a> Follower<'a> {
         Some(fingerprint(&(&node.labels, taints, &node.allocatable, volumes)))
     }
 
-    /// A fingerprint of what the volumes of a pod depend on, without the room on storages, which changes all
+    /// A fingerprint of what the volumes of a pod depend on, except the room on storages, which changes all
     /// the time.
     fn volumes(&self, pod: &Pod) -> String {
         let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
@@ -417,8 +418,8 @@ impl<'a> Follower<'a> {
             None => one.claim.is_none() && class.is_some_and(|class| class.name == one.class),
         };
         let volumes: Vec<_> = snapshot.volumes.iter().filter(suits).cloned().collect();
-        // Each time that the scheduler tries the pod, it may select a node for the claim and give it up
-        // again.
+        // Each time that the scheduler tries the pod, it may select a node for the claim and then drop the
+        // node again.
         let claim = claim.map(|claim| VolumeClaim { selected_node: None, ..VolumeClaim::clone(claim) });
         (claim, class.cloned(), driver.cloned(), volumes)
     }

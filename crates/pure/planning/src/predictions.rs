@@ -5,11 +5,11 @@
 //! * A pool with a missed prediction gets no machine for pods of that kind until its back-off is over, and
 //!   such pods are expected on none of its nodes. The same applies to every other pool with a ready node that
 //!   should have taken them.
-//! * After that, a machine may be tried again. Nodes that existed when the prediction was missed are not
-//!   counted on: the scheduler has refused them.
-//! * At most two machines an hour are created for pods that are never scheduled there. Two pods of a gang are
-//!   of no use without the others, so a gang may get machines for all of its pods, but none after two were
-//!   created in vain.
+//! * After the back-off, a machine may be tried again. Nodes that existed when the prediction was missed are
+//!   not counted on: the scheduler has refused them.
+//! * At most two machines an hour are created for a kind of pods that is never scheduled on them. Two pods of
+//!   a gang are of no use without the others, so a gang may get machines for all of its pods. After two
+//!   machines were created in vain, it gets none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use model::prediction::{MadeFor, Missed, kind};
 use model::{Pod, PoolName};
 use scheduling::NodeIndex;
 
-/// Maximum number of machines that are created within [`BOUND_TIME`] for pods of a kind that are never
-/// scheduled there.
+/// Maximum number of machines that are created within [`BOUND_TIME`] for a kind of pods that is never
+/// scheduled on them.
 pub(super) const BOUND: usize = 2;
 /// The time within which [`BOUND`] applies.
 pub(super) const BOUND_TIME: SignedDuration = SignedDuration::from_hours(1);
@@ -39,7 +39,7 @@ pub(super) fn is_recent(made: &MadeFor, now: Timestamp) -> bool {
     made.at <= now && now.duration_since(made.at) < BOUND_TIME
 }
 
-/// Two or more machines that took none of the pods that they were created for, in words.
+/// Says that these machines, two or more, took none of the pods that they were created for.
 pub(super) fn in_vain(machines: &[&str]) -> String {
     format!("{} were created for such pods, but none was scheduled there", machines.join(" and "))
 }
@@ -140,8 +140,9 @@ impl<'a> Packer<'_, 'a> {
         nodes.filter_map(|at| pool_of(&self.view.world.node(at).node)).map(Into::into).collect()
     }
 
-    /// By kind of pods, the recent machines that were created for it but got no pods: those already known to
-    /// be in vain, and ready ones without a pod. Kinds with fewer than [`BOUND`] such machines are left out.
+    /// By kind of pods: the recent machines that were created for the kind but received none of its pods.
+    /// These are machines that are known to be in vain, and ready ones without a pod. Kinds with fewer than
+    /// [`BOUND`] such machines are left out.
     fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let snapshot = self.view.snapshot;
         let made = &snapshot.memory.predictions.made;
@@ -158,10 +159,8 @@ impl<'a> Packer<'_, 'a> {
                     .iter()
                     .all(|pod| is_daemon(pod) || is_mirror(pod) || pod.is_finished())
         };
-        let idle: BTreeSet<&str> = (0..self.view.existing)
-            .filter(|&at| waits_idle(at))
-            .map(|at| snapshot.nodes[at].name.as_str())
-            .collect();
+        let idle: BTreeSet<&str> =
+            (0..self.view.existing).filter(|&at| waits_idle(at)).map(|at| self.machine_on(at)).collect();
         let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for one in made.iter().filter(|one| is_recent(one, snapshot.time)) {
             if one.in_vain || idle.contains(one.machine.as_str()) {
@@ -174,12 +173,18 @@ impl<'a> Packer<'_, 'a> {
         all
     }
 
+    /// The name of a node's machine, which may differ from the node's.
+    fn machine_on(&self, at: NodeIndex) -> &str {
+        let node = self.view.snapshot.nodes[at].name.as_str();
+        self.view.machines.get(node).map_or(node, |machine| machine.name.as_str())
+    }
+
     /// The machines among these that would not take the pod, or are gone. On the others, the scheduler may
     /// still place it.
     fn still_refusing<'m>(&self, pod: &Arc<Pod>, machines: &[&'m str]) -> Vec<&'m str> {
         let prepared = self.view.world.prepare(pod);
         let takes = |at: NodeIndex| self.view.world.check(&prepared, at).is_ok();
-        let at = |name: &str| (0..self.view.existing).find(|&at| self.view.snapshot.nodes[at].name == name);
+        let at = |name: &str| (0..self.view.existing).find(|&at| self.machine_on(at) == name);
         machines.iter().copied().filter(|name| !at(name).is_some_and(takes)).collect()
     }
 }
@@ -193,7 +198,7 @@ pub(super) fn keep_to_bound(classes: &mut [Class]) {
     }
 }
 
-/// Drops a class's unplaced pods if gangs get no machines for it. This is for pods that are only useful
+/// Drops the unplaced pods of classes for which gangs get no machines. Used for pods that are only useful
 /// together.
 pub(super) fn keep_gang_to_bound(classes: &mut [Class]) {
     for class in classes {

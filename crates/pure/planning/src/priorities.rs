@@ -16,7 +16,7 @@ impl<'a> Priorities<'a> {
         Self { all, cutoff: config.scale_up.expendable_pods_priority_cutoff }
     }
 
-    /// The pod's priority, 0 if nothing gives it one.
+    /// The pod's priority, or 0 if neither the pod nor a PriorityClass sets one.
     pub(super) fn of(&self, pod: &Pod) -> i32 {
         self.all.of(pod)
     }

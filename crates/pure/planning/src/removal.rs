@@ -16,21 +16,22 @@ pub(super) struct Candidate {
     pub node: NodeIndex,
     /// Pods that need another place, including pending ones that were placed on it.
     pub pods: Vec<Arc<Pod>>,
-    /// Its pool, by the pool's place in the list of what pools can spare.
+    /// The node's pool, as an index into the list of what pools can spare.
     pub pool: usize,
-    /// Whether its time has come and nothing known so far prevents its removal now: it is looked at before
-    /// nodes that have to wait.
+    /// Whether the node's time has come and nothing known so far prevents its removal now. Such a node is
+    /// looked at before nodes that have to wait.
     pub due: bool,
-    /// Whether its time has come, even if something else prevents the removal: it is looked at before nodes
-    /// whose time has not come. Always false without consolidation.
+    /// Whether the node's time has come, even if something else prevents its removal. Such a node is looked
+    /// at before nodes whose time has not come. Always false without consolidation.
     pub ripe: bool,
-    /// Whether it takes pods as long as it stays.
+    /// Whether the node takes pods as long as it stays.
     pub ready: bool,
     /// Whether no pod on it needs another place.
     pub empty: bool,
-    /// Its CPU as a share of the most CPU of any node, plus its memory as a share of the most memory.
+    /// The node's CPU relative to the node with the most CPU, plus its memory relative to the node with the
+    /// most memory.
     pub size: f64,
-    /// How full it is.
+    /// How full the node is.
     pub utilization: f64,
     /// The cost of moving its pods, from their annotations.
     pub cost: i64,
@@ -39,17 +40,17 @@ pub(super) struct Candidate {
 /// Pods, and the nodes that they move to.
 pub(super) type Moves = Vec<(Arc<Pod>, NodeIndex)>;
 
-/// Nodes that can be removed together, with where each pod goes.
+/// Nodes that can be removed together, and where each of their pods goes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Together {
-    /// By node, in the order in which they were found to be removable.
+    /// The nodes, in the order in which they were found to be removable, with the moves of their pods.
     pub nodes: Vec<(NodeIndex, Moves)>,
-    /// Candidates that cannot be removed and have taken pods of those that can.
+    /// Candidates that cannot be removed and take the pods of those that can.
     pub hosts: BTreeSet<NodeIndex>,
     /// Candidates that were left unexamined.
     pub untried: BTreeSet<NodeIndex>,
     due: usize,
-    /// How much the due nodes free: the sum of their sizes.
+    /// The sum of the sizes of the due nodes, which their removal frees.
     freed_now: f64,
     freed: f64,
 }
@@ -78,11 +79,11 @@ const ORDERS: [Order; 3] = [
 /// Above this many candidates, only the first order is tried.
 const MANY: usize = 200;
 
-/// Of the sets of candidates that are found, the one with the most due nodes; of equal ones, the one whose
-/// removal frees the most. Due candidates come before others, unready ones before ready ones, empty ones
-/// before those with pods, and those whose pods cost less to move before others. A pool gives up no more due
-/// nodes than it can spare (`spare`, by pool). Those beyond that, and those whose time has not come, are
-/// looked at last: until then they take the pods of others.
+/// Returns the set of removable candidates with the most due nodes; of equal sets, the one whose removal
+/// frees the most. Due candidates are tried before others, unready ones before ready ones, empty ones before
+/// those with pods, and those whose pods cost less to move before others. A pool gives up no more due nodes
+/// than it can spare (`spare`, by pool). Due nodes beyond that, and nodes whose time has not come, are tried
+/// last: until then they take the pods of others.
 pub(super) fn choose(
     world: &World,
     candidates: &[Candidate],
@@ -102,7 +103,7 @@ pub(super) fn choose(
     for (order, empty_first) in tries {
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
         sorted.sort_by(|a, b| {
-            // A lost node runs no pods, so it is removed before any node that does.
+            // A lost node runs no pods, so it is removed before nodes that run some.
             let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, one.empty != empty_first, one.cost);
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
@@ -172,8 +173,8 @@ fn try_in_order(
     found
 }
 
-/// Everything that distinguishes a pod for which only the node matters: CPU, memory, whether it never
-/// preempts, tolerations, node selector, and the templates of its claims with their namespace.
+/// The properties by which pods differ, if only the node decides whether they fit: CPU, memory, whether they
+/// never preempt, tolerations, node selector, and the templates of their claims with their namespace.
 type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 
 /// For each kind of pods: how many of the first destinations are known to have no room for it.
@@ -207,7 +208,8 @@ impl Hints {
     }
 }
 
-/// Moves the pods of a node elsewhere and closes the node, or leaves the world as it was.
+/// Moves the pods of a node elsewhere and closes the node. If a pod finds no place, leaves the world
+/// unchanged.
 fn replace(
     world: &mut World,
     node: NodeIndex,
@@ -277,7 +279,7 @@ fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod
     world.open(node);
 }
 
-/// If a node that pods moved to is removed later, they move on: only a pod's last place counts.
+/// Keeps only each pod's last place: if the node that a pod moved to is removed later, the pod moves on.
 fn settle(found: &mut Together) {
     // A pod is the same object in all of its moves.
     let mut last: BTreeMap<*const Pod, NodeIndex> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Nodes whose removal was given up: the next attempt waits, longer each time. The obstacle may last, and
-//! each attempt evicts the pods that have come to the node meanwhile.
+//! The back-off after the removal of a node was given up: each further attempt waits longer. The obstacle may
+//! last, and each attempt evicts the pods that have come to the node in the meantime.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use model::node::Node;
 use model::workload::Backoff;
 use settings::Config;
 
-/// The longest wait. A failure whose wait ended longer ago than this no longer counts.
+/// The longest wait. Once its wait ended longer ago than this, a failure no longer counts.
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// The wait after a removal was given up. It is longer each time.
@@ -21,7 +21,7 @@ pub fn removal_given_up(before: Option<&Backoff>, why: &str, config: &Config, no
     Backoff::next(before, why, (first, first.max(LONGEST)), now)
 }
 
-/// The wait after a host was emptied to be switched off, but stays on: machines were created and removed in
+/// The wait after a host was emptied to be switched off, but stayed on: machines were created and removed in
 /// vain.
 pub fn emptied_in_vain(before: Option<&Backoff>, why: &str, config: &Config, now: Timestamp) -> Backoff {
     let first = config.power.idle_for.saturating_mul(2);
@@ -50,8 +50,8 @@ pub(super) fn rests(snapshot: &Snapshot, node: &Node) -> Option<String> {
     Some(backoff_text(backoff.until, backoff))
 }
 
-/// Why a removal that an operator asked for does not begin now. It never waits longer than after the first
-/// failure. `None`: no wait is running.
+/// Why a removal that an operator asked for does not begin now. Such a removal never waits longer than after
+/// the first failure. `None`: no wait is running.
 pub fn wish_rests(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<String> {
     let backoff = last(snapshot, node).filter(|backoff| backoff.runs(snapshot.time))?;
     let failed = snapshot.memory.pools.get(pool_of(node)?)?.last_removal_failure?;

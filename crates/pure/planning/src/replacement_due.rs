@@ -5,8 +5,8 @@
 //! ([`Node::replaced`]): their room is not used for any pod, their pods need another place, and they do not
 //! count towards their pool's minimum. Scaling up then plans a machine if one is needed, and
 //! [`super::replacement_removals`] removes the node once its pods have a place on nodes that are ready: the
-//! new node comes first. If the reason is gone, the replacement ends; a machine that was created meanwhile
-//! becomes a normal node.
+//! new node comes first. If the reason disappears, the replacement ends, and a machine that was created in
+//! the meantime becomes a normal node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) struct Due {
     pub(super) reason: RemovalReason,
     /// The reason in words, with the differences.
     words: String,
-    /// Why the node is not replaced now. `None`: it is its turn.
+    /// Why the node is not replaced now. `None`: the node's turn has come.
     pub(super) held: Option<String>,
 }
 
@@ -55,8 +55,8 @@ impl Due {
     }
 }
 
-/// Chooses the nodes that are replaced now and marks them; returns all that are due, by name. Nodes that must
-/// stay are not marked.
+/// Chooses the nodes that are replaced now and marks them. Returns all nodes that are due, by name. Nodes
+/// that must stay are not marked.
 pub(super) fn mark(
     snapshot: &mut Snapshot,
     pods: &[Arc<Pod>],
@@ -96,14 +96,14 @@ pub(super) fn mark(
     all
 }
 
-/// What is not replaced in this round. It is found by trial: a decision with all replacements shows which of
-/// them would fail.
+/// Replacements that do not happen in this round. They are found by trial: a decision with all replacements
+/// shows which of them would fail.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
-    /// Pools none of whose nodes is replaced in this round: nothing is created or removed, or too many
-    /// decisions were tried. Reserving room for the nodes' pods would be in vain, and could prevent the
-    /// creation of a machine.
-    stranded: BTreeSet<PoolName>,
+    /// Pools none of whose nodes is replaced in this round, and why: nothing is created or removed, or the
+    /// round allows no more decisions. Reserving room for the nodes' pods would be in vain, and could prevent
+    /// the creation of a machine.
+    stranded: BTreeMap<PoolName, &'static str>,
     /// Nodes that could not be removed whatever is created for their pods, and why. New machines for them
     /// would be created in vain, and removed again.
     in_vain: BTreeMap<String, String>,
@@ -113,13 +113,24 @@ pub(super) struct KeptReplacements {
 impl KeptReplacements {
     /// How many times the decision is repeated for single nodes; after that, their pools wait.
     const TRIES: usize = 4;
+    const NO_ROOM: &str = "there is no room for its replacement";
+    const LIMIT: &str = "waiting for its turn: the round has reached its limit";
 
     /// Why this node is not replaced. `None`: no decision so far prevents it.
     fn holds(&self, node: &Node) -> Option<String> {
-        if pool_of(node).is_some_and(|pool| self.stranded.contains(pool)) {
-            return Some("there is no room for its replacement".to_owned());
+        let stranded = pool_of(node).and_then(|pool| self.stranded.get(pool));
+        self.in_vain.get(&node.name).cloned().or_else(|| stranded.map(|why| (*why).to_owned()))
+    }
+
+    /// Lets no node be replaced in this round.
+    pub(super) fn keep_all(&mut self, config: &Config) {
+        self.strand(config.pools.iter().map(|pool| pool.name.clone()), Self::LIMIT);
+    }
+
+    fn strand(&mut self, pools: impl Iterator<Item = PoolName>, why: &'static str) {
+        for pool in pools {
+            self.stranded.entry(pool).or_insert(why);
         }
-        self.in_vain.get(&node.name).cloned()
     }
 
     /// Clears [`Node::replaced`] again. Returns whether it found more nodes that cannot be replaced, so that
@@ -151,7 +162,7 @@ impl KeptReplacements {
             if !stay.is_empty() {
                 self.tries += 1;
                 if self.tries > Self::TRIES {
-                    self.stranded.extend(stay.iter().map(|(one, _)| one.pool.clone()));
+                    self.strand(stay.iter().map(|(one, _)| one.pool.clone()), Self::LIMIT);
                 }
                 self.in_vain.extend(stay.into_iter().map(|(one, why)| (one.node.clone(), why)));
                 return true;
@@ -161,7 +172,7 @@ impl KeptReplacements {
             return false;
         }
         let any = !marked.is_empty();
-        self.stranded.extend(marked.into_iter().map(|one| one.pool));
+        self.strand(marked.into_iter().map(|one| one.pool), Self::NO_ROOM);
         any
     }
 }
@@ -229,7 +240,7 @@ fn rank(reason: RemovalReason) -> u8 {
     }
 }
 
-/// Every node that is to be replaced at some time.
+/// Every node that is due for replacement, now or later.
 fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
     let machines: BTreeMap<&str, &Machine> = snapshot
         .proxmox
@@ -260,7 +271,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
             expired(snapshot.time, pool, node),
         ];
         let mut all: Vec<Due> = all.into_iter().flatten().collect();
-        // A reason that must wait does not hide one that need not.
+        // A reason that applies now takes precedence over one that has to wait.
         let may = |one: &Due| one.held.is_none() && allowed.refuses(one.reason, &pool.name).is_none();
         if !all.is_empty() {
             let first = all.iter().position(may).unwrap_or(0);
@@ -287,8 +298,8 @@ fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) 
     here.then_some(Due { reason: RemovalReason::Maintenance, words, held })
 }
 
-/// The reason to replace the node, if its host is being emptied. The decision to empty the host has checked
-/// whether that is possible.
+/// The reason to replace the node, if its host is being emptied. The decision to empty the host has already
+/// checked that its nodes can be replaced.
 fn emptied(snapshot: &Snapshot, machine: &Machine) -> Option<Due> {
     let words = format!("its host {} is to be switched off", machine.host);
     let emptied = is_emptied(snapshot, &machine.host);
@@ -354,8 +365,10 @@ fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let earlier = oldest / 10 / PARTS * (lot % PARTS);
-    let due = after(node.created?, oldest.saturating_sub(earlier)) <= now;
-    let words = format!("older than its pool's `max_node_age` of {}", age_text(oldest));
+    let created = node.created?;
+    let due = after(created, oldest.saturating_sub(earlier)) <= now;
+    let is = if after(created, oldest) <= now { "older than" } else { "almost as old as" };
+    let words = format!("{is} its pool's `max_node_age` of {}", age_text(oldest));
     due.then_some(Due { reason: RemovalReason::Expired, words, held: None })
 }
 
@@ -364,7 +377,7 @@ fn age_text(age: Duration) -> String {
     if hours >= 48 { format!("{} days", hours / 24) } else { format!("{hours} h") }
 }
 
-/// What draining each of these nodes involves, or the pod that forbids it.
+/// What draining each of these nodes involves, or which pod forbids the drain.
 fn drains(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
@@ -389,8 +402,8 @@ fn drains(
     on.into_iter().map(|(at, pods)| (at, drain(pods))).collect()
 }
 
-/// Pools with a machine that is being created, or a node with no pods to move: what was created to replace a
-/// node must not prevent its removal.
+/// Pools with a machine that is being created, or a node with no pods to move. These may be replacements, and
+/// must not prevent the removal of the node that they replace.
 fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeSet<PoolName> {
     let moves = |pod: &&Arc<Pod>| !is_daemon(pod) && !is_mirror(pod);
     let busy: BTreeSet<&str> = pods.iter().filter(moves).filter_map(|pod| pod.node.as_deref()).collect();

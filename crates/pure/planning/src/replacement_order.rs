@@ -1,4 +1,5 @@
-//! Whose turn it is to be replaced: what budgets, pools and their limits allow in one round, counted down.
+//! Which nodes' turn it is to be replaced. Counts down what budgets, pools and their limits allow in one
+//! round.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +17,11 @@ use model::machine::Phase;
 use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
-/// What a round allows, counted down.
+/// What a round still allows.
 pub(super) struct Turns<'a> {
     allowed: Allowed<'a>,
     unhealthy: BTreeSet<PoolName>,
-    /// How many nodes of each pool leave, including those whose turn it is.
+    /// How many nodes of each pool are leaving, including those whose turn it is.
     leaving: BTreeMap<PoolName, usize>,
     /// How many nodes of each pool are already being removed.
     on_their_way: BTreeMap<PoolName, usize>,
@@ -57,7 +58,7 @@ impl<'a> Turns<'a> {
             }
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
-            // A warm machine can take the place of another, so it does not count here.
+            // A warm machine can take the place of another, so it is not counted.
             if machine.phase.is_over() || is_kept(machine) {
                 continue;
             }
@@ -68,7 +69,7 @@ impl<'a> Turns<'a> {
         turns
     }
 
-    /// Why the node is not replaced now. `None`: it takes its turn.
+    /// Why the node is not replaced now. `None`: the node's turn has come.
     pub(super) fn held(
         &mut self,
         snapshot: &Snapshot,
@@ -123,11 +124,11 @@ impl<'a> Turns<'a> {
         let count = |of: &BTreeMap<PoolName, usize>| of.get(&pool.name).copied().unwrap_or(0);
         let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
         let full = count(&self.machines) >= pool.max as usize;
-        // A replacement takes the place of only one node. Otherwise two nodes that waited for each other
-        // would both stay.
+        // A replacement takes the place of only one node. If it counted for two, they could wait for each
+        // other, and both would stay.
         let left = (count(&self.serving) + count(&self.coming)).saturating_sub(usize::from(serves));
         let stands_in = self.spare.contains(&pool.name) && left >= pool.min as usize;
-        // A leaving machine makes room for the next, once its removal has begun.
+        // A leaving machine makes room for the next replacement, once its removal has begun.
         let in_its_place = stands_in || count(&self.on_their_way) > 0;
         (full && !can_do_without && !in_its_place)
             .then(|| format!("`max` of {} leaves no room for its replacement", pool.max))

@@ -17,8 +17,8 @@ use model::plan::{Move, NodeOutcome, NodeVerdict, Removal};
 use model::pod::Pod;
 use scheduling::NodeIndex;
 
-/// Nodes that are removed now, with where their pods go. `drains` are the drains in progress, `most` the
-/// maximum.
+/// The nodes that are removed now, and where their pods go. `drains` is the number of drains in progress, and
+/// `most` the maximum.
 pub(super) fn removals(
     view: &View,
     growth: &ScaleUpDecision,
@@ -55,7 +55,7 @@ pub(super) fn removals(
             continue;
         }
         *drains += usize::from(!moves.is_empty());
-        // The drain repeats evictions that a budget has no room for yet.
+        // The drain repeats evictions that a disruption budget does not allow yet.
         if budgets.allow(drain.asked()).is_ok() {
             budgets.take(drain.asked());
         }

@@ -3,8 +3,8 @@
 //!
 //! * The pods of a request are imagined pods. They are placed after pending pods and before chunks of
 //!   buffers: all of them, or none.
-//! * Until a request is granted, the real pods that belong to it trigger no machine. From then on, room is
-//!   reserved for ten minutes for the imagined pods that real ones have not replaced yet, as in Cluster
+//! * Until a request is granted, the real pods that belong to it trigger no machine. Once it is granted, room
+//!   is reserved for ten minutes for the imagined pods that real ones have not replaced yet, as in Cluster
 //!   Autoscaler.
 
 use std::collections::BTreeMap;
@@ -29,18 +29,18 @@ const BOOKED: SignedDuration = SignedDuration::from_mins(10);
 /// A request that could not be satisfied for this long has failed.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// A request may be seen before its PodTemplates, because each kind has a separate watch. If a template is
-/// still unseen this long after the request was created, it counts as missing. A dead connection does not go
-/// unnoticed for this long.
+/// still unseen this long after the request was created, it counts as missing. A dead connection is noticed
+/// sooner than that.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
 /// Maximum number of pods for which a round looks for room, over all requests. A request for which room is
 /// already reserved is never left out.
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
 
-/// A request, what is known about it without looking for room, and its pods.
+/// A request and its pods, with what is known before looking for room.
 pub(super) struct Request<'a> {
     of: &'a ProvisioningRequest,
-    /// `None`: the planner looks for room.
+    /// The outcome and its reason. `None`: the planner looks for room.
     settled: Option<(RequestOutcome, String)>,
     pub pods: Vec<Arc<Pod>>,
 }
@@ -55,15 +55,16 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
     let templates = templates(snapshot);
     let mut left = MOST;
     let resolved = sorted.into_iter().map(|of| {
-        let (bound, waiting) =
-            consumers.get(&(of.namespace.as_str(), of.name.as_str())).copied().unwrap_or_default();
+        let own = consumers.get(&(of.namespace.as_str(), of.name.as_str())).map_or(&[][..], Vec::as_slice);
+        let bound = own.iter().filter(|pod| pod.node.is_some()).count();
+        let bound = i64::try_from(bound).unwrap_or(i64::MAX);
         let mut settled = state(of, bound, snapshot.time).or_else(|| too_many(of, left));
         let booked = matches!(settled, Some((RequestOutcome::Booked, _)));
         let mut pods = Vec::new();
         if settled.is_none() || booked {
-            match made(&templates, of, if booked { bound + waiting } else { 0 }) {
+            match made(&templates, of, if booked { own } else { &[] }) {
                 Ok(made) => pods = made,
-                // It was granted, and stays so.
+                // A request that was granted stays granted.
                 Err(why) if booked => {
                     let why = format!("{why}: no room is held for its pods that do not exist yet");
                     settled = Some((RequestOutcome::Booked, why));
@@ -81,7 +82,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
     resolved.collect()
 }
 
-/// The outcome of a pod whose request has not been granted: it triggers no machine.
+/// The outcome of a pod whose request has not been granted. Such a pod triggers no machine.
 pub(super) fn awaits(pod: &Pod, snapshot: &Snapshot) -> Option<PodOutcome> {
     let requests = snapshot.requests.as_ref()?;
     let name = consumed(pod)?;
@@ -183,7 +184,7 @@ impl<'a> Packer<'_, 'a> {
             } else if request.is("Provisioned").is_some() {
                 self.fill_known(&mut own);
             } else if self.partial || self.view.allowance.is_spent() {
-                // The room may be needed by real pods that have no turn in this round.
+                // Real pods whose turn comes in a later round may need the room.
                 self.put_off(pods);
             } else {
                 self.answer(request, &mut own, pods);
@@ -240,17 +241,17 @@ fn consumed(pod: &Pod) -> Option<&str> {
     CONSUMES.iter().find_map(|key| pod.annotations.get(*key)).map(String::as_str)
 }
 
-/// By namespace and name of a request: how many of its pods have a node, and how many are pending.
-fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), (i64, i64)> {
-    let mut all: BTreeMap<(&str, &str), (i64, i64)> = BTreeMap::new();
+/// By namespace and name of a request: its pods that have a node, and those that wait for one.
+fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Vec<&Pod>> {
+    let mut all: BTreeMap<(&str, &str), Vec<&Pod>> = BTreeMap::new();
     for pod in &snapshot.pods {
         let Some(name) = consumed(pod) else { continue };
-        let count = all.entry((pod.namespace.as_str(), name)).or_default();
-        if pod.node.is_some() {
-            count.0 += 1;
-        } else if pod.digest().waits && !pod.digest().gated {
-            count.1 += 1;
+        if pod.node.is_some() || pod.digest().waits && !pod.digest().gated {
+            all.entry((pod.namespace.as_str(), name)).or_default().push(pod);
         }
+    }
+    for pods in all.values_mut() {
+        pods.sort_by_key(|pod| &pod.digest().id);
     }
     all
 }
@@ -303,46 +304,89 @@ fn templates(snapshot: &Snapshot) -> Templates<'_> {
     all.map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect()
 }
 
-/// The outcome of a request with too many pods to look for room now. `left`: how many pods older requests
-/// leave of [`MOST`].
+/// The outcome of a request with too many pods to look for room now. `left` is how many of the [`MOST`] pods
+/// older requests leave.
 fn too_many(request: &ProvisioningRequest, left: i64) -> Option<(RequestOutcome, String)> {
     let pods = request.pods();
     if pods > MOST {
-        Some((RequestOutcome::Broken, format!("it is for {pods} pods; the limit is {MOST}")))
+        Some((RequestOutcome::Broken, beyond(pods)))
     } else if pods > left {
-        let why = format!("with older requests, it is for more than {MOST} pods; a later round looks at it");
+        let why = format!(
+            "together with older requests, it asks for more than {MOST} pods; a later round looks at it"
+        );
         Some((RequestOutcome::Unfinished, why))
     } else {
         None
     }
 }
 
-/// The pods of a request, without the first `taken`.
+fn beyond(pods: i64) -> String {
+    format!("it is for {pods} pods; the limit is {MOST}")
+}
+
+/// The pods of a request, without those that real pods have replaced.
 ///
 /// # Errors
-/// Which PodTemplate is missing.
-fn made(templates: &Templates, request: &ProvisioningRequest, taken: i64) -> Result<Vec<Arc<Pod>>, String> {
+/// Why no pods can be imagined: a PodTemplate is missing, or there are too many.
+fn made(
+    templates: &Templates,
+    request: &ProvisioningRequest,
+    real: &[&Pod],
+) -> Result<Vec<Arc<Pod>>, String> {
+    if request.pods() > MOST {
+        return Err(beyond(request.pods()));
+    }
     let owner = Owner {
         api_version: "autoscaling.x-k8s.io/v1".to_owned(),
         kind: KIND.to_owned(),
         name: request.name.clone(),
         uid: request.uid.clone(),
     };
-    let (mut pods, mut number) = (Vec::new(), 0);
+    let mut sets = Vec::new();
     for (name, count) in &request.sets {
         let Some(template) = templates.get(&(request.namespace.as_str(), name.as_str())) else {
             let why = format!("there is no PodTemplate `{name}` in namespace `{}`", request.namespace);
             return Err(why);
         };
-        for _ in 0..(*count).max(0) {
-            number += 1;
-            if number <= taken {
-                continue;
-            }
+        sets.push(Set { template: &template.pod, count: (*count).max(0), replaced: 0 });
+    }
+    replace(&mut sets, real);
+    let (mut pods, mut before) = (Vec::new(), 0);
+    for set in sets {
+        for number in before + set.replaced + 1..=before + set.count {
             // No object can have such a name.
             let name = format!("{} (pod {number} of a ProvisioningRequest)", request.name);
-            pods.push(Arc::new(imagined(&template.pod, &request.namespace, name, owner.clone())));
+            pods.push(Arc::new(imagined(set.template, &request.namespace, name, owner.clone())));
         }
+        before += set.count;
     }
     Ok(pods)
+}
+
+/// A pod set of a request.
+struct Set<'a> {
+    template: &'a Pod,
+    count: i64,
+    /// How many of its pods exist.
+    replaced: i64,
+}
+
+/// Counts the real pods in the sets to which they belong. A pod does not name its set, so it is recognized by
+/// what it needs. Something may have changed that when the pod was created; then any set counts it.
+fn replace(sets: &mut [Set], real: &[&Pod]) {
+    let same_place =
+        |pod: &Pod, other: &Pod| pod.node_selector == other.node_selector && pod.affinity == other.affinity;
+    let mut left = real.to_vec();
+    for (needs, place) in [(true, true), (true, false), (false, true), (false, false)] {
+        left.retain(|pod| {
+            let fits = |set: &&mut Set| {
+                set.replaced < set.count
+                    && (!needs || pod.requests == set.template.requests)
+                    && (!place || same_place(pod, set.template))
+            };
+            let Some(set) = sets.iter_mut().find(fits) else { return true };
+            set.replaced += 1;
+            false
+        });
+    }
 }

@@ -31,7 +31,7 @@ pub(super) struct ScaleDownDecision {
     pub verdicts: Vec<NodeVerdict>,
     /// Machines to create that replace nodes. The nodes are removed once the machines are ready.
     pub replacements: Vec<PoolGrowth>,
-    /// By pending pod that would have fitted a removed node: the node that it fits instead.
+    /// For each pending pod that would have fitted a removed node: the node that the pod fits instead.
     pub rehoused: BTreeMap<String, String>,
     /// Nodes that were not looked at, and where the next round continues.
     pub unfinished: Option<NodeTurns>,
@@ -40,7 +40,7 @@ pub(super) struct ScaleDownDecision {
 /// Maximum number of nodes above the utilization threshold that consolidation considers.
 const FULL: usize = 50;
 
-/// Nodes that could be drained, by their place in the snapshot.
+/// Nodes that could be drained, by their index in the snapshot.
 type Drainables<'a> = BTreeMap<NodeIndex, Drainable<'a>>;
 
 pub(super) fn decide<'a>(
@@ -75,9 +75,9 @@ pub(super) fn decide<'a>(
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
     say_why_they_stay(view, growth, &drainable, &together, &round, &mut verdicts);
     for (at, node) in &kept {
-        // The node's time continues while another machine of its pool is being created, perhaps as its
-        // replacement. Otherwise both would be unneeded from the same moment on, and the empty one would be
-        // removed.
+        // The node continues to count as unneeded while another machine of its pool, perhaps its replacement,
+        // is being created. Otherwise both nodes would be unneeded from the same moment on, and the new,
+        // empty one would be removed.
         let coming = |at: &NodeIndex| pool_of(&view.world.node(*at).node) == Some(&node.pool.name);
         let counted = view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE);
         if node.above && !(counted && growth.upcoming.keys().any(coming)) {
@@ -123,7 +123,7 @@ fn keep_growing(growth: &ScaleUpDecision, drainable: &mut Drainables, verdicts: 
     }
 }
 
-/// A node that may be removed now, with where its pods go.
+/// A node that may be removed now, and where its pods go.
 type Admitted<'d, 'a> = (NodeIndex, &'d Drainable<'a>, &'d Moves);
 
 /// The nodes whose removal the round's limits allow; the verdicts of the others say what they wait for.
@@ -153,8 +153,8 @@ fn admit<'d, 'a>(
     admitted
 }
 
-/// The removals in the order of their nodes, including those of nodes that are replaced; and where pending
-/// pods that would have fitted the removed nodes fit instead.
+/// Returns the removals in the order of their nodes, including those of replaced nodes. Also returns, for the
+/// pending pods that would have fitted the removed nodes, the nodes that they fit instead.
 fn remove(
     view: &View,
     mut replaced: Vec<Removal>,
@@ -198,7 +198,7 @@ fn say_why_they_stay(
         let verdict = &mut verdicts[*at];
         if together.untried.contains(at) {
             if !view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE) {
-                // It is not known whether the node is needed, so its time does not begin.
+                // It is not known whether the node is needed, so it does not begin to count as unneeded.
                 (verdict.since, verdict.removable_at) = (None, None);
             }
             let why = "waiting for its turn: the round has reached its limit";
@@ -211,8 +211,8 @@ fn say_why_they_stay(
         }
         let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
         if !node.ready {
-            // The node is lost in any case. If its time began again, its replacement would no longer be
-            // needed.
+            // The node is lost in any case, so its time continues. If the time began again, no replacement
+            // would be created.
             verdict.verdict = NodeOutcome::NoPlaceToMovePods;
             continue;
         }
@@ -231,8 +231,8 @@ fn say_why_they_stay(
     }
 }
 
-/// Corrects where pods of replaced nodes move to. If a pod was to move to a node that is removed too, it
-/// moves to where that node's pods go.
+/// Corrects where pods of replaced nodes move to. If a pod's destination is removed too, the pod moves to
+/// where the pods of that destination go.
 fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
     for one in removals.iter_mut().flat_map(|removal| &mut removal.moves) {
         if let Some(to) = moves.get(&one.pod) {
@@ -255,7 +255,8 @@ fn at_rest(view: &View, growth: &ScaleUpDecision, verdicts: &[NodeVerdict]) -> b
         && !verdicts.iter().zip(&view.snapshot.nodes).any(going)
 }
 
-/// Machines that replace nodes whose time has come. For nodes that could be replaced, the time is counted.
+/// Returns the machines that replace nodes whose time has come. For nodes that could be replaced later, the
+/// time begins to count.
 fn replace<'v, 'a: 'v>(
     view: &View<'a>,
     growth: &ScaleUpDecision<'a>,
@@ -296,15 +297,15 @@ fn replace<'v, 'a: 'v>(
     if begins { found.machines } else { Vec::new() }
 }
 
-/// Marks a node as needed, so that its time is not counted.
+/// Marks a node as needed, so that the time for which it is unneeded is not counted.
 fn needed(verdict: &mut NodeVerdict, why: NodeOutcome) {
     verdict.verdict = why;
     verdict.since = None;
     verdict.removable_at = None;
 }
 
-/// With consolidation every node could be removed; of those above the threshold, only the emptiest are
-/// considered.
+/// With consolidation, every node could be removed. Of the nodes above the utilization threshold, only the
+/// emptiest are considered.
 fn leave_out_full(drainable: &mut BTreeMap<NodeIndex, Drainable>, verdicts: &mut [NodeVerdict]) {
     let mut above: Vec<NodeIndex> =
         drainable.iter().filter(|(_, node)| node.above).map(|(at, _)| *at).collect();
@@ -386,7 +387,7 @@ fn candidates(
 fn destinations(view: &View, drainable: &Drainables, growth: &ScaleUpDecision) -> Vec<NodeIndex> {
     // Nothing moves to a node that is not ready.
     let takes = |at: NodeIndex| {
-        // The future size of a growing machine is for the pods that it grows for.
+        // A growing machine's future size is reserved for the pods that it grows for.
         let grows = growth.growing.contains(&at);
         view.world.node(at).open && ready(&view.snapshot.nodes[at]) && !grows
     };

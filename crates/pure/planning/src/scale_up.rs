@@ -1,8 +1,9 @@
 //! Scaling up finds room for every pending pod: on existing nodes, on machines that are being created, on
 //! machines that grow, or else on new machines.
 //!
-//! Equal pods form a class and are handled together ([`super::classes`]). What exists is filled first. Then
-//! [`super::packing`] plans new machines, and [`super::expander`] chooses the pool that grows.
+//! Equal pods form a class and are handled together ([`super::classes`]). Existing and upcoming nodes are
+//! filled first. Then [`super::packing`] plans new machines, and [`super::expander`] chooses the pool that
+//! grows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use scheduling::{NodeIndex, SimNode};
 /// Classes of imagined pods, and the classes of gangs that are tried separately, by gang.
 type Left<'a> = (Vec<Class<'a>>, BTreeMap<usize, Vec<Class<'a>>>);
 
-/// The state after all pods were placed, the groups of pods, and whose turn it was.
+/// The state after all pods were placed, the groups of pods, and which kinds of pods had their turn.
 type Placed<'v, 'a> = (Packer<'v, 'a>, Groups<'a>, KindTurns<'a>);
 
 pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
@@ -93,14 +94,14 @@ fn place<'v, 'a>(view: &'v mut View<'a>, is_enough: bool) -> Placed<'v, 'a> {
         view,
     };
     packer.add_upcoming();
-    // Requests and chunks of buffers get what all real pods leave.
+    // Requests and chunks of buffers use the room that real pods leave.
     let imagined = packer.place_with_gangs(groups.samples(), &priorities);
     let (requested, mut chunks): (Vec<Class>, Vec<Class>) =
         imagined.into_iter().partition(|class| requests::is_requested(class.sample));
     packer.cut |= packer.view.allowance.is_spent();
     let spent = packer.cut;
     packer.spent = spent;
-    // The real pods that were not looked at may need all that is left.
+    // The real pods that were not looked at may need all the room that is left.
     packer.partial = spent || turns.some_wait();
     packer.view.allowance = packer.view.allowance.and_thought();
     packer.provide(requested);
@@ -150,8 +151,8 @@ impl<'a> Packer<'_, 'a> {
         (imagined, apart)
     }
 
-    /// Whether it is certain that a machine is created or a pod stays pending: a pod is left, no machine is
-    /// being created that could still take it, and no gang is tried again.
+    /// Whether it is certain that a machine will be created or a pod will stay pending: a pod is left, no
+    /// machine that could still take it is being created, and no gang is tried again.
     fn is_short(&self, classes: &[Class]) -> bool {
         let mut left = classes.iter().flat_map(|class| &class.pods[class.done..]);
         self.upcoming.is_empty() && self.gangs.all.is_empty() && left.any(|&pod| self.pods[pod].listed)
@@ -166,7 +167,7 @@ impl<'a> Packer<'_, 'a> {
         let existing = self.view.existing;
         let named: BTreeMap<&str, NodeIndex> =
             (0..existing).map(|at| (&*self.view.snapshot.nodes[at].name, at)).collect();
-        // A node that is still starting is in the world a second time, as it is expected to become.
+        // The world contains a starting node a second time, in the state that it is expected to reach.
         let real = |node: NodeIndex| match self.upcoming.get(&node) {
             Some(name) => named.get(name.as_str()).copied(),
             None => (node < existing).then_some(node),
@@ -250,7 +251,7 @@ impl<'a> Packer<'_, 'a> {
             };
             let young = is_young(&node, snapshot, config);
             let starting = upcoming_nodes::is_starting(&node, &self.pools()[pool]);
-            // A node that is no longer ready offers nothing, and it is not known when it will again.
+            // A node that is no longer ready offers nothing, and it is unknown when it will be ready again.
             let comes =
                 if was_ready(&node, &served) { starting && ready(&node) } else { starting || !ready(&node) };
             if comes && young && self.view.world.node(at).open {
@@ -273,7 +274,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Places nominated pods on their nodes: preemption makes the room.
+    /// Places nominated pods on their nodes, because preemption makes room for them.
     fn place_nominated(&mut self) {
         for index in 0..self.pods.len() {
             let waiting = &self.pods[index];
@@ -290,8 +291,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Plans machines for pools below their minimum, whether pods are pending or not. Lost nodes do not
-    /// count.
+    /// Plans machines for pools below their minimum, whether pods are pending or not. Lost nodes do not count
+    /// towards the minimum.
     fn reach_minimum(&mut self) {
         let lost = lost_nodes::lost(self.view);
         for pool in &self.view.config.pools {
@@ -308,8 +309,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The place of a machine that the pool's minimum requires: of the first size for which there is one, on
-    /// the best host of all sets of hosts. Otherwise, why there is none for the last size.
+    /// Returns a place for a machine that the pool's minimum requires: for the first size that has a place,
+    /// on the best host of all sets of hosts. If no size has a place, returns the reason for the last size.
     fn place_of_minimum(&self, name: &str) -> Result<(usize, Place), NoRoom> {
         let mut best: Option<(usize, usize, Place)> = None;
         let mut refusal = NoRoom::NoSlot;
@@ -331,8 +332,8 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Whether a node has been ready: according to its machine (then it is among `served`), or because it is
-/// unreachable, which the control plane reports only of a kubelet that it has heard from.
+/// Whether a node has ever been ready: according to its machine, if the node is among `served`; or because it
+/// is unreachable, which the control plane reports only of kubelets that it has heard from.
 fn was_ready(node: &Node, served: &BTreeSet<&str>) -> bool {
     let unreachable = node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/unreachable");
     unreachable || served.contains(node.name.as_str())

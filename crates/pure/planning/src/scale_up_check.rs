@@ -18,8 +18,7 @@ use model::plan::PodOutcome;
 use model::{PoolName, Snapshot};
 use scheduling::NodeIndex;
 
-/// Maximum number of nodes that are found to be needed in a round. The nodes after them wait for the next
-/// round.
+/// Once this many nodes are found to be needed in a round, the nodes after them wait for the next round.
 const CULPRITS: usize = 3;
 
 /// What happens to nodes that were about to be removed.
@@ -65,7 +64,7 @@ impl Demand {
         }
         let stuck = |waiting: &Waiting, spot: &PodPlace| match waiting.settled {
             Some(settled) => is_stuck(settled),
-            // The reason does not matter.
+            // Why the pod has no place does not matter.
             None => *spot == PodPlace::None,
         };
         let listed = packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed);
@@ -98,14 +97,14 @@ fn is_stuck(outcome: PodOutcome) -> bool {
             | PodOutcome::NoHostCapacity
             | PodOutcome::BackingOff
             | PodOutcome::AwaitsGang
-            // The pod would fit elsewhere, but such pods were refused there.
+            // The pod would fit a node, but kube-scheduler has refused such pods there.
             | PodOutcome::PredictionMissed
     )
 }
 
-/// Which of these nodes can be removed, in this order of preference, so that scaling up does not ask for more
-/// than now, either immediately or after kube-scheduler has placed their pods. Nodes that are in neither set
-/// were not looked at.
+/// Decides which of these nodes, in order of preference, can be removed so that scaling up does not ask for
+/// more than now, either immediately or after kube-scheduler has placed their pods. Nodes that are in neither
+/// set were not looked at.
 pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
     let now = Demand::of(growth);
     let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
@@ -121,7 +120,8 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
     let mut verdicts = Verdicts::default();
     let mut rest = nodes;
     while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
-        // By number of nodes: whether scaling up would ask for more without that many of the first nodes.
+        // By count: whether scaling up would ask for more if that many nodes were removed from the start of
+        // the list.
         let mut asks: BTreeMap<usize, bool> = BTreeMap::new();
         let quiet = |count: usize| {
             let gone = with(&verdicts, &rest[..count]);
@@ -133,7 +133,7 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
         };
         let count = most(rest.len(), quiet);
         if view.allowance.is_spent() {
-            // What was found out before remains valid. Nothing is known about the other nodes.
+            // The results so far remain valid. Nothing is known about the other nodes.
             verdicts.go.extend(rest[..count].iter().map(|one| one.0));
             return verdicts;
         }
@@ -149,8 +149,8 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
     verdicts
 }
 
-/// The largest number up to `all` for which `holds` is true, found by bisection. It is assumed to be true for
-/// 0.
+/// The largest number up to `all` for which `holds` is true, found by bisection. `holds(0)` is assumed to be
+/// true.
 fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     if holds(all) {
         return all;

@@ -19,8 +19,8 @@ pub(super) struct ScaleUpDecision<'a> {
     pub verdicts: Vec<PodVerdict>,
     /// Pods that were placed on an existing node, which may still be starting, with their nodes.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
-    /// The names of machines that are being created, or of their Nodes if these exist already, by their nodes
-    /// in the world.
+    /// By node in the world: the name of the machine that is being created, or of its Node if the Node exists
+    /// already.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Pods of nodes that are being removed, if they find no place.
     pub homeless: Vec<&'a Arc<Pod>>,
@@ -30,6 +30,6 @@ pub(super) struct ScaleUpDecision<'a> {
     pub rooms: Rooms<'a>,
     /// Pods that were not looked at, and where the next round continues.
     pub unfinished: Option<PodTurns>,
-    /// Whether some pending pods were not looked at: more may be needed.
+    /// Whether some pending pods were not looked at, so that more machines may be needed.
     pub cut: bool,
 }

@@ -11,7 +11,7 @@ use model::{Resources, Snapshot};
 use scheduling::NodeIndex;
 use settings::{Config, Pool};
 
-/// The pools, one for each size and for each set of hosts with different labels, smallest first.
+/// The pools, one for each size and for each set of hosts with different labels, smallest size first.
 pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     let of_pool = |pool: &Pool| -> Vec<Pool> {
         let sized = |size: &settings::Size| Pool { cores: size.cores, memory: size.memory, ..pool.clone() };
@@ -20,9 +20,9 @@ pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     config.pools.iter().flat_map(of_pool).collect()
 }
 
-/// What a machine of each offer takes from its host: its share of the most cores plus its share of the most
-/// memory of any offer, in millionths. It is not computed from the node's allocatable: each node reserves
-/// something for itself, so small machines would look better than they are.
+/// The cost of a machine of each offer, in millionths: its cores relative to the offer with the most cores,
+/// plus its memory relative to the offer with the most memory. It is not computed from the node's
+/// allocatable: each node reserves something for itself, so small machines would look better than they are.
 pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
     let machine = |pool: &Pool| Resources {
         cpu_milli: i64::from(pool.cores) * 1000,
@@ -34,7 +34,8 @@ pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
 }
 
 impl Packer<'_, '_> {
-    /// The offer that a machine was created from; for a size that is no longer offered, the pool's smallest.
+    /// The offer from which a machine was created, or the pool's smallest one if the machine's size is no
+    /// longer offered.
     pub(super) fn offer_of(&self, pool: &str, machine: Option<&Machine>) -> Option<usize> {
         let offers = || self.pools().iter().enumerate().filter(|(_, one)| one.name == pool);
         let same = || {
@@ -53,14 +54,15 @@ impl Packer<'_, '_> {
         self.view.config.pools.iter().map(|pool| pool.sizes.len()).max().unwrap_or(1)
     }
 
-    /// Whether an offer is of its pool's size with this number, or of the largest size if the pool has fewer.
+    /// Whether an offer has its pool's size with this number, or the largest size if the pool has fewer
+    /// sizes.
     pub(super) fn is_size(&self, offer: usize, number: usize) -> bool {
         let pool = &self.pools()[offer];
         let own = pool.sizes.iter().position(|size| (size.cores, size.memory) == (pool.cores, pool.memory));
         own == Some(number.min(pool.sizes.len().saturating_sub(1)))
     }
 
-    /// The cheapest size of the same pool that holds this much.
+    /// The offer of the same pool with the cheapest size that holds these resources.
     pub(super) fn smallest(&self, offer: usize, wanted: &Resources) -> usize {
         if self.pools()[offer].sizes.len() < 2 {
             return offer;
@@ -102,8 +104,8 @@ impl Packer<'_, '_> {
         }
     }
 
-    /// Whether the same pods of DaemonSets run on nodes of both offers: a pod may be too large for the
-    /// smaller one.
+    /// Whether nodes of both offers run the same DaemonSet pods. They may differ, because a pod may be too
+    /// large for the smaller offer.
     fn same_daemons(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.prototypes[a].pods, &self.prototypes[b].pods);
         a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| Arc::ptr_eq(a, b))
@@ -115,7 +117,7 @@ impl Packer<'_, '_> {
     }
 }
 
-/// Whether what is free holds what is wanted (kube-scheduler's `fitsRequest`).
+/// Whether the free resources cover the wanted ones (kube-scheduler's `fitsRequest`).
 fn holds(free: Resources, wanted: &Resources) -> bool {
     free.pods >= wanted.pods
         && (wanted.cpu_milli <= 0 || free.cpu_milli >= wanted.cpu_milli)

@@ -1,7 +1,8 @@
 //! Where kube-scheduler may put the pods of removed nodes. The search for removable nodes fills the other
 //! nodes completely. kube-scheduler spreads pods (`NodeResourcesFit` with `LeastAllocated`, its default),
-//! follows their preferences, and takes them in any order, so one of them may find no room although there was
-//! some. Then the removal was in vain: a machine would be created for that pod immediately.
+//! follows their preferences, and takes them in any order, so one of them may find no room although the
+//! search found some. The removal would then be in vain, because a machine would be created for that pod
+//! immediately.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -23,8 +24,8 @@ const ORDERS: usize = 15;
 /// with a thousand pods and a thousand nodes, it is unlikely that a pod finds no room.
 const EFFORT: usize = 1_000_000;
 
-/// Whether the pods, taken off these nodes, find room on other nodes in each of the tried orders. Machines
-/// that are being created do not count, just as during a drain.
+/// Whether the pods of these nodes find room on other nodes in each of the tried orders. Machines that are
+/// being created do not count, just as during a drain.
 pub(super) fn all_find_room(
     view: &View,
     growth: &ScaleUpDecision,
@@ -69,8 +70,8 @@ fn key(order: usize, pod: &Pod) -> i64 {
     }
 }
 
-/// Whether each pod finds room where kube-scheduler's scores are best, in this order. Afterwards, the pods
-/// are removed again.
+/// Places the pods in this order, each where kube-scheduler's score is best, and removes them again. Returns
+/// whether each pod found room.
 fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
     let mut placed = Vec::with_capacity(pods.len());
     for pod in pods {

@@ -1,8 +1,8 @@
 //! CSI drivers that have not reported yet how much room there is for new volumes.
 //!
 //! A driver's provisioner publishes CSIStorageCapacities only for zones with a node that runs the driver. So
-//! there is none for a fresh node in another zone, however much room there is. The room is treated as
-//! unknown, and the node is created; the outcome is checked as for every machine.
+//! none exists for a fresh node in another zone, however much room there is. The room is treated as unknown,
+//! and the node is created; the outcome is checked as for every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use model::workload::CsiNode;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// For each CSI driver: which nodes the room that it has published is for.
+/// For each CSI driver: to which nodes its published capacities apply.
 #[derive(Debug, Default)]
 pub(super) struct StorageRoom<'a>(BTreeMap<&'a str, Published<'a>>);
 
 #[derive(Debug, Default)]
 struct Published<'a> {
-    /// Which nodes each capacity is for.
+    /// The nodes to which each capacity applies.
     nodes: Vec<&'a LabelSelector>,
     /// The labels by which these nodes are selected.
     keys: BTreeSet<&'a str>,
@@ -85,10 +85,10 @@ impl<'a> Published<'a> {
         self.keys.iter().map(|key| labels.get(*key).map(String::as_str)).collect()
     }
 
-    /// Whether the driver may still report how much room it has on nodes with these labels. False if a node
-    /// of their zone has run it for longer than its provisioner needs to report, if the labels lack one of
-    /// its topology keys, and for a driver that distinguishes every node: what it will report for a fresh
-    /// node cannot be known.
+    /// Whether the driver may still report its room on nodes with these labels. False if a node of the same
+    /// zone has run the driver for longer than its provisioner needs to report, or if the labels lack one of
+    /// the driver's topology keys. Also false for a driver that reports every node separately: its report for
+    /// a fresh node cannot be known.
     fn is_silent_on(&self, labels: &Labels) -> bool {
         let zone = self.zone(labels);
         !zone.is_empty()

@@ -1,6 +1,6 @@
-//! When nodes stopped being ready. A Node reports this by another clock: kube-controller-manager's or its own
-//! guest's. What counts is the time that has passed by the local clock, without the time in which no instance
-//! was watching.
+//! When nodes stopped being ready. The time in a Node's status comes from another clock:
+//! kube-controller-manager's or its own guest's. What counts is the time that has passed by the local clock,
+//! without the time in which no instance was watching.
 
 use jiff::Timestamp;
 
@@ -43,8 +43,8 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
     changed || count != memory.nodes.len()
 }
 
-/// Called at the end of a round. The time before the round in which no instance was watching counts for no
-/// node.
+/// Called at the end of a round. Time before the round in which no instance was watching does not count for
+/// any node.
 pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     let last = memory.last_round;
     for since in memory.nodes.values_mut().filter_map(|node| node.unready_since.as_mut()) {

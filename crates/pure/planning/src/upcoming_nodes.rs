@@ -13,8 +13,8 @@ pub(super) fn is_coming(machine: &Machine, view: &View) -> bool {
     is_without_node(machine, view) && !is_overdue(machine, view)
 }
 
-/// Whether the machine should have become a node by now. It cannot always be checked and given up: its host
-/// may be off, or its cluster unreachable.
+/// Whether the machine should have become a node by now. Such a machine cannot always be checked and given
+/// up: its host may be off, or its cluster unreachable.
 pub(super) fn is_missing(machine: &Machine, view: &View) -> bool {
     is_without_node(machine, view) && is_overdue(machine, view)
 }
@@ -23,7 +23,7 @@ fn is_overdue(machine: &Machine, view: &View) -> bool {
     machine.wanted_since().is_some_and(|since| !is_young(since, view.snapshot, view.config))
 }
 
-/// Whether the machine has no Node and should get one. A warm machine should get none before it is asked to
+/// Whether the machine has no Node but should have one. A warm machine should have none before it is asked to
 /// join.
 fn is_without_node(machine: &Machine, view: &View) -> bool {
     let name = machine.node.as_ref().unwrap_or(&machine.name);

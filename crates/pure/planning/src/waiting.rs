@@ -8,10 +8,12 @@ use model::pod::Pod;
 /// A pending pod.
 pub(super) struct Waiting<'a> {
     pub pod: &'a Arc<Pod>,
-    /// The group of pods that are equal except for their names: its place in [`super::groups::Groups`].
+    /// The index in [`super::groups::Groups`] of the pod's group: the pods that are equal except for their
+    /// names.
     pub group: usize,
     /// The outcome, if it is already decided.
     pub settled: Option<PodOutcome>,
-    /// Whether the pod gets a verdict. Pods of nodes that are being removed are placed too, but get none.
+    /// Whether the pod receives a verdict. Pods of nodes that are being removed are placed too, but receive
+    /// none.
     pub listed: bool,
 }

@@ -1,5 +1,5 @@
-//! Pending pods, equal ones together, in the order in which they are packed: the next one that fits is found
-//! without looking at each.
+//! Pending pods in the order in which they are packed, with equal pods in one item. The next item that fits
+//! is found without looking at each.
 
 use super::filling::Filling;
 use model::Resources;
@@ -7,11 +7,11 @@ use model::Resources;
 /// Equal pending pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item<'p> {
-    /// What one of them requests.
+    /// What one of the pods requests.
     pub wanted: &'p Resources,
-    /// How many are pending.
+    /// How many of the pods are pending.
     pub left: i64,
-    /// The row of their demands ([`super::classes::Demands`]).
+    /// The row of the pods' demands ([`super::classes::Demands`]).
     pub row: usize,
 }
 
@@ -25,12 +25,12 @@ pub(super) struct Stock<'p> {
     first: usize,
 }
 
-/// The least that must be free for one of a branch's items, and the rows of these items.
+/// The smallest needs among a branch's items, and the rows of these items.
 #[derive(Clone, Copy, Debug)]
 struct Least {
     cpu_milli: i64,
     memory: i64,
-    /// A bit represents every 64th row.
+    /// Each bit represents every 64th row.
     rows: u64,
 }
 
@@ -103,12 +103,12 @@ impl<'p> Stock<'p> {
         self.items.iter().copied().enumerate().filter(|(_, item)| item.left > 0)
     }
 
-    /// The first item from this number on with pending pods.
+    /// The number of the first item with pending pods, starting at this number.
     pub(super) fn first_from(&self, number: usize) -> Option<usize> {
         (number..self.items.len()).find(|&one| self.items[one].left > 0)
     }
 
-    /// Takes this many of an item.
+    /// Takes this many pods of an item.
     pub(super) fn take(&mut self, number: usize, count: i64) {
         self.items[number].left -= count;
         if self.items[number].left <= 0 {
@@ -132,7 +132,8 @@ impl<'p> Stock<'p> {
         }
     }
 
-    /// Each item in turn takes as much as it can of the free resources. Also returns what is left of them.
+    /// Fills the free resources with as many pods as possible of each item in turn. Also returns the
+    /// resources that are left.
     pub(super) fn in_order(&self, mut free: Resources, met: &Met) -> (Filling, Resources) {
         let mut filling = Filling::new();
         let mut from = 0;
@@ -148,7 +149,7 @@ impl<'p> Stock<'p> {
         (filling, free)
     }
 
-    /// The first item from this number on that fits, and how many copies of it do.
+    /// The number of the first item that fits, starting at `from`, and how many copies of it fit.
     fn next(&self, from: usize, free: &Resources, met: &Met) -> Option<(usize, i64)> {
         let mut at = self.first + from;
         if from >= self.items.len() {
@@ -166,7 +167,8 @@ impl<'p> Stock<'p> {
                     return Some((at - self.first, copies));
                 }
             }
-            // Go to the next branch to the right, at the highest level at which a branch begins there.
+            // Go to the next branch to the right. If several branches begin there, take the one at the
+            // highest level.
             at += 1;
             if at.is_power_of_two() {
                 return None;
@@ -185,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// Like [`Stock::in_order`], by looking at each item.
+    /// Like [`Stock::in_order`], but looks at each item.
     fn one_by_one(items: &[Item], mut free: Resources, met: &Met) -> (Filling, Resources) {
         let mut filling = Filling::new();
         for (number, item) in items.iter().enumerate() {

@@ -1,14 +1,14 @@
 //! Machines that are kept ahead of demand: which of them may be asked to join, how many are to be created,
 //! and which are no longer kept.
 //!
-//! * A warm machine counts towards `max` and occupies its slot and (if it runs) its host's room, but does not
+//! * A warm machine counts towards `max` and occupies its slot and, if it runs, room on its host. It does not
 //!   count towards the minimum. No pod is placed on it before it is asked to join; from then on it is treated
 //!   like any machine that is being created.
-//! * Pending pods come first: warm machines are created only in rounds in which no other machine is.
-//! * A machine is never asked to join if it has other settings, another size or an old template; if it is on
-//!   a host in maintenance (with `replace.maintenance`), a closed one, one that is to be switched off, or
-//!   (after a move) one that is not its pool's; or if other VMs have its devices. Such a machine is removed
-//!   and replaced by a new one: one at a time in each pool, and only while no other is being created.
+//! * Pending pods come first: warm machines are created only in rounds in which no other machine is created.
+//! * A machine is never asked to join if it has other settings, another size or an old template, or if other
+//!   VMs have its devices. The same applies if its host is in maintenance (with `replace.maintenance`),
+//!   closed, to be switched off, or, after a move, not one of its pool's hosts. Such a machine is removed and
+//!   replaced by a new one: one at a time in each pool, and only while no other is being created.
 //! * A machine that could not be started for want of room is removed if pods are pending and only this
 //!   machine keeps its pool from creating one elsewhere.
 
@@ -24,7 +24,7 @@ use model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};
 use model::{HostKey, PoolName, Snapshot, Vmid, quantity};
 use settings::{Config, Pool};
 
-/// A machine that waits to be asked to join.
+/// A warm machine that may be asked to join.
 #[derive(Clone, Debug)]
 pub(super) struct Woken {
     pub name: String,
@@ -33,13 +33,14 @@ pub(super) struct Woken {
     pub state: WarmState,
     cores: u32,
     memory: i64,
-    /// Whether its room on the host is already counted, because it runs. The setting `count_stopped` does not
-    /// change that: of stopped guests, it counts only unmanaged ones.
+    /// Whether the machine's room on the host is already counted, because the machine runs. The setting
+    /// `count_stopped` does not change this: it applies only to unmanaged guests.
     pub has_room: bool,
 }
 
 impl Woken {
-    /// Whether it has the size of this pool (or of this offer of a pool), and the pool may be on its host.
+    /// Whether the machine has the size of this pool (or of this offer of a pool), and the pool may use its
+    /// host.
     pub(super) fn suits(&self, pool: &Pool) -> bool {
         (self.cores, self.memory) == (pool.cores, pool.memory) && pool.may_be_on(&self.host)
     }
@@ -66,7 +67,7 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName
     waiting
 }
 
-/// Why a machine is no longer to become a node, in words. `None`: it may.
+/// Why a machine may no longer become a node, in words. `None`: it may.
 fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<String> {
     let differs = replacement_due::differences(snapshot, (pool, &pool.made_of()), machine);
     if !differs.is_empty() {
@@ -89,15 +90,15 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
     if config.replace.maintenance && here.maintenance {
         return Some(format!("its host {host} is in maintenance"));
     }
-    // This applies only to a machine that has not started: a running one has its devices.
+    // This applies only to a machine that has not started: a running one already has its devices.
     let starts = machine.warm == Some(WarmState::Stopped) && !pool.pci.is_empty();
     let machines = || snapshot.proxmox.machines.as_deref().unwrap_or_default();
     (starts && DeviceRoom::new(here, machines(), &config.pools).overdrawn(pool))
         .then(|| format!("other VMs use its devices on its host {host}"))
 }
 
-/// Adds to a plan the machines to create ahead of demand, and those that are no longer kept. `rooms` is what
-/// the plan leaves.
+/// Adds to a plan the machines to create ahead of demand, and those that are no longer kept. `rooms` is the
+/// room that the plan leaves.
 pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
     let woken: BTreeSet<&str> = machines(&plan.scale_up)
         .filter(|machine| machine.woken.is_some())
@@ -158,7 +159,7 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
         let (unfit, fit): (Vec<&Machine>, Vec<&Machine>) =
             machines.iter().copied().partition(|machine| why(machine).is_some());
         let surplus = machines.len().saturating_sub(pool.warm.count as usize);
-        // Less useful machines are removed first; one that is still being created is waited for.
+        // Less useful machines are removed first. A machine that is still being created is not removed yet.
         let going = unfit.iter().chain(fit.iter().rev()).filter(waits).take(surplus);
         for machine in going {
             let reason = format!("the pool keeps {} warm", pool.warm.count);
@@ -183,7 +184,7 @@ fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
-/// At most one machine of each pool that could not be started where it is, if pending pods need a machine
+/// At most one machine of each pool that could not be started on its host, if pending pods need a machine
 /// that another host has room for, but the pool is at its maximum or has no free slot.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {

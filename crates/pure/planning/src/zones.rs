@@ -1,6 +1,6 @@
-//! Pools whose labels differ between hosts (`{{ host }}`, `{{ zone }}`): each set of hosts with equal labels
+//! Pools whose labels differ between hosts (`{{ host }}`, `{{ zone }}`). Each set of hosts with equal labels
 //! is a separate offer, so that a pod that asks for a zone, or is spread over zones, is planned for the right
-//! one.
+//! offer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,8 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
 }
 
 /// The hosts that the pool's machines may be on: those that Proxmox VE reports, or else those that the pool
-/// names. A host that the daemon has switched off is included even if no template is known to reach it: it is
-/// woken only for an offer that includes it.
+/// names. A host that the daemon has switched off is included even if no template is known to reach it,
+/// because a host is woken only for an offer that includes it.
 fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<HostKey> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
     let power = |name: &HostKey| snapshot.memory.hosts.get(name)?.power.as_ref();

@@ -1,7 +1,7 @@
-//! Properties of gangs over random small worlds: all of a minimum or none of it, and no machine without a
-//! pod.
+//! Properties of gangs over random small worlds: a gang gets its whole minimum or nothing, and no machine is
+//! created without a pod.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results, and prints what it skips")]
 
 mod worlds;
 
@@ -54,7 +54,8 @@ fn apart(app: u8) -> PodAffinityTerm {
     }
 }
 
-/// Up to four gangs with some running pods, among pods without a gang. This percentage of pods repel others.
+/// Up to four gangs with some running pods, and pods without a gang. `repelling` is the percentage of pods
+/// that repel others.
 fn world(repelling: f64) -> impl Strategy<Value = Snapshot> {
     let pod = (0_u8..6, 0_u8..2, 1_i64..4500, 1_i64..6000, prop::bool::weighted(repelling / 100.0));
     let waiting = prop::collection::vec(pod, 1..18);
@@ -95,7 +96,7 @@ fn is_placed(outcome: PodOutcome) -> bool {
     matches!(outcome, PodOutcome::NewNode | PodOutcome::ExistingNode | PodOutcome::UpcomingNode)
 }
 
-/// By gang: how many of its pods run or were placed, and how many were placed.
+/// By gang: how many of its pods run or were placed, and how many of these were placed.
 fn placed(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, (i64, i64)> {
     let verdicts: BTreeMap<&str, PodOutcome> = plan.pods.iter().map(|one| (&*one.pod, one.verdict)).collect();
     let mut all: BTreeMap<String, (i64, i64)> = BTreeMap::new();
@@ -143,7 +144,7 @@ proptest! {
             prop_assert!(new == 0 || all >= minimum, "{gang}: {all} of {minimum}, {new} of them new");
         }
         for machine in plan.scale_up.iter().flat_map(|pool| &pool.machines) {
-            prop_assert!(!machine.pods.is_empty(), "a machine for no pod");
+            prop_assert!(!machine.pods.is_empty(), "a machine without a pod");
         }
         for verdict in &plan.pods {
             prop_assert_eq!(verdict.gang.is_some(), verdict.verdict == PodOutcome::AwaitsGang);
@@ -162,10 +163,12 @@ proptest! {
         let made = || plan.scale_up.iter().flat_map(|pool| &pool.machines);
         prop_assert!(made().all(|machine| !machine.pods.is_empty()));
         let new = plan.pods.iter().filter(|one| one.verdict == PodOutcome::NewNode).count();
-        prop_assert_eq!(made().map(|machine| machine.pods.len()).sum::<usize>(), new, "a pod on a machine that is not made");
+        prop_assert_eq!(made().map(|machine| machine.pods.len()).sum::<usize>(), new, "a pod on a machine that is not \
+            created");
     }
 
-    // Pods that repel each other may get other nodes than those that were opened for them, gangs or not.
+    // No pods repel each other in this world, because such pods may be placed on other nodes than those that
+    // were opened for them.
     #[test]
     fn with_its_machines_on_their_way_a_plan_makes_no_more(snapshot in world(0.0), max in 0_u32..9) {
         let config = config(max);
@@ -173,7 +176,8 @@ proptest! {
         let mut after = snapshot.clone();
         Arc::make_mut(&mut after.proxmox).machines = Some(coming(&first));
         let second = plan(&after, &config);
-        // A gang that just found no room may find it in another arrangement of the same machines.
+        // A gang that found no room in the first plan may find it in another arrangement of the same
+        // machines.
         if first.pods.iter().all(|pod| pod.verdict != PodOutcome::AwaitsGang) {
             prop_assert!(second.scale_up.is_empty(), "{:?} after {:?}", second.scale_up, first.scale_up);
         }

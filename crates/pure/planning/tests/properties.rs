@@ -1,6 +1,6 @@
 //! Properties of the planner over random small worlds.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results, and prints what it skips")]
 
 mod worlds;
 
@@ -175,7 +175,7 @@ proptest! {
             prop_assert!(fits(&requests, running.chain(arriving)), "{}", node.name);
         }
         for one in plan.scale_down.iter().flat_map(|removal| &removal.moves) {
-            prop_assert!(!gone.contains(&one.to.as_str()), "{one:?} goes to a node that goes");
+            prop_assert!(!gone.contains(&one.to.as_str()), "{one:?} goes to a node that is removed");
         }
     }
 
@@ -238,7 +238,7 @@ proptest! {
         prop_assert!(second.scale_up.is_empty(), "{:?}", second.scale_up);
         prop_assert!(second.pods.iter().all(|pod| pod.verdict == PodOutcome::NoPoolFits));
         let fresh_goes = second.nodes.iter().any(|node| node.node.len() == 4 && node.verdict == NodeOutcome::Remove);
-        prop_assert!(!fresh_goes, "a node that was just made goes again");
+        prop_assert!(!fresh_goes, "a node that was just created is removed");
     }
 }
 
@@ -249,7 +249,7 @@ enum Manner {
     Plain,
     /// No other pod of its app on the same host.
     Shy,
-    /// A host port that its app shares.
+    /// A host port that all pods of its app use.
     Port,
     /// Its app is spread over both zones, with a skew of one.
     Spread,
@@ -375,7 +375,7 @@ fn two_pools(min: u32) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// An idle node of pool `w`, and one of pool `other` with a single pod that only has room on the first.
+/// An idle node of pool `w`, and one of pool `other` with a single pod that only the first node has room for.
 fn keeper_and_guest(on_keeper: Vec<Pod>, allowed: i64) -> Snapshot {
     let mut guest = node(1, true);
     guest.labels.insert(POOL_LABEL.to_owned(), "other".to_owned());

@@ -1,7 +1,7 @@
 //! Carries out plans on random worlds until there is nothing left to do, with several sizes of machines,
 //! with and without consolidation, and checks the result.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 mod worlds;
 
@@ -22,12 +22,12 @@ use settings::{self, Config, Needs};
 use crate::worlds::{NOW, cases, replica_set};
 
 const GIB: i64 = 1 << 30;
-/// Cores and GiB of the sizes.
+/// The cores and the GiB of memory of each size.
 const SIZES: [(u32, i64); 4] = [(2, 4), (4, 16), (8, 16), (16, 64)];
 /// A cluster that still changes after this many rounds does not settle.
 const ROUNDS: usize = 60;
 
-/// Pool `w` with these sizes; times and pauses are off.
+/// Pool `w` with machines of these sizes, and without waiting times.
 fn config(sizes: &[(u32, i64)], min: u32, scale_down: &str) -> Config {
     let (first, others) = sizes.split_first().unwrap();
     let each = |(cores, gib): &(u32, i64)| format!("{{ cores = {cores}, memory = \"{gib}GiB\" }}");
@@ -226,7 +226,7 @@ proptest! {
             rounds += 1;
             prop_assert!(rounds < ROUNDS, "no rest: {next:?}");
         }
-        prop_assert!(grew_for_pods <= 1, "pods that had a node wait again");
+        prop_assert!(grew_for_pods <= 1, "pods that had a node are pending again");
         let placed = |pod: &Arc<Pod>| pod.node.as_ref().is_some_and(|node| now.nodes.iter().any(|one| one.name == *node));
         prop_assert!(now.pods.iter().all(placed), "every pod has a node: {:?}", plan(&now, &config).pods);
     }
@@ -248,7 +248,7 @@ proptest! {
                 break;
             }
             made_for_pods += usize::from(next.pods.iter().any(|pod| pod.verdict == PodOutcome::NewNode));
-            // Creating machines takes time: evicted pods are placed before the new machines are there.
+            // Creating machines takes time: evicted pods are placed before the new machines exist.
             let made_then = Plan { scale_up: next.scale_up.clone(), ..Plan::default() };
             let drained = Plan { scale_up: Vec::new(), ..next.clone() };
             for half in [drained, made_then] {
@@ -256,7 +256,7 @@ proptest! {
             }
             prop_assert!(nothing_is_overfull(&now), "{next:?}");
         }
-        prop_assert!(made_for_pods <= 4, "{made_for_pods} times a machine was made for pods");
+        prop_assert!(made_for_pods <= 4, "machines were created for pods in {made_for_pods} rounds");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Chooses the node for a pending pod, with the same filters as decisions, and with a simplified form of
+//! Chooses a node for each pending pod, with the same filters as decisions and a simplified form of
 //! kube-scheduler's scores.
 
 use std::cmp::Reverse;
@@ -9,12 +9,12 @@ use model::Snapshot;
 use model::pod::Pod;
 use scheduling::{NodeIndex, Priorities, World};
 
-/// The minimum request of a pod in scores, CPU in thousandths and memory in bytes: kube-scheduler's
-/// `DefaultMilliCPURequest` and `DefaultMemoryRequest`.
+/// The minimum request with which a pod counts in scores, as CPU in thousandths and memory in bytes:
+/// kube-scheduler's `DefaultMilliCPURequest` and `DefaultMemoryRequest`.
 const AT_LEAST: (i64, i64) = (100, 200 << 20);
 
-/// Binds a cluster's pending pods to its nodes, by priority and age. Returns the index of each bound pod in
-/// the snapshot, and its node's index.
+/// Binds a cluster's pending pods to its nodes, ordered by priority and age. Returns pairs of the index of a
+/// bound pod in the snapshot and the index of its node.
 pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     let is_waiting = |pod: &Pod| pod.digest().waits && !pod.digest().gated && !pod.digest().daemon;
     let all = snapshot.pods.iter().enumerate();
@@ -46,8 +46,8 @@ pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     bound
 }
 
-/// The node with the best score. Free room, few pods of the same controller, and what the pod prefers raise a
-/// node's score.
+/// Returns the node with the best score. Free resources, few pods of the same controller, and the pod's
+/// preferences raise a node's score.
 fn best(world: &World, pod: &Pod, nodes: &[NodeIndex]) -> Option<NodeIndex> {
     if nodes.len() < 2 {
         return nodes.first().copied();

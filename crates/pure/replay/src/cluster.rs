@@ -1,4 +1,4 @@
-//! A cluster under one configuration, in virtual time.
+//! Simulates a cluster under one configuration, in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use planning::being_deleted;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// The time between decisions while nothing changes and no pod lacks a machine, unless `scan_interval` is
-/// longer.
+/// The time between decisions while nothing changes and every pending pod has a machine, unless
+/// `scan_interval` is longer.
 const IDLE: SignedDuration = SignedDuration::from_mins(1);
-/// Kubernetes' taints of nodes that are not ready.
+/// Kubernetes' taints on nodes that are not ready.
 const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// The seed for the names of machines.
 const SEED: u64 = 0x5eed;
 
-/// A cluster under one configuration.
+/// The simulation of a cluster under one configuration.
 pub struct Simulation {
     pub(super) config: Config,
     pub(super) facts: Arc<Facts>,
@@ -46,15 +46,15 @@ pub struct Simulation {
     /// The hosts that the daemon had switched off in the last recorded round.
     pub(super) switched_off: BTreeSet<HostKey>,
     pub(super) others: Others,
-    /// Recorded pods of DaemonSets and static pods on nodes outside all pools.
+    /// The recorded DaemonSet pods and static pods on nodes outside all pools.
     standing: Vec<Arc<Pod>>,
     scale: Scale,
     pub(super) members: BTreeMap<Id, Member>,
     pub(super) machines: BTreeMap<String, Sim>,
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
-    /// Nodes of the first round, as they were recorded last.
+    /// The nodes of the first round, as last recorded.
     followed: BTreeMap<String, Arc<Node>>,
-    /// For each node of a pool: its pods of DaemonSets and its static pods.
+    /// The DaemonSet pods and static pods on each node of a pool.
     pub(super) attached: BTreeMap<String, Vec<Arc<Pod>>>,
     pub(super) memory: Memory,
     pub(super) freed: BTreeMap<Vmid, Timestamp>,
@@ -63,13 +63,13 @@ pub struct Simulation {
     now: Timestamp,
     begun: bool,
     decided: Option<Timestamp>,
-    /// When the next step of the last decision is due.
+    /// The time at which the next step of the last decision is due.
     pub(super) due: Option<Timestamp>,
-    /// Something has changed since the last decision.
+    /// Whether anything has changed since the last decision.
     pub(super) changed: bool,
-    /// Whether a pending pod may find room because of a change since the last attempt.
+    /// Whether a pending pod may now fit, because something has changed since the last attempt to bind pods.
     pub(super) room_changed: bool,
-    /// The last decision created no machine for some pending pods.
+    /// Whether the last decision created no machine for some pending pods.
     pub(super) hopeless: bool,
 }
 
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Simulation {
 }
 
 impl Simulation {
-    /// A simulation that has not begun.
+    /// A simulation that has not started.
     pub fn new(config: Config, facts: Arc<Facts>, what_if: WhatIf) -> Self {
         Self {
             scale: Scale::new(what_if.demand),
@@ -110,7 +110,7 @@ impl Simulation {
         }
     }
 
-    /// Continues with the next recorded round, in which these events happened.
+    /// Continues with the next recorded round. `events` are the changes in demand since the previous round.
     pub fn round(&mut self, round: &Snapshot, events: &[Event]) {
         let first = !self.begun;
         if first {
@@ -146,8 +146,8 @@ impl Simulation {
         self.begun = true;
         self.now = round.time;
         self.memory = round.memory.clone();
-        // There are no predictions about kube-scheduler: pods are bound where the planner found that they
-        // fit.
+        // Predictions about kube-scheduler are not simulated: pods are bound where the planner found that
+        // they fit.
         self.memory.predictions = Predictions::default();
         self.begin_hosts();
         for machine in round.proxmox.machines.iter().flatten() {
@@ -175,8 +175,8 @@ impl Simulation {
         }
     }
 
-    /// In the first round, makes pods pending if their node is not simulated, for example because its host is
-    /// left out ([`WhatIf::without`]). Their wait does not count.
+    /// In the first round, makes pods pending whose node is not simulated, for example because its host is
+    /// left out ([`WhatIf::without`]). The time that these pods wait does not count.
     fn leave_lost_nodes(&mut self) {
         let others: BTreeSet<&str> = self.around.nodes.iter().map(|node| node.name.as_str()).collect();
         let there = |node: &str| self.nodes.contains_key(node) || others.contains(node);
@@ -189,8 +189,8 @@ impl Simulation {
         }
     }
 
-    /// Repeats on nodes of the first round what an administrator did to them in the record, until they are
-    /// removed in the record or in the simulation.
+    /// Repeats, on nodes of the first round, what an administrator did to them in the record. This ends when
+    /// a node is removed in the record or in the simulation.
     fn follow_nodes(&mut self, round: &Snapshot) {
         for recorded in &round.nodes {
             let own = self.nodes.get_mut(&recorded.name).filter(|own| own.uid == recorded.uid);
@@ -226,7 +226,7 @@ impl Simulation {
         };
         let standing = round.pods.iter().filter(|pod| is_everywhere(pod) && others(pod));
         self.standing = standing.cloned().collect();
-        // Takes over facts about pools that do not depend on the simulation.
+        // Takes over the recorded facts about pools that do not depend on the simulation.
         for (name, recorded) in &around.memory.pools {
             let own = self.memory.pools.entry(name.clone()).or_default();
             *own = PoolMemory {
@@ -264,7 +264,7 @@ impl Simulation {
         }
     }
 
-    /// Adds a pod that is wanted from now on. In the first round, it may already have a node.
+    /// Adds a pod that is wanted from now on. In the first round, the pod may already have a node.
     fn born(&mut self, unit: u64, pod: &Arc<Pod>, first: bool) {
         self.room_changed = true;
         for number in 0..self.scale.born(unit, pod) {
@@ -273,7 +273,7 @@ impl Simulation {
                 member.bind(&node, self.now);
             } else {
                 // If the original already has a node, its copies are pending only because the simulation
-                // begins: their wait does not count.
+                // starts, so their wait does not count.
                 member.at_first = first && pod.node.is_some();
                 member.wait(if member.at_first { self.now } else { member.since });
             }
@@ -294,7 +294,7 @@ impl Simulation {
         }
     }
 
-    /// Notes that a pod runs on a node outside all pools: it stays there, and is not multiplied.
+    /// Handles a pod that runs on a node outside all pools: the pod stays on that node and is not multiplied.
     fn settled(&mut self, unit: u64, pod: &Arc<Pod>) {
         self.room_changed = true;
         for id in self.scale.of(unit).skip(1) {
@@ -311,8 +311,8 @@ impl Simulation {
         self.members.insert((unit, 0), member);
     }
 
-    /// Notes that a pod has finished in the record. In the simulation, it runs for just as long once it has a
-    /// node.
+    /// Handles a pod that has finished in the record. In the simulation, it runs for the same time once it
+    /// has a node.
     fn finishes(&mut self, unit: u64, ran: SignedDuration) {
         for id in self.scale.of(unit) {
             let Some(member) = self.members.get_mut(&id) else { continue };
@@ -376,7 +376,7 @@ impl Simulation {
         }
     }
 
-    /// Binds pods, and decides what to do.
+    /// Binds pods, makes a decision if one is due, and carries it out.
     fn settle(&mut self) {
         let now = self.now;
         let due = self.due.is_some_and(|due| due <= now) || self.next_idle().is_none_or(|due| due <= now);
@@ -396,7 +396,7 @@ impl Simulation {
         (self.changed, self.due, self.decided) = (false, None, Some(now));
         let mut snapshot = self.snapshot(now);
         planning::learn(&mut self.memory, &snapshot, &self.config);
-        // The time between rounds of a simulation also counts for timers.
+        // For timers, the time between rounds of a simulation counts too.
         let before = now.saturating_sub(self.config.scan_interval).unwrap_or(now);
         self.memory.last_round =
             Some(self.memory.last_round.map_or(before, |last| last.max(before).min(now)));
@@ -477,8 +477,8 @@ impl Simulation {
     }
 }
 
-/// Makes a node ready, and removes the taints of nodes that are unready, starting, growing or off: in a
-/// simulation, no machine fails.
+/// Makes a node ready, and removes the taints that mark nodes as unready, starting, growing or out of
+/// service: in a simulation, no machine fails.
 fn as_if_healthy(node: &mut Node) {
     for condition in node.conditions.iter_mut().filter(|one| one.kind == "Ready" && one.status != "True") {
         "True".clone_into(&mut condition.status);
@@ -490,7 +490,7 @@ fn as_if_healthy(node: &mut Node) {
     node.taints.retain(|taint| !passes(taint));
 }
 
-/// How many pods a budget allows to be evicted, given the readiness of these pods.
+/// How many pods a disruption budget allows to be evicted, given which of these pods are ready.
 fn allowed(budget: &DisruptionBudget, pods: &[Arc<Pod>]) -> i64 {
     let (current, desired) = budget.healthy;
     let Some(selector) = budget.selector.as_ref().filter(|_| current > 0 || desired > 0) else {

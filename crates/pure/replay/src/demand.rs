@@ -1,4 +1,4 @@
-//! Which pods were wanted, and when, regardless of where they were placed.
+//! Determines which pods were wanted, and when, regardless of where they were placed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use model::pod::{Pod, Scheduling};
 use model::snapshot::POOL_LABEL;
 use planning::{being_deleted, leaving, ready};
 
-/// If a pod ended with its node, its controller recreates it within this time, or it is no longer wanted.
+/// If a pod ended with its node, its controller recreates it within this time. Otherwise, the pod is no
+/// longer wanted.
 const MADE_AGAIN: SignedDuration = SignedDuration::from_mins(2);
 
-/// A change in the demand. A unit is a pod, together with the pods that its controller created in its place
-/// when it was moved.
+/// A change in the demand. A unit is a pod, together with the pods with which its controller replaced it when
+/// it was moved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A pod is wanted from now on. In the first round, it may already have a node.
+    /// A pod is wanted from now on. In the first round, the pod may already have a node.
     Born {
         /// The unit's number.
         unit: u64,
@@ -31,16 +32,16 @@ pub enum Event {
         /// The pod as recorded.
         pod: Arc<Pod>,
     },
-    /// Its scheduling gates are gone.
+    /// The pod's scheduling gates were removed.
     Ungated {
         /// The unit's number.
         unit: u64,
     },
-    /// The pod ended by itself.
+    /// The pod finished by itself.
     Finished {
         /// The unit's number.
         unit: u64,
-        /// How long it had a node.
+        /// How long the pod had a node.
         ran: SignedDuration,
     },
     /// The pod is no longer wanted.
@@ -53,24 +54,24 @@ pub enum Event {
 /// Follows recorded rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
-    /// The pods of the last round, in order of namespace and name.
+    /// The pods of the last round, ordered by namespace and name.
     known: Vec<Known>,
     units: u64,
-    /// Units whose pod ended with its node, and when it ended, by the uid of the pod's controller.
+    /// Units whose pod ended with its node, and when that happened, by the uid of the pod's controller.
     moved: BTreeMap<String, VecDeque<(Timestamp, u64)>>,
 }
 
 #[derive(Clone, Debug)]
 struct Known {
     pod: Arc<Pod>,
-    /// `None`: the pod does not concern the daemon, or has ended.
+    /// The pod's unit; `None` if the pod does not concern the daemon, or has ended.
     unit: Option<u64>,
-    /// When it got its node.
+    /// When the pod got its node.
     bound: Option<Timestamp>,
 }
 
 impl Demand {
-    /// What has changed since the previous round.
+    /// Returns what has changed since the previous round.
     pub fn round(&mut self, now: &Snapshot) -> Vec<Event> {
         let there = Nodes::of(now);
         let mut events = Vec::new();
@@ -95,7 +96,7 @@ impl Demand {
         for gone in before {
             self.ended(gone, now.time, &there, &mut events);
         }
-        // New pods are handled last: a recreated pod takes the place of one that is gone.
+        // New pods are handled last, because a recreated pod takes the place of one that is gone.
         for at in born {
             self.born(&mut known[at], now.time, &there, &mut events);
         }
@@ -165,7 +166,7 @@ impl Demand {
         }
     }
 
-    /// Gives up units whose pod was not recreated in time: they are no longer wanted.
+    /// Gives up units whose pod was not recreated in time.
     fn give_up(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         for units in self.moved.values_mut() {
             while let Some((_, unit)) =
@@ -182,7 +183,7 @@ fn name(pod: &Pod) -> (&str, &str) {
     (&pod.namespace, &pod.name)
 }
 
-/// Whether it is a pod that nodes come with: one of a DaemonSet, or the mirror of a static pod.
+/// Whether a pod exists because its node does: a DaemonSet pod, or the mirror of a static pod.
 pub(super) fn is_everywhere(pod: &Pod) -> bool {
     pod.digest().daemon || pod.digest().mirror
 }
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(words(&demand.round(&round(10, drained(), vec![pod("b", None)]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(20, drained(), vec![pod("b", Some("m"))]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(30, drained(), vec![]))), ["1 gone"]);
-        // A pod that is not recreated in time is no longer wanted.
+        // If a pod is not recreated in time, it is no longer wanted.
         demand.round(&round(40, vec![node("n", true, false)], vec![pod("c", Some("n"))]));
         assert_eq!(words(&demand.round(&round(50, drained(), vec![]))), [""; 0]);
         assert_eq!(words(&demand.round(&round(170, drained(), vec![]))), ["2 gone"]);

@@ -1,4 +1,4 @@
-//! Applies the plan to simulated machines, with the daemon's own limits.
+//! Applies the plan to simulated machines, with the same limits as the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,8 +58,8 @@ impl Simulation {
                 let also = going.iter().filter_map(|one| self.machines.get(one));
                 self.leaving(which) + also.filter(|one| which(&one.machine)).count()
             };
-            // Machines of other clusters do not count, and bare-metal machines are counted separately from
-            // VMs.
+            // Machines of other clusters do not count, and bare-metal machines and VMs are counted
+            // separately.
             let here = self.cluster_of(&pool);
             let of_cluster = |machine: &Machine| self.cluster_of(&machine.pool) == here;
             if phase != Phase::Ready
@@ -90,7 +90,7 @@ impl Simulation {
         self.machines.values().filter(|one| leaves(&one.machine)).count()
     }
 
-    /// The Proxmox VE cluster of a pool, and whether its machines are bare metal.
+    /// Whether the machines of a pool are bare metal, and the pool's Proxmox VE cluster.
     fn cluster_of(&self, pool: &PoolName) -> Option<(bool, &str)> {
         let pool = self.config.pools.iter().find(|one| one.name == *pool)?;
         Some((pool.is_physical(), pool.prefix.as_str()))

@@ -1,4 +1,4 @@
-//! How long things take, and what happened, according to the record: the first reading.
+//! Determines from the record, in a first reading, how long things take and what happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use model::snapshot::POOL_LABEL;
 use model::{HostKey, PoolName, Snapshot};
 use planning::ready;
 
-/// The maximum number of durations that are kept for a pool.
+/// The maximum number of durations that are kept for each pool.
 const MOST: usize = 10_000;
-/// If there is no round for longer than this, it is not known what happened meanwhile.
+/// A time without rounds that is longer than this is a gap: it is not known what happened in it.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long something took, in seconds.
+/// The measured durations of one kind of work, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Took(Vec<i64>);
 
@@ -30,20 +30,20 @@ impl Took {
         }
     }
 
-    /// The median; `None`: nothing was measured.
+    /// The median; `None` if nothing was measured.
     pub fn median(&self) -> Option<i64> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         sorted.get(sorted.len() / 2).copied()
     }
 
-    /// How often it was measured.
+    /// The number of measurements.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// A machine's pool, cores and bytes of memory.
+/// A machine's pool, cores and memory in bytes.
 type Shape = (PoolName, u32, i64);
 
 /// What the record shows.
@@ -53,17 +53,17 @@ pub struct Facts {
     pub from: Timestamp,
     /// The time of the last round.
     pub to: Timestamp,
-    /// How many rounds there are.
+    /// The number of rounds.
     pub rounds: u64,
     /// Periods without rounds, about which nothing is known.
     pub gaps: Vec<(Timestamp, Timestamp)>,
-    /// By pool: how long machines took until their nodes were ready.
+    /// How long machines took until their nodes were ready, by pool.
     pub creation: BTreeMap<PoolName, Took>,
-    /// By pool: how long machines that were kept warm took until their nodes were ready.
+    /// How long warm machines took until their nodes were ready, by pool.
     pub waking: BTreeMap<PoolName, Took>,
-    /// By pool: how long the removal of nodes took.
+    /// How long the removal of nodes took, by pool.
     pub retirement: BTreeMap<PoolName, Took>,
-    /// The hosts that were seen.
+    /// The hosts that appear in the record.
     pub hosts: BTreeSet<HostKey>,
     /// What happened.
     pub happened: Figures,
@@ -71,7 +71,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// How long a machine of the pool takes to become a node. `woken`: it was kept warm.
+    /// How long a machine of the pool takes to become a node. `woken`: whether it was kept warm.
     pub(super) fn comes_in(&self, pool: &str, woken: bool) -> SignedDuration {
         let (all, default) = if woken { (&self.waking, WAKING) } else { (&self.creation, CREATION) };
         length(all.get(pool), default)
@@ -82,7 +82,7 @@ impl Facts {
         length(self.retirement.get(pool), RETIREMENT)
     }
 
-    /// Capacity and allocatable of a ready node on such a machine.
+    /// The capacity and allocatable of a ready node on a machine of the same pool and size.
     pub(super) fn shape(&self, machine: &Machine) -> Option<&(Resources, Resources)> {
         self.shapes.get(&(machine.pool.clone(), machine.cores, machine.memory))
     }
@@ -98,7 +98,7 @@ fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
 pub struct Watcher {
     facts: Facts,
     machines: BTreeMap<String, MachineTrace>,
-    /// By uid: pending pods that the scheduler refused, and when they became pending.
+    /// Pending pods that the scheduler refused, and when they became pending, by uid.
     waiting: BTreeMap<String, Timestamp>,
     /// The uids of pods that had a node of a pool in the last round.
     placed: BTreeSet<String>,
@@ -110,8 +110,11 @@ struct MachineTrace {
     pool: PoolName,
     phase: Phase,
     asked: Timestamp,
+    /// It is kept warm.
+    warm: bool,
+    /// It was kept warm, and was asked to join.
     woken: bool,
-    /// It was seen before it was ready.
+    /// Whether the machine was seen before it was ready.
     from_the_start: bool,
     leaves: Option<Timestamp>,
 }
@@ -160,15 +163,19 @@ impl Watcher {
                     pool: machine.pool.clone(),
                     phase: machine.phase,
                     asked: machine.requested.or(machine.since).unwrap_or(now),
-                    woken: machine.warm.is_some(),
+                    warm: machine.warm.is_some(),
+                    woken: false,
                     from_the_start: machine.phase < Phase::Ready,
                     leaves: None,
                 }
             });
-            if old.is_some() && seen.woken && machine.warm.is_none() && seen.phase == Phase::Warm {
+            // The record may have a gap, so the machine need not have been seen in its waiting phase.
+            if seen.warm && machine.warm.is_none() && machine.phase < Phase::Draining {
                 self.facts.happened.pool(&machine.pool).made += 1;
                 seen.asked = machine.requested.unwrap_or(now);
+                seen.woken = true;
             }
+            seen.warm = machine.warm.is_some();
             self.look_at_phase(&mut seen, machine, now);
             self.machines.insert(machine.name.clone(), seen);
         }
@@ -213,7 +220,8 @@ impl Watcher {
             let machine = machines.get(node.name.as_str()).filter(|_| ready(node));
             let Some(machine) = machine.filter(|machine| machine.phase == Phase::Ready) else { continue };
             let shape = (machine.pool.clone(), machine.cores, machine.memory);
-            // The first ready node of each shape is enough: what such nodes offer rarely changes.
+            // The first ready node of each shape is enough, because capacity and allocatable of such nodes
+            // rarely change.
             self.facts
                 .shapes
                 .entry(shape)
@@ -263,5 +271,49 @@ impl Watcher {
             self.facts.happened.without.add(round.time.duration_since(since).as_secs());
         }
         self.placed = placed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use model::machine::WarmState;
+    use model::snapshot::Inventory;
+
+    /// What a record shows about a machine that is kept warm and then asked to join at minute 60. It is ready
+    /// at minute 61.
+    fn watched(rounds: &[(i64, Phase)]) -> Facts {
+        let at = |minute: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
+        let mut watcher = Watcher::default();
+        watcher.round(&Snapshot { time: at(-1), ..Snapshot::default() });
+        for &(minute, phase) in rounds {
+            let machine = Machine {
+                name: "w-1".to_owned(),
+                pool: "w".into(),
+                phase,
+                warm: (minute < 60).then_some(WarmState::Stopped),
+                requested: Some(at(if minute < 60 { 0 } else { 60 })),
+                since: Some(at(minute)),
+                ..Machine::default()
+            };
+            let proxmox = Arc::new(Inventory { machines: Some(vec![machine]), ..Inventory::default() });
+            watcher.round(&Snapshot { time: at(minute), proxmox, ..Snapshot::default() });
+        }
+        watcher.finish()
+    }
+
+    #[test]
+    fn waking_takes_from_the_request_to_join_even_if_the_record_has_a_gap() {
+        let (cloning, warm, ready) = ((0, Phase::Cloning), (2, Phase::Warm), (61, Phase::Ready));
+        let starting = (60, Phase::Starting);
+        for rounds in [&[cloning, warm, starting, ready][..], &[cloning, starting, ready], &[cloning, ready]]
+        {
+            let facts = watched(rounds);
+            let median = |took: &BTreeMap<PoolName, Took>| took.get("w").and_then(Took::median);
+            assert_eq!((median(&facts.waking), median(&facts.creation)), (Some(60), None), "{rounds:?}");
+            assert_eq!(facts.happened.pools[&PoolName::from("w")].made, 1, "{rounds:?}");
+        }
     }
 }

@@ -11,12 +11,12 @@ use model::snapshot::POOL_LABEL;
 use model::{PoolName, Snapshot};
 use planning::ready;
 
-/// Maximum number of points in a series; once it is reached, each point covers twice as much time.
+/// The maximum number of points in a series. Once it is reached, each point covers twice as much time.
 const POINTS: usize = 1440;
 const GIB: f64 = 1_073_741_824.0;
 const HOUR: f64 = 3600.0;
 
-/// How long pods were pending: the number of pods for each number of seconds.
+/// How long pods were pending. Maps a wait in seconds to the number of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits(BTreeMap<i64, u64>);
 
@@ -26,7 +26,7 @@ impl Waits {
         *self.0.entry(seconds.max(0)).or_default() += 1;
     }
 
-    /// Adds a pod, if it was pending.
+    /// Adds a pod, if its wait counts.
     pub(super) fn add_some(&mut self, seconds: Option<i64>) {
         if let Some(seconds) = seconds {
             self.add(seconds);
@@ -40,12 +40,12 @@ impl Waits {
         }
     }
 
-    /// How many pods were pending.
+    /// The number of pods that were pending.
     pub fn count(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// This percentile of the waits, in seconds; `None`: no pod was pending.
+    /// The given percentile of the waits, in seconds; `None` if no pod was pending.
     pub fn percentile(&self, percent: u64) -> Option<i64> {
         let wanted = (self.count() * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -56,28 +56,28 @@ impl Waits {
     }
 }
 
-/// What one pool did.
+/// The figures of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolFigures {
     /// Machines that were created.
     pub made: u64,
     /// Nodes that were removed.
     pub removed: u64,
-    /// Machines that failed before they were nodes.
+    /// Machines that failed before they became nodes.
     pub failed: u64,
     /// Running machines that were made larger.
     pub grown: u64,
-    /// Maximum number of nodes at a time.
+    /// The maximum number of nodes at a time.
     pub most: u32,
-    /// Node-hours of ready nodes.
+    /// The hours that nodes were ready, added up over all nodes.
     pub node_hours: f64,
-    /// Pods that were scheduled on its nodes.
+    /// Pods that were scheduled on the pool's nodes.
     pub pods: u64,
-    /// Waits of those pods that found no room at first.
+    /// The waits of those pods that did not fit at first.
     pub waits: Waits,
 }
 
-/// Core-hours and GiB-hours. Divided by the length of the period in hours, they give the average.
+/// Core-hours and GiB-hours. Divided by the hours of the period, they give the average.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// Cores.
@@ -98,11 +98,11 @@ impl Use {
 pub struct HostUse {
     /// The capacity of hosts that are on.
     pub hosts: Use,
-    /// What machines of the pools were assigned.
+    /// What the machines of pools were assigned.
     pub machines: Use,
-    /// What other guests were assigned, if that is known, or else what they used.
+    /// What other guests were assigned or, if that is unknown, what they used.
     pub others: Use,
-    /// What nodes of the pools offer.
+    /// What the nodes of pools offer.
     pub offered: Use,
     /// What pods on these nodes request.
     pub requested: Use,
@@ -111,16 +111,18 @@ pub struct HostUse {
 /// How one host was used, in hours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostHours {
-    /// How long it was on.
+    /// How long the host was on.
     pub on: f64,
-    /// How long it was on without any running guest; `None`: the record does not contain what guests were
-    /// assigned.
+    /// How long the host was on without any running guest; `None` if the record does not show what guests
+    /// were assigned.
     pub empty: Option<f64>,
-    /// How long it was off because the daemon had switched it off; `None`: the daemon must not switch it off.
+    /// How long the host was off because the daemon had switched it off; `None` if the daemon must not switch
+    /// it off.
     pub off: Option<f64>,
 }
 
-/// The numbers of nodes and of pending pods over time: the maximum of each in every step.
+/// The numbers of ready nodes and of pending pods over time. Each point contains the maximum of each number
+/// during a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
@@ -128,7 +130,7 @@ pub struct Series {
     pub from: Timestamp,
     /// The length of a step in seconds.
     pub step_seconds: i64,
-    /// Ready nodes of the pools, and pending pods.
+    /// Pairs of the number of ready nodes of the pools and the number of pending pods.
     pub points: Vec<(u32, u32)>,
 }
 
@@ -137,19 +139,19 @@ pub struct Series {
 pub struct Figures {
     /// The figures of each pool.
     pub pools: BTreeMap<PoolName, PoolFigures>,
-    /// Waits of pods that were then scheduled outside all pools.
+    /// The waits of pods that were then scheduled outside all pools.
     pub elsewhere: Waits,
-    /// Waits of pods that ended while they were pending, with or without having had a node before.
+    /// The waits of pods that ended while they were pending, whether or not they had a node before.
     pub without: Waits,
-    /// Waits so far of pods that are still pending at the end.
+    /// The waits so far of pods that are still pending at the end.
     pub still: Waits,
     /// Pods that are pending now.
     pub waiting: u64,
-    /// Pods that were denied a machine at some time, by verdict.
+    /// Pods that were denied a machine at least once, by verdict.
     pub refusals: BTreeMap<String, u64>,
     /// Capacity and use of hosts and nodes.
     pub used: HostUse,
-    /// The hours of each host.
+    /// How each host was used, in hours.
     pub hosts: BTreeMap<String, HostHours>,
     /// Total hours.
     pub hours: f64,
@@ -174,7 +176,7 @@ struct State {
     each: BTreeMap<String, HostState>,
 }
 
-/// The state of a host at one moment; `None` as in [`HostHours`].
+/// The state of a host at one moment. `None` has the same meaning as in [`HostHours`].
 #[derive(Clone, Copy, Debug)]
 struct HostState {
     on: bool,
@@ -183,7 +185,7 @@ struct HostState {
 }
 
 impl Figures {
-    /// The figures of one pool.
+    /// Returns the figures of one pool, creating them if necessary.
     pub fn pool(&mut self, name: &str) -> &mut PoolFigures {
         if !self.pools.contains_key(name) {
             self.pools.insert(name.into(), PoolFigures::default());
@@ -191,8 +193,8 @@ impl Figures {
         self.pools.entry(name.into()).or_default()
     }
 
-    /// All waits, including those that ended without a node or have not ended. Without these, a configuration
-    /// would look better if it served fewer pods.
+    /// All waits, including those that ended without a node or have not ended yet. If these were left out, a
+    /// configuration would look better the fewer pods it served.
     pub fn waits(&self) -> Waits {
         let others = [&self.elsewhere, &self.without, &self.still];
         let all = self.pools.values().map(|pool| &pool.waits).chain(others);
@@ -202,7 +204,7 @@ impl Figures {
         })
     }
 
-    /// Sets the state from now on.
+    /// Sets the state that applies from now on.
     pub(super) fn now(&mut self, snapshot: &Snapshot, others: &Others) {
         self.until(snapshot.time);
         let state = State::of(snapshot, others);
@@ -215,7 +217,7 @@ impl Figures {
         self.last = Some(state);
     }
 
-    /// Adds the last state to the totals, for the time until now.
+    /// Adds the last state to the totals, for the time from then until now.
     pub(super) fn until(&mut self, now: Timestamp) {
         let Some(mut last) = self.last.take() else { return };
         let hours = now.duration_since(last.time).as_secs_f64().max(0.0) / HOUR;
@@ -339,7 +341,7 @@ impl Series {
             self.points = halves.filter_map(|pair| pair.iter().copied().reduce(larger)).collect();
         }
         let at = at(self);
-        // The previous state applies until now.
+        // Until now, the previous state applied.
         let last = self.points.last().copied().unwrap_or(point);
         while self.points.len() <= at {
             self.points.push(if self.points.len() < at { last } else { point });

@@ -1,5 +1,5 @@
-//! Replays recorded rounds to find what a configuration would have done: in virtual time, with the real
-//! planner.
+//! Replays recorded rounds, in virtual time and with the real planner, to find out what a configuration would
+//! have done.
 //!
 //! ```text
 //!  recorded rounds ─┬─> Watcher ─> Facts: how long machines took, what happened      (first reading)
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Pure: the same rounds and configuration give the same figures. Rounds are passed one by one, so that weeks
-//! of them take no more memory than the cluster itself.
+//! of rounds need no more memory than the cluster itself.
 
 mod binding;
 mod cluster;
@@ -31,21 +31,21 @@ use std::time::Duration;
 
 use model::HostKey;
 
-/// Time until a new machine's node is ready, if the record shows this for no machine of the pool.
+/// The time until a new machine's node is ready, if the record does not show it for any machine of the pool.
 pub const CREATION: Duration = Duration::from_mins(1);
-/// Time until a warm machine's node is ready, if the record shows this for no machine of the pool.
+/// The time until a warm machine's node is ready, if the record does not show it for any machine of the pool.
 pub const WAKING: Duration = Duration::from_secs(20);
-/// Time that the removal of a node takes, if the record shows this for no node of the pool.
+/// The time that the removal of a node takes, if the record does not show it for any node of the pool.
 pub const RETIREMENT: Duration = Duration::from_mins(1);
-/// Time until a host that is shut down is off.
+/// The time between the shutdown request to a host and the moment when the host is off.
 pub const SHUTDOWN: Duration = Duration::from_mins(1);
-/// Time until a host that is woken can be used.
+/// The time between waking a host and the moment when the host can be used.
 pub const STARTUP: Duration = Duration::from_mins(3);
 
-/// What differs from the record, apart from the configuration.
+/// The differences between a simulation and the record, apart from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WhatIf {
-    /// The number of pods, in thousandths of those recorded.
+    /// The number of pods, in thousandths of the recorded number.
     pub demand: u32,
     /// Hosts that are left out.
     pub without: BTreeSet<HostKey>,
@@ -57,17 +57,18 @@ impl Default for WhatIf {
     }
 }
 
-/// The assumptions of a simulation, in sentences: a record does not show what would have happened otherwise.
+/// The assumptions of a simulation, in sentences. They are needed because a record does not show what would
+/// have happened otherwise.
 pub const ASSUMPTIONS: &[&str] = &[
-    "Pods are created and deleted at their recorded times. A pod that finishes by itself runs for as long as it did then, and at least until it finished in the record.",
+    "Pods are created and deleted at their recorded times. A pod that finishes by itself runs for as long as in the record, and at least until its recorded end.",
     "A pod that was moved by a drain or a lost node counts as one pod. If the simulation does not move it, it stays.",
     "A pending pod is bound as soon as it fits a node, to the one with the most room and the fewest pods of its controller. Preemption, the start of containers and pods that a kubelet refuses are not simulated; pods of a gang are placed one by one.",
     "Pods on nodes outside all pools, and those of DaemonSets, stay as recorded whatever `--scale` is. Copies of pods have no volumes or devices that only one pod can use.",
     "Some pods have no node only because the simulation starts: copies of pods that were running then, and pods of missing hosts. They get a node, and do not count as pending.",
-    "Nodes of the first round are cordoned, labelled, pinned and retired as in the record, and ready.",
+    "Nodes of the first round are cordoned, labelled, pinned and retired as in the record, and are always ready.",
     "Creating and removing a machine takes as long as in the record (the median of its pool), or else the stated default. No machine fails.",
-    "The other load of hosts is as recorded, and machines use all of their memory. While a host was away in the record, it gets no machine, but simulated nodes on it keep running.",
-    "Hosts with a `power` are switched as the planner decides: off in 60 s, on in 180 s. What keeps a host on is as recorded. If the record has no such data on a host, only other guests keep it on, and each host has one vote.",
+    "The other load of hosts is as recorded, and machines use all of their memory. While a host was offline in the record, no machines are created on it, but simulated nodes on it keep running.",
+    "Hosts with a `power` setting are switched as the planner decides: off in 60 s, on in 180 s. What keeps a host on is as recorded. If the record has no such data on a host, only other guests keep it on, and each host has one vote.",
     "Volumes, attached devices, storages, buffers and provisioning requests are as recorded.",
-    "If nothing changes, a decision is made once a minute (or every `scan_interval`, if that is longer); while there are pending pods that no machine is created for, every `scan_interval`.",
+    "If nothing changes, a decision is made once a minute (or every `scan_interval`, if that is longer); while no machine is created for some pending pods, every `scan_interval`.",
 ];

@@ -1,4 +1,4 @@
-//! The life of simulated machines: each is created, then is a node, then is removed.
+//! The life of simulated machines: a machine is created, becomes a node, and is removed.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ fn after(now: Timestamp, time: SignedDuration) -> Timestamp {
 }
 
 impl Simulation {
-    /// Takes over a machine as it was in the first round.
+    /// Takes over a machine in its state of the first round.
     pub(super) fn adopt(&mut self, machine: &Machine, now: Timestamp) {
         let mut machine = machine.clone();
         machine.growing = None;
         machine.seen_on = None;
-        // The time that a machine takes to become a node counts from its request, not from its current phase.
+        // The time until a machine becomes a node is measured from its request, not from its current phase.
         let comes = machine.phase < Phase::Ready;
         let since = if comes { machine.wanted_since() } else { machine.since };
         let gone_for = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
@@ -88,7 +88,7 @@ impl Simulation {
         self.figures.pool(pool).made += 1;
     }
 
-    /// Makes a running machine larger immediately: in reality, this takes little time compared with other
+    /// Makes a running machine larger immediately: in reality, growing takes little time compared with other
     /// steps.
     pub(super) fn grow(&mut self, grown: &GrownMachine, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(&grown.machine) else { return };
@@ -147,7 +147,8 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// The node of a machine: like the recorded nodes of such machines, or else as the planner expects it.
+    /// The node of a machine. It resembles recorded nodes on machines of the same pool and size, or else is
+    /// the node that the planner expects.
     fn node(&self, snapshot: &Snapshot, machine: &Machine, now: Timestamp) -> Node {
         let expected = planning::expected_node(snapshot, &self.config, machine);
         let mut node = expected.unwrap_or_else(|| Node {
@@ -167,7 +168,7 @@ impl Simulation {
         node
     }
 
-    /// Starts the removal of a machine. If it is a node, the node's pods are pending from now on.
+    /// Starts the removal of a machine. If the machine is a node, the node's pods become pending.
     pub(super) fn retire(&mut self, name: &str, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(name) else { return };
         let kept = sim.machine.warm.is_some();
@@ -219,7 +220,7 @@ impl Simulation {
     }
 }
 
-/// What a machine is created from, so that no machine created now counts as drifted.
+/// What a machine is created from. It matches the settings, so that the machine does not count as drifted.
 fn made_of(
     config: &Config,
     pool: &str,

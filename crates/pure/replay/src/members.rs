@@ -1,4 +1,4 @@
-//! The pods of a simulation: recorded units, each multiplied by the demand.
+//! The pods of a simulation: recorded units, multiplied according to the demand.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use model::devices::{ClaimSource, PodClaim};
 use model::plan::PodOutcome;
 use model::pod::{Pod, PodPhase, Scheduling, Volume, VolumeSource};
 
-/// A unit's number, and the number of the copy.
+/// The number of a unit, and the number of a copy.
 pub(super) type Id = (u64, u32);
 
 /// A pod of the simulation.
@@ -18,41 +18,41 @@ pub(super) type Id = (u64, u32);
 pub(super) struct Member {
     /// Its current state.
     pub pod: Arc<Pod>,
-    /// When it last became pending.
+    /// When the pod last became pending.
     pub since: Timestamp,
-    /// It did not get a node immediately.
+    /// Whether the pod did not get a node immediately.
     pub waited: bool,
-    /// It is pending only because the simulation begins: its wait is not counted.
+    /// Whether the pod is pending only because the simulation starts, so that its wait does not count.
     pub at_first: bool,
-    /// When it got its node.
+    /// When the pod got its node.
     pub bound: Option<Timestamp>,
     /// When it finishes.
     pub ends: Option<Timestamp>,
-    /// How long it runs, once that is known.
+    /// How long the pod runs, once that is known.
     pub runs: Option<SignedDuration>,
-    /// Verdicts that denied it a machine.
+    /// Verdicts that denied the pod a machine.
     pub refused: BTreeSet<PodOutcome>,
 }
 
 impl Member {
-    /// Whether it is pending.
+    /// Whether the pod is pending.
     pub fn waits(&self) -> bool {
         self.pod.digest().waits && !self.pod.digest().gated
     }
 
-    /// For how many seconds it has been pending; `None` if it got a node immediately, or if its wait does not
-    /// count.
+    /// For how many seconds the pod has been pending; `None` if it got a node immediately, or if its wait
+    /// does not count.
     pub fn wait_that_counts(&self, now: Timestamp) -> Option<i64> {
         (self.waited && !self.at_first).then(|| now.duration_since(self.since).as_secs())
     }
 
-    /// Makes it pending from now on: it leaves its node, or never had one.
+    /// Makes the pod pending from now on, with no node.
     pub fn wait(&mut self, now: Timestamp) {
         (self.since, self.waited, self.bound, self.ends) = (now, false, None, None);
         self.pod = Arc::new(waiting(&self.pod, now));
     }
 
-    /// Puts it on a node.
+    /// Puts the pod on a node.
     pub fn bind(&mut self, node: &str, now: Timestamp) {
         (self.bound, self.waited, self.at_first) = (Some(now), false, false);
         self.ends = self.runs.and_then(|runs| now.saturating_add(runs).ok());
@@ -60,7 +60,7 @@ impl Member {
     }
 }
 
-/// The pod after the scheduler has refused it, or while a gate holds it back.
+/// The pod in the state after the scheduler has refused it, or while a gate holds it back.
 fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     let gated = pod.scheduling == Scheduling::Gated;
     Pod {
@@ -76,7 +76,7 @@ fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     }
 }
 
-/// The pod while it runs on a node.
+/// The pod in the state of running on a node.
 pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     Pod {
         node: Some(node.to_owned()),
@@ -90,14 +90,15 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     }
 }
 
-/// Half a pod, in thousandths: fractions are rounded to the nearest integer.
+/// Half a pod, in thousandths. The first controller starts with this remainder, so that fractions are rounded
+/// to the nearest integer.
 const HALF: u32 = 500;
 /// Each controller starts with a remainder that exceeds the previous controller's by this much, modulo 1000
-/// (the golden section). If all started alike, controllers of one pod each, such as Jobs, would all be
-/// rounded up, or all down.
+/// (the golden section). With equal remainders, controllers of one pod each, such as Jobs, would either all
+/// be rounded up or all be rounded down.
 const APART: u32 = 618;
 
-/// How many copies there are of each unit.
+/// The number of copies of each unit.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     /// Demand in thousandths.
@@ -114,8 +115,8 @@ impl Scale {
         Self { demand, rest: BTreeMap::new(), beginning: HALF, copies: BTreeMap::new() }
     }
 
-    /// How many copies a new unit has. Rounding evens out over the pods of a controller, and over all
-    /// controllers.
+    /// Returns the number of copies of a new unit. Rounding errors even out over the pods of a controller and
+    /// over all controllers.
     pub fn born(&mut self, unit: u64, pod: &Pod) -> u32 {
         let owner = pod.owner.as_ref().map_or_else(|| pod.id(), |owner| owner.uid.clone());
         let rest = self.rest.entry(owner).or_insert_with(|| {
@@ -147,7 +148,7 @@ impl Scale {
     }
 }
 
-/// The copy of a unit's pod with this number; 0 is the original.
+/// The copy with this number of a unit's pod. Number 0 is the original.
 pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
     if number == 0 {
         return pod.clone();
@@ -156,15 +157,15 @@ pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
     copy.name = format!("{}-copy-{number}", copy.name);
     copy.uid = format!("{}-{number}", copy.uid);
     copy.node = None;
-    // The original pod's own volumes would tie the copy to the original's node.
+    // The original pod's own volumes would tie the copy to the original's node, so they are left out.
     copy.volumes.retain(|volume| !is_own(volume, &pod.name));
     copy.resource_claims
         .retain(|claim| !matches!(claim, PodClaim { source: ClaimSource::Template { .. }, .. }));
     Arc::new(copy)
 }
 
-/// Whether a volume belongs to this pod alone: an ephemeral one, or one from a template of its StatefulSet
-/// (`TEMPLATE-POD`).
+/// Whether a volume belongs to this pod alone: an ephemeral volume, or one from a claim template of the pod's
+/// StatefulSet (`TEMPLATE-POD`).
 fn is_own(volume: &Volume, pod: &str) -> bool {
     let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { return false };
     *ephemeral || name.strip_suffix(pod).is_some_and(|template| template.ends_with('-'))

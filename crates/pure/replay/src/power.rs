@@ -1,5 +1,5 @@
-//! Hosts that are switched off and on: what a decision reads about them, and how its verdicts are carried
-//! out, as the daemon does it. No step fails.
+//! Simulates switching hosts off and on: what a decision reads about hosts, and how its verdicts are carried
+//! out, as by the daemon. No step fails.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use model::power::{HostFacts, HostOutcome, HostVerdict, PowerFacts, PowerMemory,
 use model::snapshot::HostMemory;
 use model::{HostKey, PoolName, Snapshot};
 
-/// Changes a recorded round: hosts that its daemon had switched off are shown as on, with their room. Returns
-/// their names.
+/// Changes a recorded round so that hosts that the daemon had switched off are shown as on, with their
+/// resources. Returns the names of these hosts.
 pub(super) fn switch_on(round: &mut Snapshot) -> BTreeSet<HostKey> {
     let mut switched = BTreeSet::new();
     for host in Arc::make_mut(&mut round.proxmox).hosts.iter_mut().flatten().filter(|host| !host.online) {
@@ -43,8 +43,8 @@ impl Simulation {
         self.config.hosts.get(host).is_some_and(|own| own.power.is_some())
     }
 
-    /// Keeps what is remembered of hosts that may be switched off, except back-offs of creations on them. The
-    /// power of other hosts does not change.
+    /// At the start, keeps what is remembered about hosts that may be switched off, except for their
+    /// back-offs after failed creations. The power of other hosts does not change.
     pub(super) fn begin_hosts(&mut self) {
         let mut hosts = std::mem::take(&mut self.memory.hosts);
         hosts.retain(|host, _| self.is_switched(host));
@@ -58,7 +58,7 @@ impl Simulation {
         self.memory.hosts.get(host)?.power.as_ref()
     }
 
-    /// When a host completes its last order to shut down or start.
+    /// When a host completes its last shutdown or start.
     fn switched_at(&self, power: &PowerMemory) -> Option<Timestamp> {
         let settings = &self.config.power;
         let took = match power.step {
@@ -81,7 +81,7 @@ impl Simulation {
         }
     }
 
-    /// The facts that keep hosts on: as recorded, or else derived from other data.
+    /// The facts that keep hosts on: as recorded or, if they are not in the record, derived from other data.
     pub(super) fn power_facts(&self, hosts: &[Host]) -> Option<PowerFacts> {
         let recorded = self.around.proxmox.power.as_ref();
         let ours = hosts.iter().filter(|host| self.is_switched(&host.name));
@@ -103,7 +103,8 @@ impl Simulation {
         (!facts.is_empty()).then_some(PowerFacts { votes, hosts: facts })
     }
 
-    /// Why a host stays on, if the record shows only the resources of its guests.
+    /// Why a host stays on, for a host without recorded facts about its power. Derived from the resources of
+    /// its guests.
     fn stays_on(&self, host: &str) -> Option<String> {
         let why = if !self.others.assigned_known {
             "the record does not show what its guests were assigned"
@@ -166,7 +167,7 @@ impl Simulation {
     }
 }
 
-/// What is remembered of a host that is being shut down.
+/// What is remembered about a host that is being shut down.
 fn shutting_down(snapshot: &Snapshot, host: &str) -> PowerMemory {
     let with = |has: fn(&model::snapshot::PoolMemory) -> Option<&Vec<HostKey>>| {
         let pools = snapshot.memory.pools.iter();

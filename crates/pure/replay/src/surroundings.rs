@@ -1,4 +1,4 @@
-//! What surrounds the simulated machines: hosts with their other load, and slots.
+//! The surroundings of the simulated machines: hosts with their other load, and slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +10,22 @@ use model::{HostKey, PoolName, Snapshot, Vmid};
 use planning::slots::{Taken, free};
 use settings::Config;
 
-/// First VMID for machines of pools whose configuration has no VMIDs.
+/// The first VMID for machines of pools whose configuration contains no VMIDs.
 const INVENTED: u32 = 500_000_000;
 
-/// What guests other than the pools' machines take of each host.
+/// What guests other than the pools' machines use on each host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Others {
-    /// Cores and bytes of memory by host: what guests were assigned, or else the memory that they use.
+    /// The cores and the memory in bytes that these guests were assigned, by host. If this is unknown, the
+    /// memory that they use.
     given: BTreeMap<HostKey, (u32, i64)>,
-    /// The bytes of memory that these guests use, by host.
+    /// The memory in bytes that these guests use, by host.
     used: BTreeMap<HostKey, i64>,
-    /// Whether hosts report what their guests were assigned.
+    /// Whether hosts report what guests were assigned.
     pub assigned_known: bool,
 }
 
-/// Whether a host's reported use includes this machine.
+/// Whether the reported use of a host includes this machine.
 fn is_on(machine: &Machine) -> bool {
     match machine.phase {
         Phase::Warm => machine.warm == Some(WarmState::Booted),
@@ -32,7 +33,7 @@ fn is_on(machine: &Machine) -> bool {
     }
 }
 
-/// The cores and bytes of memory that running machines take of a host.
+/// The cores and the memory in bytes that running machines use on a host.
 fn taken<'m>(machines: impl Iterator<Item = &'m Machine>, host: &str) -> (u32, i64) {
     let here = machines.filter(|machine| machine.host == host && is_on(machine));
     here.fold((0, 0), |sum, one| (sum.0 + one.cores, sum.1 + one.memory))
@@ -59,12 +60,12 @@ impl Others {
         others
     }
 
-    /// The cores and bytes of memory that other guests take of a host.
+    /// The cores and the memory in bytes that other guests use on a host.
     pub(super) fn of(&self, host: &str) -> (u32, i64) {
         self.given.get(host).copied().unwrap_or_default()
     }
 
-    /// A recorded host with these machines in place of the recorded ones.
+    /// A recorded host, in which these machines replace the recorded ones.
     pub(super) fn with(
         &self,
         host: &Host,
@@ -92,8 +93,8 @@ impl Others {
     }
 }
 
-/// The free slots, without those of these machines. A slot that was neither free nor used by a machine in the
-/// record is not available.
+/// The slots that are free and not used by these machines. A slot is not available if it was neither free nor
+/// used by a machine in the record.
 pub(super) fn slots(
     config: &Config,
     round: &Snapshot,
@@ -109,8 +110,8 @@ pub(super) fn slots(
         if let Some(known) = recorded {
             let known: BTreeSet<Vmid> =
                 known.iter().map(|slot| slot.vmid).chain(ours.iter().copied()).collect();
-            // If the pool has entirely different VMIDs in this configuration, nothing is known about them, so
-            // they count as free.
+            // If none of the pool's VMIDs is in the record, nothing is known about them, so they count as
+            // free.
             let of_pool: Vec<Vmid> = pool.slots().into_iter().map(|slot| slot.vmid).collect();
             if of_pool.iter().any(|vmid| known.contains(vmid)) {
                 vmids.extend(of_pool.into_iter().filter(|vmid| !known.contains(vmid)));

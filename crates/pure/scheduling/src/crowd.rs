@@ -1,6 +1,6 @@
-//! Where pods are. Pods that other pods cannot tell apart form one kind, which is counted by node. The pods
-//! that an affinity term selects are counted by domain. So a pod can be checked against all pods of a cluster
-//! without looking at each of them.
+//! The pods of a world, counted so that a pod can be checked against all of them without looking at each.
+//! Pods that other pods cannot tell apart form one kind, which is counted by node. The pods that an affinity
+//! term selects are counted by domain.
 //!
 //! All counts are updated when pods are placed or removed. A clone shares all data until the data changes.
 
@@ -15,46 +15,48 @@ use super::topology::{Domain, Key, Topologies};
 use super::world::NodeIndex;
 use model::pod::Pod;
 
-/// Pods of one namespace with equal labels and anti-affinity. Either all of them are being deleted, or none.
+/// A kind of pods: pods of one namespace with equal labels and anti-affinity. Either all or none of them are
+/// being deleted.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
     /// One of these pods.
     pub pod: Arc<Pod>,
-    /// The terms that select them.
+    /// The numbers of the terms that select these pods.
     about: Arc<Vec<usize>>,
-    /// These terms and those of their own anti-affinity, each with what one pod adds to its count.
+    /// The terms in `about` and the terms of the pods' own anti-affinity, each with what one pod adds to its
+    /// count.
     terms: Vec<(usize, Count)>,
-    /// The spreads in which they count, each with the constraint that selects them.
+    /// The spreads in which these pods count, each with the constraint that selects them.
     spreads: Vec<(usize, usize)>,
 }
 
-/// How many pods of one kind are on each node that has any, by node.
+/// The nodes that have pods of one kind, each with the number of these pods. Sorted by node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stands(Vec<(NodeIndex, i64)>);
 
-/// How many pods in each domain count for one term: pods that the term selects, and pods that have the term
-/// as anti-affinity. These are mostly the same pods, so they are counted together.
+/// The pods in each domain that count for one term: pods that the term selects, and pods that have the term
+/// as anti-affinity. Both are mostly the same pods, so they are counted together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// By the domain's number, in ascending order. If no domain is left out, each domain's index is its
-    /// number.
+    /// The counts by domain number, in ascending order. If no domain is left out, the index of a domain is
+    /// its number.
     domains: Vec<(usize, Count)>,
-    /// Pods on nodes with the term's label.
+    /// The counts on nodes that have the term's label.
     labelled: Count,
-    /// Pods on any node.
+    /// The counts on all nodes.
     all: Count,
 }
 
 /// How many pods count for a term.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
-    /// Pods that the term selects.
+    /// The number of pods that the term selects.
     meant: i64,
-    /// Pods that have the term as anti-affinity.
+    /// The number of pods that have the term as anti-affinity.
     owners: i64,
 }
 
-/// The parts of a world that are needed to count its pods.
+/// The parts of a world that are needed to count the world's pods.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'w> {
     pub nodes: &'w [SimNode],
@@ -75,11 +77,11 @@ impl Around<'_> {
 pub(super) struct Crowd {
     kinds: Vec<Arc<Kind>>,
     numbers: Arc<Numbers>,
-    /// For each kind: where its pods are.
+    /// For each kind: the nodes that its pods are on.
     stands: Vec<Arc<Stands>>,
     /// The counts for each term.
     meanings: Vec<Arc<Tally>>,
-    /// The counts for each spread, made when first needed.
+    /// The counts for each spread, computed when they are first needed.
     pub counts: Counts,
 }
 
@@ -109,7 +111,7 @@ impl Crowd {
         }
     }
 
-    /// Adds terms and spreads that were announced since the last call.
+    /// Adds the terms and spreads that were announced since the last call.
     pub(super) fn learn(&mut self, around: Around) {
         let (known, spreads) = (self.meanings.len(), self.counts.len());
         self.meanings.resize_with(around.terms.count(), Arc::default);
@@ -138,8 +140,8 @@ impl Crowd {
         }
     }
 
-    /// Adds pods like this one to the counts, or removes them if `by` is negative. Their own terms must have
-    /// been announced.
+    /// Adds `by` pods like `pod` to the counts, or removes them if `by` is negative. The pod's own terms must
+    /// have been announced.
     pub(super) fn add(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64, around: Around) {
         let number = self.number(pod, around);
         Arc::make_mut(&mut self.stands[number]).add(node, by);
@@ -184,7 +186,7 @@ impl Crowd {
         }
     }
 
-    /// Whether the anti-affinity of any pod selects this one.
+    /// Whether the anti-affinity of another pod selects `pod`.
     pub(super) fn repels(&self, pod: &Pod, around: Around) -> bool {
         self.about(pod, around).iter().any(|&term| self.has_owner(term))
     }
@@ -199,7 +201,7 @@ impl Crowd {
         self.counts.shares(number, counted)
     }
 
-    /// The kinds that have pods in the world, and where these are.
+    /// The kinds that have pods in the world, each with the nodes that these pods are on.
     pub(super) fn kinds(&self) -> impl Iterator<Item = (&Kind, &Stands)> {
         let all = self.kinds.iter().zip(&self.stands).map(|(kind, stands)| (&**kind, &**stands));
         all.filter(|(_, stands)| !stands.0.is_empty())
@@ -245,7 +247,7 @@ impl Stands {
     }
 }
 
-/// What a pod adds to the counts of the terms that select it, and of the terms of its own anti-affinity.
+/// The amounts that a pod adds to the counts of the terms that select it and of its own anti-affinity terms.
 fn each(about: &[usize], repels: &[usize]) -> Vec<(usize, Count)> {
     let meant = about.iter().map(|&term| (term, Count { meant: 1, owners: 0 }));
     let mut all: Vec<(usize, Count)> = meant.collect();
@@ -374,7 +376,7 @@ mod tests {
         Arc::new(node)
     }
 
-    /// A change of a world, or a query.
+    /// A change to a world, or a query.
     #[derive(Clone, Debug)]
     enum Step {
         Place(usize, usize),
@@ -399,7 +401,7 @@ mod tests {
         ]
     }
 
-    /// The world after these steps. It is queried between them only if `asks` is true.
+    /// The world after these steps. Queries among the steps run only if `asks` is true.
     fn world(pods: &[Arc<Pod>], steps: &[Step], announced: usize, asks: bool) -> World {
         let mut world = World::without_pods(&Snapshot::default());
         for number in 0..6 {
@@ -419,7 +421,7 @@ mod tests {
                 Step::Add => _ = world.add_node(node(world.nodes().len())),
                 Step::Ask(pod) if asks => {
                     world.prepare(&pods[pod]);
-                    // Counts shared with a copy must be copied before they change.
+                    // While a copy shares the counts, the next change has to copy them first.
                     copy = Some(world.clone());
                 }
                 Step::Ask(_) => {}

@@ -1,12 +1,12 @@
-//! How much work a world was asked to do.
+//! The cost of the queries to a world.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::pod::Pod;
 
-/// The cost of running all filters for a pod on a node. If a first look already rules out the node, the cost
-/// is 1.
+/// The cost of running all filters for a pod on a node. If the node's free resources already rule it out, the
+/// cost is 1.
 const CHECK: u64 = 10;
 /// The additional cost of each expression about a node's labels.
 pub const EXPRESSION: usize = 12;
@@ -34,7 +34,7 @@ impl Effort {
     }
 }
 
-/// What each query about a pod costs. The more the pod requires, the higher the cost.
+/// The cost of each query about a pod. The more the pod requires, the higher the cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Price {
     pub check: u64,
@@ -49,7 +49,7 @@ impl Price {
         let units = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Self {
             check: CHECK + units(EXPRESSION * expressions + others),
-            // If pods are spread, preparing one goes through the nodes that count.
+            // Preparing a pod with topology spread visits all nodes that count.
             preparation: PREPARATION + units(10 * others + pod.spread.len() * nodes / 2),
         }
     }

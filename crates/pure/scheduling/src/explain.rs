@@ -1,4 +1,4 @@
-//! Which nodes could take a pod, each considered alone against the snapshot as it is.
+//! Explains which nodes could take a pod. Each node is checked separately against the unchanged snapshot.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use model::plan::MissedPrediction;
 use model::pod::{Pod, PodPhase};
 use model::prediction::{Missed, kind};
 
-/// What each node would do with one pod.
+/// Whether each node would take a certain pod, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// `namespace/name`.
     pub pod: String,
-    /// Every node, by name.
+    /// The answer of each node.
     pub nodes: Vec<NodeAnswer>,
-    /// What kube-scheduler reports, in its own words, if it refuses the pod.
+    /// The message with which kube-scheduler refuses the pod, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
-    /// Nodes on which kube-scheduler refuses pods like this one, although the planner found that they fit
-    /// there.
+    /// Wrong predictions: nodes on which kube-scheduler refuses pods like this one, although the planner
+    /// found that they fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<MissedPrediction>,
 }
 
-/// What a node would do with a pod.
+/// Whether a node would take a pod, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeAnswer {
     /// The node.
     pub node: String,
-    /// Whether it takes the pod.
+    /// Whether the node takes the pod.
     pub fits: bool,
     /// The name of the first filter, in kube-scheduler's order, that refuses the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ pub struct NodeAnswer {
     pub message: Option<String>,
 }
 
-/// Explains the pod with this id, or (with `None`) every unfinished pod that has no node.
+/// Explains the pod with the id `chosen`. If that is `None`, explains every unfinished pod that has no node.
 pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
     let mut world = World::new(snapshot);
     let nominated = Nominated::new(snapshot);

@@ -1,11 +1,11 @@
-//! Finds those of many selectors that may match a pod, by a label that each requires, without looking at each
-//! selector.
+//! Finds the selectors that may match a pod without looking at each selector. Selectors are indexed by a
+//! label that each of them requires.
 
 use std::collections::BTreeMap;
 
 use model::selector::{LabelSelector, Labels, Operator};
 
-/// Numbers of selectors, by a label that each requires.
+/// The numbers of selectors, indexed by a label that each selector requires.
 #[derive(Clone, Debug, Default)]
 pub struct Finder {
     /// By key and value.
@@ -15,10 +15,10 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// Adds a number that can concern a pod only if all of these selectors match the pod.
+    /// Adds the number of an object that concerns a pod only if all of these selectors match the pod.
     pub fn add<'s>(&mut self, number: usize, selectors: impl Iterator<Item = &'s LabelSelector>) {
         let requirements = selectors.flat_map(|selector| &selector.requirements);
-        // The requirement whose values have the fewest numbers so far.
+        // Choose the requirement whose values have the fewest numbers so far.
         let chosen = requirements
             .filter(|one| one.operator == Operator::In)
             .min_by_key(|one| one.values.iter().map(|value| self.count(&one.key, value)).sum::<usize>());
@@ -40,8 +40,8 @@ impl Finder {
         self.of(key, value).len()
     }
 
-    /// All numbers that may concern a pod with these labels, in no particular order. A number that was added
-    /// once occurs at most once.
+    /// All numbers that may concern a pod with these labels, in no particular order. No number is returned
+    /// more often than it was added.
     pub fn candidates(&self, labels: &Labels) -> impl Iterator<Item = usize> {
         let asked = labels.iter().flat_map(|(key, value)| self.of(key, value));
         asked.chain(&self.others).copied()

@@ -1,9 +1,9 @@
-//! What is free on a node, at a glance.
+//! A compact copy of the free resources of a node.
 
 use super::sim_node::SimNode;
 use model::resources::Resources;
 
-/// The free CPU, memory and pod slots of a node, and whether it takes pods at all.
+/// The free CPU, memory and pod slots of a node, and whether the node takes pods at all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     cpu_milli: i64,

@@ -1,5 +1,5 @@
-//! Which nodes count for pods that are spread, and in which domains. This is determined once for all pods
-//! that are spread the same way: thousands of apps share a few such ways.
+//! The nodes that count for topology spread, and their domains. They are determined once for all pods that
+//! are spread the same way, because thousands of apps share a few such ways.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::topology::Domain;
 use model::pod::{Pod, Toleration};
 use model::selector::{Labels, NodeSelector};
 
-/// All that decides which nodes count for a pod's hard constraints, and in which domains.
+/// Everything that determines which nodes count for a pod's hard constraints, and in which domains they
+/// count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Manner {
     /// For each constraint: the topology key, and whether it honors node affinity and taints.
@@ -35,17 +36,17 @@ impl Manner {
     }
 }
 
-/// The nodes for one constraint.
+/// The nodes that count for one constraint.
 #[derive(Debug)]
 pub(super) struct Ground {
-    /// By node: the domain in which it counts; `None` if it does not count.
+    /// For each node: the domain in which the node counts, or `None` if the node does not count.
     pub places: Vec<Option<usize>>,
     /// By domain, the count before any pod is added: 0, or `None` if no node of the domain counts.
     pub empty: Vec<Option<i64>>,
 }
 
 impl Ground {
-    /// The nodes for each of the pod's hard constraints (`all`).
+    /// The nodes that count for each of the pod's hard constraints (`all`).
     pub(super) fn of(pod: &Pod, all: &[Arc<Rule>], around: Around) -> Vec<Self> {
         let keys = || all.iter().map(|rule| &rule.key);
         let counted: Vec<bool> = (0..around.nodes.len()).map(|at| counts(keys(), at, around)).collect();

@@ -1,5 +1,5 @@
-//! Disks that CSI drivers serve in place of Kubernetes' own code: which driver serves a disk, under which
-//! name, and on which nodes (`k8s.io/csi-translation-lib`).
+//! In-tree disks that CSI drivers serve in place of Kubernetes' own code (`k8s.io/csi-translation-lib`): the
+//! driver that serves a disk, the handle of its volume, and the nodes that can use it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use model::workload::PersistentVolume;
 const ZONE: (&str, &str) = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone");
 const REGION: (&str, &str) = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region");
 
-/// The disk cannot be described to its CSI driver.
+/// The error for an in-tree disk that cannot be described as a CSI volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Untranslatable;
 
@@ -36,8 +36,8 @@ pub(super) fn plugin(kind: InTreeKind) -> &'static str {
     }
 }
 
-/// The driver that creates the volumes of a StorageClass with this provisioner, and whether it replaces an
-/// in-tree plugin. `None`: the volumes count against no limit.
+/// The driver that creates the volumes of a StorageClass with this provisioner, and whether the driver
+/// replaces an in-tree plugin. `None` if the volumes count against no limit.
 pub(super) fn provisioned_by(provisioner: &str) -> Option<(&str, bool)> {
     if let Some(kind) = InTreeKind::ALL.into_iter().find(|kind| plugin(*kind) == provisioner) {
         return Some((driver(kind), true));
@@ -47,7 +47,7 @@ pub(super) fn provisioned_by(provisioner: &str) -> Option<(&str, bool)> {
     (!uncounted).then_some((provisioner, false))
 }
 
-/// The driver's name for a disk that a pod names directly.
+/// The volume handle of a disk that a pod names directly.
 pub(super) fn handle_in_pod(disk: &InTreeDisk) -> Result<String, Untranslatable> {
     match disk.kind {
         InTreeKind::GcePersistentDisk => Ok(google_disk("zones/UNSPECIFIED", &disk.identity)),
@@ -55,7 +55,7 @@ pub(super) fn handle_in_pod(disk: &InTreeDisk) -> Result<String, Untranslatable>
     }
 }
 
-/// The driver's name for the disk of a PersistentVolume with these labels.
+/// The volume handle of the disk of a PersistentVolume with these labels.
 pub(super) fn handle(disk: &InTreeDisk, labels: &Labels) -> Result<String, Untranslatable> {
     match disk.kind {
         InTreeKind::AwsElasticBlockStore => amazon_disk(&disk.identity),
@@ -79,7 +79,7 @@ fn google_disk(place: &str, name: &str) -> String {
     format!("projects/UNSPECIFIED/{place}/disks/{name}")
 }
 
-/// The common region of zones with names of the form `LOCALE-REGION-ZONE`.
+/// The region that these zones have in common. The zones have names of the form `LOCALE-REGION-ZONE`.
 fn google_region(zones: &[&str]) -> Result<String, Untranslatable> {
     let mut regions = BTreeSet::new();
     for zone in zones {
@@ -91,7 +91,7 @@ fn google_region(zones: &[&str]) -> Result<String, Untranslatable> {
     regions.next().filter(|_| regions.next().is_none()).ok_or(Untranslatable)
 }
 
-/// `vol-1`, from `vol-1`, `aws:///vol-1` or `aws://ZONE/vol-1`.
+/// The plain volume id: `vol-1` for `vol-1`, `aws:///vol-1` or `aws://ZONE/vol-1`.
 fn amazon_disk(identity: &str) -> Result<String, Untranslatable> {
     let Some(rest) = identity.strip_prefix("aws://") else { return Ok(identity.to_owned()) };
     let path = rest.split_once('/').map_or("", |(_, path)| path);
@@ -101,7 +101,7 @@ fn amazon_disk(identity: &str) -> Result<String, Untranslatable> {
     if plain { Ok(volume.to_owned()) } else { Err(Untranslatable) }
 }
 
-/// The nodes on which the volume of this disk can be used, in terms of the driver's topology labels.
+/// The nodes that can use the disk's volume, in terms of the driver's topology labels.
 pub(super) fn node_affinity(
     volume: &PersistentVolume,
     disk: &InTreeDisk,
@@ -131,7 +131,7 @@ pub(super) fn node_affinity(
     Ok(affinity)
 }
 
-/// Whether the volume names its zone by the beta label, in its node affinity or, if that names no zone, in
+/// Whether the volume names its zone by the beta label: in its node affinity or, if that names no zone, in
 /// its labels.
 fn speaks_old_labels(volume: &PersistentVolume) -> bool {
     let required =

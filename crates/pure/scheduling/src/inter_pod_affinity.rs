@@ -10,7 +10,7 @@ use super::topology::{Domain, Key};
 use super::world::World;
 use model::pod::{Pod, PodAffinityTerm};
 
-/// The terms that matter for one pod. The world keeps count of the pods that they select.
+/// The terms that matter for one pod. The counts of the pods that they select are kept in the world.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// The pod's own terms.
@@ -18,10 +18,10 @@ pub(super) struct State {
     /// The terms that select the pod. Some of these terms are the anti-affinity of other pods.
     about: Option<Arc<Vec<usize>>>,
     matches_itself: bool,
-    /// How many terms were known when the pod was prepared.
+    /// The number of terms that were known when the pod was prepared.
     known: usize,
-    /// For a pod that was not announced to the world: copies of the world's terms and counts that include its
-    /// own terms.
+    /// Only for a pod that was not announced to the world: copies of the world's terms and counts, extended
+    /// by the pod's own terms.
     apart: Option<Box<(Terms, Crowd)>>,
 }
 
@@ -60,14 +60,14 @@ impl State {
         }
     }
 
-    /// Whether there is anything to check.
+    /// Whether the pod has terms of its own, or other pods' terms select it.
     pub(super) fn speaks(&self) -> bool {
         self.own.is_some() || !self.about().is_empty()
     }
 
     /// Whether no running pod's anti-affinity selects the pod.
     pub(super) fn repels_no_pod(&self, world: &World) -> bool {
-        // The world's pods are counted only if a term selects the pod.
+        // Counting the world's pods is only necessary if a term selects the pod.
         self.about().is_empty() || {
             let (_, crowd) = self.sources(world);
             !self.about().iter().any(|&term| crowd.has_owner(term))
@@ -89,7 +89,7 @@ impl State {
         self.own.as_ref().map_or(&[], |own| which(own))
     }
 
-    /// Checks a node; `domain` returns its domain for a key.
+    /// Checks a node. `domain` returns the node's domain for a key.
     pub(super) fn check(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> Result<(), Refusal> {
         self.check_affinity(domain, world)?;
         self.check_anti_affinity(domain, world)
@@ -150,8 +150,9 @@ impl State {
         Ok(())
     }
 
-    /// Every term needs its label and a matching pod in the domain. If no pod in the cluster matches, a pod
-    /// that matches its own terms needs only the labels.
+    /// Whether the required affinity is satisfied: for every term, the node has the label, and its domain has
+    /// a matching pod. If no pod in the cluster matches, the labels are enough for a pod that matches its own
+    /// terms.
     fn affinity_holds(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> bool {
         let own = self.own(|own| &own.affinity);
         if own.is_empty() {
@@ -166,8 +167,8 @@ impl State {
     }
 }
 
-/// Whether a term of the required anti-affinity of `owner` selects `other`. `key`: only terms over this key
-/// count.
+/// Whether a term of the required anti-affinity of `owner` selects `other`. If `key` is given, only terms
+/// with this topology key count.
 pub(super) fn repels(owner: &Pod, other: &Pod, key: Option<&str>, namespaces: &Namespaces) -> bool {
     let mut terms = owner.affinity.anti.iter();
     terms.any(|term| {

@@ -1,10 +1,10 @@
-//! Does this pod fit this node? kube-scheduler's default filters, each in its own file, in kube-scheduler's
-//! order and with its reasons.
+//! Checks whether a pod fits a node. Each of kube-scheduler's default filters has its own file. The filters
+//! run in kube-scheduler's order and give its reasons.
 //!
 //! A [`World`] is a cluster that can be changed in a simulation: nodes with the pods placed on them. A pod is
-//! prepared against it once ([`World::prepare`], kube-scheduler's PreFilter), then checked against as many
-//! nodes as needed ([`World::check`], its Filter), then placed. Rules are those of Kubernetes 1.36 and 1.37
-//! (`pkg/scheduler/framework/plugins`), depending on the version of the control plane.
+//! prepared against the world once ([`World::prepare`], kube-scheduler's PreFilter), then checked against as
+//! many nodes as needed ([`World::check`], its Filter), then placed. The rules are those of Kubernetes 1.36
+//! or 1.37 (`pkg/scheduler/framework/plugins`), depending on the version of the control plane.
 
 mod cel;
 mod crowd;

@@ -3,8 +3,8 @@
 use super::refusal::Refusal;
 use model::resources::Resources;
 
-/// `served` are the extended resources for which devices are allocated on nodes that do not offer them
-/// themselves.
+/// Checks the node's free resources. `served` returns whether devices can be allocated for an extended
+/// resource, on nodes that do not offer the resource themselves.
 pub(super) fn check(
     wanted: &Resources,
     allocatable: &Resources,

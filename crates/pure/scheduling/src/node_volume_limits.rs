@@ -1,6 +1,6 @@
 //! NodeVolumeLimits: a node takes only a limited number of CSI volumes of each driver (CSINode's
-//! `allocatable.count`). From Kubernetes 1.37 on, it must also have each driver that requires this
-//! (`preventPodSchedulingIfMissing`).
+//! `allocatable.count`). From Kubernetes 1.37 on, the node must also have the pod's drivers, if they require
+//! this (`preventPodSchedulingIfMissing`).
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::volumes::{Counted, Mounted, Volumes};
 use model::pod::Pod;
 use model::workload::CsiNode;
 
-/// The volumes that are on a node, counted once each. The counts are updated when pods are placed or removed.
+/// The volumes on a node. Each volume counts once. The counts are updated when pods are placed or removed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    /// Volumes of pods, in order, and how many pods use each.
+    /// The volumes that pods on the node use, in order, each with the number of these pods.
     used: Vec<(Counted, i64)>,
-    /// Volumes that VolumeAttachments name, in order.
+    /// The volumes that VolumeAttachments name for the node, in order.
     attached: Option<Arc<[Counted]>>,
-    /// For each driver: how many volumes there are in all.
+    /// For each driver: the total number of volumes on the node.
     present: Vec<(u32, i64)>,
-    /// How many pods have volumes that cannot be counted.
+    /// The number of pods with volumes that cannot be counted.
     uncountable: i64,
 }
 
@@ -33,7 +33,7 @@ impl Held {
         held
     }
 
-    /// Adds this many pods with these volumes, or removes them if `by` is negative.
+    /// Adds `by` pods with these volumes, or removes them if `by` is negative.
     pub(super) fn count(&mut self, mounted: &Mounted, by: i64) {
         if mounted.of_another || mounted.untranslatable {
             self.uncountable += by;
@@ -79,7 +79,7 @@ impl Held {
     }
 }
 
-/// The refusal of a pod whose ephemeral volume has no claim yet: no node takes it.
+/// The refusal of a pod whose ephemeral volume has no claim yet: no node takes such a pod.
 pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> Option<Refusal> {
     missing(pod, volumes, true).then_some(Refusal::ClaimMissing { ephemeral: true })
 }
@@ -110,9 +110,9 @@ pub(super) fn check(mounted: &Mounted, sim: &SimNode, held: &Held, volumes: &Vol
     within_limits(mounted, csi, held, volumes)
 }
 
-/// Checks that there is room for those of the pod's volumes that no pod on the node uses yet. A volume that
-/// is attached, but used by no pod, counts twice: kube-scheduler assumes that another pod has just stopped
-/// using it.
+/// Checks that the node has room for those of the pod's volumes that no pod on the node uses yet. A volume
+/// that is attached but not used counts twice: kube-scheduler assumes that another pod has just stopped using
+/// it.
 fn within_limits(mounted: &Mounted, csi: &CsiNode, held: &Held, volumes: &Volumes) -> Result<(), Refusal> {
     let mut more: Vec<(u32, i64)> = Vec::new();
     for one in mounted.counted.iter().filter(|one| !held.uses(one.volume)) {
@@ -164,7 +164,7 @@ mod tests {
         }
         for number in 0..8 {
             let driver = named("x", random.below(3));
-            // Two volumes may be one and the same disk.
+            // Two volumes may be the same disk.
             let csi = Some((driver, named("disk", random.below(6))));
             let volume = PersistentVolume { name: named("v", number), csi, ..PersistentVolume::default() };
             all.volumes.push(Arc::new(volume));

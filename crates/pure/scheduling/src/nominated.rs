@@ -1,7 +1,8 @@
-//! Pods for which preemption makes room on a node. Pods without a higher priority must leave them this room.
+//! Nominated pods: preemption makes room for them on a node. Only pods with a higher priority may use this
+//! room.
 //!
-//! A node takes a pod only if it does so both with the pods that are nominated to it and have no lower
-//! priority, and without them (`RunFilterPluginsWithNominatedPods`).
+//! A node takes a pod only if the pod fits in both cases: with the nominated pods of the same or a higher
+//! priority placed on the node, and without them (`RunFilterPluginsWithNominatedPods`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ impl<'a> Nominated<'a> {
         Self { by_node, priorities }
     }
 
-    /// The nodes that refuse the pod because of pods that are nominated to them. Afterwards, the world has
-    /// the same pods as before.
+    /// The nodes that refuse the pod because of pods that are nominated to them. The world is unchanged
+    /// afterwards.
     pub(super) fn refusals(&self, world: &mut World, pod: &Arc<Pod>) -> BTreeMap<NodeIndex, Refusal> {
         let own = self.priorities.of(pod);
         let mut refusals = BTreeMap::new();

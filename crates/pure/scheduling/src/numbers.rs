@@ -1,23 +1,23 @@
-//! Numbers by fingerprint: they are looked up again and again for tens of thousands of pods.
+//! A table of numbers by fingerprint. Lookups are frequent: every round looks up tens of thousands of pods.
 
 use hashbrown::HashTable;
 
 use model::digest::Fingerprint;
 
-/// Finds numbers by fingerprint.
+/// Maps fingerprints to numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    /// Used only for look-ups: the order of its entries does not matter.
+    /// A hash table, used only for look-ups, so the order of its entries does not matter.
     table: HashTable<(Fingerprint, usize)>,
 }
 
 impl Numbers {
-    /// The number of the fingerprint.
+    /// The number of the fingerprint, if it has one.
     pub fn get(&self, of: Fingerprint) -> Option<usize> {
         self.table.find(of.part(), |one| one.0 == of).map(|one| one.1)
     }
 
-    /// The number of the fingerprint. If it has none yet, it gets the number `next`.
+    /// The number of the fingerprint. A fingerprint without a number receives the number `next`.
     pub fn get_or_insert(&mut self, of: Fingerprint, next: usize) -> usize {
         if let Some(number) = self.get(of) {
             return number;

@@ -23,25 +23,25 @@ use model::selector::LabelSelector;
 pub(super) struct State {
     /// The counts. They are shared with the world until a change is reported to this state.
     counted: Option<Arc<Vec<Counted>>>,
-    /// The number of the pod's spread, if it was announced.
+    /// The number of the pod's spread, if the spread was announced.
     number: Option<usize>,
-    /// For each constraint: whether the pod itself counts.
+    /// For each constraint: whether its selector matches the pod itself.
     matches_itself: Vec<bool>,
 }
 
-/// How many pods each domain has, for one constraint.
+/// The number of matching pods in each domain, for one constraint.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     rule: Arc<Rule>,
-    /// By the domain's number; `None` if no node of the domain counts for the pod.
+    /// The count of each domain, by the domain's number. `None` if no node of the domain counts for the pod.
     domains: Vec<Option<i64>>,
     levels: Levels,
-    /// How many domains count.
+    /// The number of domains that are not `None` in `domains`.
     known: usize,
 }
 
-/// For each count: how many domains have it. The first count is the global minimum. There are few different
-/// counts.
+/// Each count that occurs, with the number of domains that have it, in ascending order. The first count is
+/// the global minimum. There are few different counts.
 #[derive(Clone, Debug, Default)]
 struct Levels(Vec<(i64, usize)>);
 
@@ -90,8 +90,8 @@ impl Rule {
         self.selector.as_ref()
     }
 
-    /// Whether the node counts for the pod. If taints are honored, a closed node does not count: it has a
-    /// taint or will get one.
+    /// Whether the node counts for the pod. A closed node does not count if taints are honored, because it
+    /// has a taint or will get one.
     pub(super) fn counts_on(&self, pod: &Pod, node: &SimNode) -> bool {
         (!self.honor_affinity || node_affinity::matches(pod, &node.node))
             && (!self.honor_taints || (node.open && tolerates_all(&pod.tolerations, &node.node.taints)))
@@ -116,7 +116,7 @@ impl Deref for Counted {
 }
 
 impl Counted {
-    /// The domains before any pod is counted.
+    /// The domains before any pods are counted.
     fn new(rule: &Arc<Rule>, ground: &Ground) -> Self {
         let domains = ground.empty.clone();
         Self {
@@ -127,8 +127,8 @@ impl Counted {
         }
     }
 
-    /// Makes a domain known and adds pods to it. Returns its count before, if it was known, and after. The
-    /// levels are not updated.
+    /// Adds pods to a domain, which becomes known. Returns the domain's count before (`None` if it was not
+    /// known) and after. Does not update the levels.
     fn add(&mut self, domain: usize, by: i64) -> (Option<i64>, i64) {
         if self.domains.len() <= domain {
             self.domains.resize(domain + 1, None);
@@ -159,8 +159,8 @@ impl Counted {
         self.levels.0.first().filter(|_| enough).map_or(0, |one| one.0)
     }
 
-    /// The global minimum if a new node changes its domain's count from `before` (`None`: the domain was not
-    /// known) to `after`.
+    /// The global minimum if a new node changes its domain's count from `before` to `after`. If `before` is
+    /// `None`, the domain was not known.
     fn least_with(&self, before: Option<i64>, after: i64) -> i64 {
         if self.known + usize::from(before.is_none()) < self.min_domains {
             return 0;
@@ -176,8 +176,8 @@ pub(super) fn rules(pod: &Pod, topologies: &Topologies) -> Vec<Arc<Rule>> {
     hard.map(|one| Arc::new(Rule::new(pod, one, topologies))).collect()
 }
 
-/// Counts pods for these rules. `kinds` has, for each kind of pods, the number of a rule that selects it and
-/// the nodes that its pods are on. `ground` has the nodes that count for each rule.
+/// Counts the pods that these rules select. `kinds` contains, for each kind of pods, the index of a rule that
+/// selects it and the nodes that its pods are on. `ground` contains the nodes that count for each rule.
 pub(super) fn count_out<'s>(
     rules: &[Arc<Rule>],
     ground: &[Ground],
@@ -196,7 +196,7 @@ pub(super) fn count_out<'s>(
     all
 }
 
-/// Adds pods like `other` to the counts, or removes them if `by` is negative. Their node must already be
+/// Adds `by` pods like `other` to the counts, or removes them if `by` is negative. Their node must already be
 /// counted.
 fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
     for (one, domain) in counted_on(all, pod, at, around) {
@@ -206,12 +206,12 @@ fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, around: Aro
     }
 }
 
-/// Whether the node counts for a pod at all: it must have the labels of all constraints.
+/// Whether the node counts for a pod at all: the node must have the labels of all constraints.
 pub(super) fn counts<'k>(mut keys: impl Iterator<Item = &'k Key>, at: NodeIndex, around: Around) -> bool {
     around.nodes[at].counts_for_spread && keys.all(|key| around.domain(key, at) != Domain::Nowhere)
 }
 
-/// The constraints for which a node counts, with its domains.
+/// The constraints for which the node counts, each with the node's domain.
 fn counted_on<'c>(
     all: &'c mut [Counted],
     pod: &'c Pod,
@@ -256,8 +256,8 @@ impl State {
         }
     }
 
-    /// Drops the counts that it shares with the world, so that the world need not copy them for its next
-    /// change. Returns the number with which to fetch them again. Until then, nothing may be checked.
+    /// Drops the counts that this state shares with the world, so that the world need not copy them for its
+    /// next change. Returns the number with which to fetch them again. No node may be checked until then.
     pub(super) fn hand_back(&mut self, crowd: &Crowd) -> Option<usize> {
         let number = self.number?;
         crowd.shares(number, self.counted.as_ref()?).then(|| self.counted = None)?;
@@ -269,8 +269,8 @@ impl State {
         self.counted = Some(counted);
     }
 
-    /// Adds pods like `other` to the counts, or removes them if `by` is negative. Their node must already be
-    /// counted.
+    /// Adds `by` pods like `other` to the counts, or removes them if `by` is negative. Their node must
+    /// already be counted.
     pub(super) fn count(&mut self, pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
         let Some(counted) = &mut self.counted else { return };
         let counted: &mut Vec<Counted> = Arc::make_mut(counted);
@@ -288,13 +288,13 @@ impl State {
         })
     }
 
-    /// Whether there is nothing to check.
+    /// Whether the pod has no hard constraints, so that there is nothing to check.
     pub(super) fn is_empty(&self) -> bool {
         self.counted.is_none()
     }
 
-    /// Checks a node; `domain` returns its domain for a key. A fresh node is not in the world yet, so the
-    /// pods that it comes with are counted in addition.
+    /// Checks a node. `domain` returns the node's domain for a key. A fresh node is not in the world yet, so
+    /// the pods that it comes with are added to the counts.
     pub(super) fn check(
         &self,
         pod: &Pod,

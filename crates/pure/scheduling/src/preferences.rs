@@ -1,5 +1,5 @@
-//! The preferences of pods: kube-scheduler's scores of nodes for them. Other pods' preferences about this one
-//! are ignored.
+//! The preferences of a pod, as kube-scheduler's scores of nodes. Preferences of other pods for this pod are
+//! ignored.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::world::{NodeIndex, World};
 use model::pod::{Pod, PodAffinityTerm, Weighted};
 use model::selector::NodeSelector;
 
-/// The maximum of a score.
+/// The maximum value of a score.
 const MOST: i64 = 100;
 /// The weight of the scores of NodeAffinity and InterPodAffinity in the default profile. The score for free
 /// room has the weight 1.
 const WEIGHT: i64 = 2;
 
-/// The scores of these nodes for what the pod prefers; `None` if it prefers nothing.
+/// The score of each of these nodes by the pod's preferences. `None` if the pod has no preferences.
 pub(super) fn scores(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Vec<i64>> {
     let affinity = &pod.affinity;
     if affinity.node_preferred.is_empty()
@@ -47,7 +47,7 @@ pub(super) fn scores(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Ve
     Some(by_node.zip(by_pods).map(|(node, pods)| WEIGHT * (node + pods)).collect())
 }
 
-/// How many pods the term selects in each domain.
+/// The number of pods that the term selects in each domain.
 fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&'w str, i64> {
     let mut counts = BTreeMap::new();
     let namespaces = world.around().namespaces;
@@ -61,8 +61,8 @@ fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&
     counts
 }
 
-/// Scales scores to the range from 0 to [`MOST`]. The smallest of them (or `least`, if that is less) becomes
-/// 0, and the largest [`MOST`].
+/// Scales scores to the range from 0 to [`MOST`]. The largest score becomes [`MOST`]. The smallest score (or
+/// `least`, if that is smaller) becomes 0.
 fn scaled(scores: Vec<i64>, least: i64) -> impl Iterator<Item = i64> {
     let least = scores.iter().copied().min().unwrap_or(0).min(least);
     let range = scores.iter().copied().max().unwrap_or(0).saturating_sub(least);

@@ -1,5 +1,5 @@
-//! A pod to be checked, with everything that depends on the entire world and not on a single node. This is
-//! determined once.
+//! A pod that is ready to be checked. Everything that depends on the entire world and not on a single node is
+//! determined once, in advance.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use super::{inter_pod_affinity, pod_topology_spread, volume_binding, volume_zone
 use model::features::Features;
 use model::pod::Pod;
 
-/// A pod, prepared against a world (kube-scheduler's PreFilter). It becomes stale if the world changes
-/// without a report to it: [`World::place_prepared`] and similar methods report their change, [`World::tell`]
-/// any other placement or removal of pods.
+/// A pod, prepared against a world (kube-scheduler's PreFilter). Every change of the world must be reported
+/// to the preparation, or it becomes stale: [`World::place_prepared`] and similar methods report their own
+/// change, [`World::tell`] reports any other placement or removal of pods.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) pod: Arc<Pod>,
     pub(super) price: Price,
     pub(super) spread: pod_topology_spread::State,
     pub(super) affinity: inter_pod_affinity::State,
-    /// Whether topology spread or pod affinity matters for it.
+    /// Whether topology spread or pod affinity matters for the pod.
     pub(super) social: bool,
     pub(super) volumes_matter: bool,
     pub(super) volumes_refused: Option<Refusal>,
@@ -29,9 +29,9 @@ pub struct Prepared {
     pub(super) mounted: Mounted,
     pub(super) binding: volume_binding::State,
     pub(super) zones: volume_zone::State,
-    /// The features that the scheduler requires of a node's kubelet for it.
+    /// The features that the scheduler requires of a node's kubelet for the pod.
     pub(super) features: Features,
-    /// The devices that it asks for, if any.
+    /// The devices that the pod asks for, if any.
     pub(super) devices: Option<Arc<Asked>>,
 }
 
@@ -47,8 +47,8 @@ impl Prepared {
         self.spread.is_empty() && self.pod.affinity.pods.is_empty()
     }
 
-    /// Whether only the node itself matters, and its room only shrinks with each pod. This is true for plain
-    /// pods, and for those with their own claims if each device belongs to one node.
+    /// Whether only the node itself matters for the pod, and each further pod only reduces the node's room.
+    /// This is true for plain pods, and for pods with claims of their own if each device belongs to one node.
     pub fn is_local(&self, world: &World) -> bool {
         let own = |asked: &Asked| asked.is_own() && world.devices_are_local();
         self.refusals_last()

@@ -1,4 +1,4 @@
-//! Priorities of pods: their own, or that of their class.
+//! Priorities of pods: a pod's own priority, or that of its class.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl<'a> Priorities<'a> {
         }
     }
 
-    /// The pod's priority, if it is set.
+    /// The pod's priority, from the pod, its class or the default class. `None` if none of them sets it.
     pub fn given(&self, pod: &Pod) -> Option<i32> {
         let by_class = || self.classes.get(pod.priority_class.as_str()).copied();
         pod.priority.or_else(by_class).or(self.default)

@@ -7,8 +7,8 @@ use super::dynamic_resources::DeviceProblem;
 use model::features::Feature;
 use model::quantity::{binary, from_milli};
 
-/// The filter that refused the pod, with its findings. Cheap to create: the text is only built when it is
-/// needed.
+/// The filter that refused the pod, with its findings. Creating a refusal is cheap, because its text is only
+/// built when it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The node is cordoned.
@@ -22,7 +22,7 @@ pub enum Refusal {
     },
     /// Node selector or required node affinity does not match.
     NodeAffinity,
-    /// A host port is taken.
+    /// The host port is already in use.
     Port(i32),
     /// No pod slot is left.
     Pods {
@@ -40,19 +40,20 @@ pub enum Refusal {
     /// A claim does not exist. The first filter that needs it refuses the pod: VolumeRestrictions, or
     /// NodeVolumeLimits for the claim of an ephemeral volume.
     ClaimMissing {
-        /// It is the claim of an ephemeral volume.
+        /// Whether the claim is that of an ephemeral volume.
         ephemeral: bool,
     },
-    /// A disk is in use by another pod on the node, or a ReadWriteOncePod claim by a pod on any node.
+    /// Another pod on the node uses the same disk, or a pod on any node uses the same ReadWriteOncePod claim.
     VolumeInUse,
     /// The node takes no more volumes of a driver.
     VolumeLimit {
         /// The driver.
         driver: Arc<str>,
-        /// The maximum number on the node.
+        /// The maximum number of this driver's volumes on the node.
         most: i64,
     },
-    /// The node lacks a CSI driver that requires pods to stay away from such nodes (from Kubernetes 1.37 on).
+    /// The node lacks a CSI driver that the pod's volumes need, and the driver keeps pods away from such
+    /// nodes (from Kubernetes 1.37 on).
     DriverMissing(Arc<str>),
     /// A volume of the pod, or of a pod on the node, cannot be counted: an in-tree disk that its driver does
     /// not serve, or an ephemeral volume whose claim belongs to another pod.
@@ -63,7 +64,7 @@ pub enum Refusal {
     VolumeZone,
     /// The node lacks a spread constraint's label.
     SpreadLabel(Arc<str>),
-    /// A spread constraint would be broken.
+    /// The pod would violate a spread constraint.
     Spread(Arc<str>),
     /// Required pod affinity is not satisfied.
     Affinity,
@@ -84,15 +85,15 @@ pub enum VolumeProblem {
     ClaimGone,
     /// The claim of an ephemeral volume belongs to another pod.
     ClaimOfAnother,
-    /// The claim is not bound, and its class binds immediately.
+    /// The claim is not bound, although its class binds immediately.
     UnboundImmediate,
     /// The bound volume does not exist.
     VolumeMissing,
     /// The bound volume cannot be used on this node.
     NodeAffinity,
-    /// No volume is available and none can be created here.
+    /// No volume is available, and none can be created for this node.
     NothingToBind,
-    /// No storage that the node reaches reports room for the volume.
+    /// No storage that the node can reach reports enough room for the volume.
     NoRoom,
 }
 

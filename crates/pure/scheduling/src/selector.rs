@@ -1,5 +1,5 @@
-//! Do these labels match this selector? (`k8s.io/apimachinery/pkg/labels`,
-//! `k8s.io/component-helpers/scheduling/corev1`)
+//! Matching of labels and selectors (`k8s.io/apimachinery/pkg/labels`,
+//! `k8s.io/component-helpers/scheduling/corev1`).
 
 use model::names::{is_key, is_value};
 use model::selector::{LabelSelector, Labels, NodeSelector, Operator, Requirement};
@@ -9,9 +9,8 @@ pub fn labels_match(selector: &LabelSelector, labels: &Labels) -> bool {
     selector.requirements.iter().all(|one| requirement_matches(one, labels.get(&one.key).map(String::as_str)))
 }
 
-/// Whether one of the terms matches a node of this name with these labels. A term without requirements
-/// matches nothing, nor does a term with a requirement that kube-scheduler cannot parse
-/// (`labels.NewRequirement`).
+/// Whether one of the terms matches a node with this name and these labels. A term matches nothing if it has
+/// no requirements, or has a requirement that kube-scheduler cannot parse (`labels.NewRequirement`).
 pub fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
     selector.terms.iter().any(|term| {
         let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
@@ -48,7 +47,8 @@ fn requirement_matches(requirement: &Requirement, value: Option<&str>) -> bool {
     }
 }
 
-/// `Gt` and `Lt` compare integers; anything else matches nothing.
+/// The two integers that `Gt` or `Lt` compares. `None` if one of them is not an integer, in which case
+/// nothing matches.
 fn compare(requirement: &Requirement, value: Option<&str>) -> Option<(i64, i64)> {
     let [bound] = requirement.values.as_slice() else { return None };
     Some((value?.parse().ok()?, bound.parse().ok()?))

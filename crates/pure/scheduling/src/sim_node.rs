@@ -17,22 +17,22 @@ use model::workload::CsiNode;
 pub struct SimNode {
     /// The node.
     pub node: Arc<Node>,
-    /// Its pods, without those in `copies`. Forks of a world share the list until they change it.
+    /// The pods on the node, without those in `copies`. Forks of a world share the list until they change it.
     pub pods: Arc<Vec<Arc<Pod>>>,
-    /// Equal pods that were placed together: one of them, and their number. They cannot be removed again.
+    /// Equal pods that were placed together, as a sample and their number. They cannot be removed again.
     pub copies: Vec<(Arc<Pod>, i64)>,
-    /// What all its pods request in total.
+    /// The total requests of all pods on the node.
     pub used: Resources,
     /// The requests of pods that others may preempt. They count only for pods that never preempt others.
     pub(super) yielded: Resources,
     pub(super) ports: Vec<HostPort>,
-    /// Its CSI drivers, with their limits.
+    /// The node's CSI drivers, with their limits.
     pub csi: Option<Arc<CsiNode>>,
-    /// CSI drivers that have not reported yet how much room there is for new volumes on it.
+    /// The CSI drivers that have not reported yet how much room the node has for new volumes.
     pub room_unknown: Arc<BTreeSet<String>>,
     pub(super) held: Held,
     pub(super) devices: NodeDevices,
-    /// Whether it takes pods. A closed node does not: at most, it keeps its domain known to topology spread.
+    /// Whether the node takes pods. A closed node takes none, but topology spread may still know its domain.
     pub open: bool,
     pub(super) counts_for_spread: bool,
 }
@@ -63,7 +63,7 @@ impl SimNode {
         emptied
     }
 
-    /// Expects this node to have the storage and the devices of another node like it.
+    /// Assumes that this node has the same storage and devices as a similar node.
     pub fn expect(&mut self, other: &Self) {
         self.devices.expect_like(&other.devices);
         if let Some(csi) = &other.csi {
@@ -72,24 +72,24 @@ impl SimNode {
         self.room_unknown.clone_from(&other.room_unknown);
     }
 
-    /// Sets the slices of devices that it is expected to have, if it does not exist yet.
+    /// Sets the device slices that a node is expected to have, if the node does not exist yet.
     pub fn expect_slices(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
         self.devices.expect(slices);
     }
 
-    /// Expects no slices of devices except those of the snapshot that name this node.
+    /// Drops the expected device slices. The node then has only the slices of the snapshot that name it.
     pub fn expect_no_slices(&mut self) {
         self.devices = NodeDevices::default();
     }
 
-    /// Its allocatable resources that no pod requests.
+    /// The allocatable resources of the node that no pod requests.
     pub fn free(&self) -> Resources {
         let mut free = self.node.allocatable.clone();
         free.subtract(&self.used);
         free
     }
 
-    /// What counts as used for this pod.
+    /// The resources of the node that count as used for this pod.
     pub(super) fn used_for(&self, pod: &Pod) -> Cow<'_, Resources> {
         if !pod.never_preempts || self.yielded.pods == 0 {
             return Cow::Borrowed(&self.used);
@@ -99,7 +99,7 @@ impl SimNode {
         Cow::Owned(used)
     }
 
-    /// Places this many pods like this one, as [`World::place_copies`](super::World::place_copies) does.
+    /// Places `count` pods like `pod`, as [`World::place_copies`](super::World::place_copies) does.
     pub fn hold_copies(&mut self, pod: &Arc<Pod>, count: i64) {
         self.used.add_times(&pod.requests, count);
         for _ in 0..count {

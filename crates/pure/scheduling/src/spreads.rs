@@ -1,4 +1,4 @@
-//! The topology spreads that pods ask for. Equal spreads are kept once, with their counts in a world.
+//! The topology spreads of pods. Equal spreads are stored once, with their counts in a world.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -19,22 +19,22 @@ pub(super) struct Spreads {
     all: Vec<Arc<Spread>>,
     numbers: Numbers,
     finder: Finder,
-    /// The ways in which nodes count for spreads, each with its number.
+    /// The ways in which nodes can count for spreads, each with its number.
     manners: BTreeMap<Manner, usize>,
-    /// Whether any constraint honors taints, so that it matters whether a node takes pods.
+    /// Whether any constraint honors taints. If so, a closed node does not count for it.
     any_honors_taints: bool,
 }
 
-/// A topology spread of pods of one namespace, with what decides which nodes count.
+/// A topology spread of pods of one namespace, with the rules for which nodes count.
 #[derive(Debug)]
 pub(super) struct Spread {
     /// One of these pods.
     pub pod: Pod,
     /// Its hard constraints.
     rules: Vec<Arc<Rule>>,
-    /// The number of its [`Manner`].
+    /// The number of the [`Manner`] in which nodes count for this spread.
     manner: usize,
-    /// Whether a constraint honors taints, so that it matters whether a node takes pods.
+    /// Whether a constraint honors taints. If so, a closed node does not count for it.
     honors_taints: bool,
 }
 
@@ -105,21 +105,21 @@ impl Spreads {
     }
 }
 
-/// What was counted in a world.
+/// The counts of a world for all spreads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     /// The counts for each spread.
     kept: Vec<Kept>,
-    /// For each [`Manner`]: which nodes count. Determined when first needed, and dropped when the nodes
-    /// change.
+    /// For each [`Manner`]: the nodes that count. They are determined when first needed, and dropped when the
+    /// nodes change.
     grounds: Vec<OnceLock<Arc<Vec<Ground>>>>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Kept {
-    /// The kinds of pods that count in it, each with the constraint that selects them.
+    /// The kinds of pods that count in this spread, each with the constraint that selects them.
     kinds: Arc<Vec<(usize, usize)>>,
-    /// The counts, made when first needed and dropped when the nodes change.
+    /// The counts, computed when first needed and dropped when the nodes change.
     counted: OnceLock<Arc<Vec<Counted>>>,
 }
 
@@ -128,14 +128,14 @@ impl Counts {
         self.kept.len()
     }
 
-    /// The same kinds of pods, for a world with other nodes.
+    /// The same kinds of pods without counts, for a world with other nodes.
     pub(super) fn without_pods(&self) -> Self {
         let mut counts = self.clone();
         counts.forget();
         counts
     }
 
-    /// Makes room for newly announced spreads and their [`Manner`]s.
+    /// Allocates entries for newly announced spreads and their [`Manner`]s.
     pub(super) fn grow_to(&mut self, spreads: &Spreads) {
         self.kept.resize_with(spreads.count(), Kept::default);
         self.grounds.resize_with(spreads.manners(), OnceLock::default);
@@ -145,7 +145,7 @@ impl Counts {
         Arc::make_mut(&mut self.kept[spread].kinds).push((kind, constraint));
     }
 
-    /// The counts for a spread. `stands` has the nodes that the pods of each kind are on.
+    /// The counts for a spread. `stands` contains, for each kind, the nodes that its pods are on.
     pub(super) fn of(&self, number: usize, stands: &[Arc<Stands>], around: Around) -> Arc<Vec<Counted>> {
         let kept = &self.kept[number];
         let count = || {
@@ -163,7 +163,7 @@ impl Counts {
         kept.is_some_and(|kept| Arc::ptr_eq(kept, counted))
     }
 
-    /// Adds pods to the counts for this constraint of a spread, or removes them if `by` is negative.
+    /// Adds `by` pods to the counts for this constraint of a spread, or removes them if `by` is negative.
     pub(super) fn count(
         &mut self,
         (spread, constraint): (usize, usize),
@@ -173,7 +173,7 @@ impl Counts {
     ) {
         let kept = &mut self.kept[spread].counted;
         let Some(counted) = kept.get_mut() else { return };
-        // The counts are based on this ground: both are forgotten together.
+        // The counts are based on this ground. Without it, they are outdated and are dropped too.
         let Some(ground) = self.grounds[around.spreads.all[spread].manner].get() else {
             kept.take();
             return;
@@ -183,7 +183,7 @@ impl Counts {
         }
     }
 
-    /// Forgets what was counted, because the nodes have changed.
+    /// Drops all counts, because the nodes have changed.
     pub(super) fn forget(&mut self) {
         self.grounds.fill_with(OnceLock::default);
         for kept in &mut self.kept {
@@ -191,10 +191,10 @@ impl Counts {
         }
     }
 
-    /// Forgets the counts that depend on which nodes take pods.
+    /// Drops the counts that depend on which nodes take pods.
     pub(super) fn forget_taints(&mut self, spreads: &Spreads) {
-        // Hardly any constraint honors taints, but nodes are often closed. This saves going through thousands
-        // of spreads each time.
+        // Nodes are often closed, but hardly any constraint honors taints. This check saves going through
+        // thousands of spreads each time.
         if !spreads.any_honors_taints {
             return;
         }

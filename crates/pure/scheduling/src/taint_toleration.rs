@@ -11,7 +11,7 @@ pub(super) fn check(pod: &Pod, node: &Node) -> Result<(), Refusal> {
     }
 }
 
-/// Whether all taints that keep pods away are tolerated.
+/// Whether the tolerations cover all taints that keep pods away.
 pub fn tolerates_all(tolerations: &[Toleration], taints: &[Taint]) -> bool {
     untolerated(tolerations, taints).is_none()
 }

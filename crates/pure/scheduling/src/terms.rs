@@ -1,4 +1,5 @@
-//! Terms of pods' required affinity and anti-affinity. Each is kept once, however many pods have it.
+//! The terms of pods' required affinity and anti-affinity. Each term is stored once, even if many pods have
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,17 +20,17 @@ pub(super) struct Terms {
     all: Vec<Term>,
     numbers: BTreeMap<(Vec<PodAffinityTerm>, String, String), usize>,
     finder: Finder,
-    /// The index in `own` of a pod's terms, by the fingerprint of its affinity and anti-affinity.
+    /// The indices into `own`, by the fingerprint of a pod's affinity and anti-affinity.
     askers: Numbers,
     own: Vec<Arc<Own>>,
 }
 
-/// Which pods are selected, and the label whose values are the domains.
+/// A term: the pods that it selects, and the label whose values are the domains.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    /// All of these must select a pod. For anti-affinity, there is only one term.
+    /// The API terms that must all match a pod for it to be selected. For anti-affinity, this is exactly one.
     terms: Vec<PodAffinityTerm>,
-    /// The namespace of the pods that have the term; empty if it does not matter.
+    /// The namespace of the pods that have the term. Empty if the selection does not depend on it.
     namespace: String,
     pub key: Key,
 }
@@ -113,7 +114,7 @@ impl Terms {
 }
 
 impl Term {
-    /// Whether the pod is selected.
+    /// Whether the term selects the pod.
     pub(super) fn means(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
         self.terms.iter().all(|term| matches(term, &self.namespace, pod, namespaces))
     }

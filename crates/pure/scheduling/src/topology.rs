@@ -1,4 +1,5 @@
-//! Domains: nodes that share a label's value, numbered so that pods can be counted in a list.
+//! Domains: groups of nodes that have the same value of a label. Domains are numbered, so that pods can be
+//! counted in a list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use model::selector::Labels;
 /// Marks a node without the label.
 const NOWHERE: u32 = u32::MAX;
 
-/// The domains of one label key. Domains are numbered in the order of the nodes, so their numbers stay valid
+/// The domains of one label key. They are numbered in the order of the nodes, so their numbers stay valid
 /// when nodes are added.
 #[derive(Clone, Debug)]
 struct Topology {
@@ -20,7 +21,7 @@ struct Topology {
     of: Vec<u32>,
 }
 
-/// The domains of all label keys that pods' terms and constraints use. Cloning shares them until a node is
+/// The domains of all label keys that pods' terms and constraints use. A clone shares them until a node is
 /// added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Topologies {
@@ -31,7 +32,8 @@ pub(super) struct Topologies {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub name: Arc<str>,
-    /// The index of its domains; `None`: the key was not announced, so its domains are determined each time.
+    /// The index of the key's domains. `None` if the key was not announced: its domains are then determined
+    /// for each query.
     at: Option<usize>,
 }
 
@@ -40,7 +42,7 @@ pub(super) struct Key {
 pub(super) enum Domain {
     /// The node lacks the label.
     Nowhere,
-    /// No node of the world has this node's value of the label.
+    /// The node has the label, but no node of the world has the same value.
     New,
     /// The domain with this number.
     Known(usize),
@@ -96,7 +98,7 @@ impl Topologies {
         self.all.iter().map(|one| one.key.as_str())
     }
 
-    /// Announces a key: its domains are kept from now on.
+    /// Announces a key, so that its domains are stored from now on.
     pub(super) fn announce(&mut self, key: &str, nodes: &[SimNode]) {
         if !self.knows(key) {
             self.all.push(Arc::new(Topology::new(key, nodes)));
@@ -121,7 +123,7 @@ impl Topologies {
         }
     }
 
-    /// The domain of a node with these labels, which need not be in the world.
+    /// The domain of a node with these labels. The node need not be in the world.
     pub(super) fn of_labels(&self, key: &Key, labels: &Labels, nodes: &[SimNode]) -> Domain {
         match key.at {
             Some(at) => self.all[at].of_labels(labels),

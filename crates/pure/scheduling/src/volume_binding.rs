@@ -1,5 +1,5 @@
-//! VolumeBinding: bound volumes must be usable on the node; unbound claims must find a volume there, or get a
-//! new one.
+//! VolumeBinding: bound volumes must be usable on the node. For each unbound claim, a volume must be
+//! available to the node, or it must be possible to create one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use model::pod::{Pod, VolumeSource};
 use model::selector::NodeSelector;
 use model::workload::{PersistentVolume, StorageCapacity, StorageClass, VolumeClaim};
 
-/// The pod's claims, sorted by how far they are bound (`GetPodVolumeClaims`).
+/// The pod's claims, divided into bound and waiting ones (`GetPodVolumeClaims`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     bound: Vec<Bound>,
-    /// Claims that get a volume only once the pod has a node, the smallest request first.
+    /// Claims that are bound only once the pod has a node, sorted by request, the smallest first.
     waiting: Vec<Waiting>,
     problem: Option<VolumeProblem>,
 }
 
-/// A volume that a claim is bound to, if it exists.
+/// The volume that a claim is bound to, if the volume exists.
 #[derive(Clone, Debug)]
 struct Bound {
     volume: Option<Arc<PersistentVolume>>,
@@ -31,31 +31,31 @@ struct Bound {
     served: Option<(&'static str, Result<Option<NodeSelector>, Untranslatable>)>,
 }
 
-/// A claim that gets its volume once its pod has a node.
+/// A claim that is bound only once its pod has a node.
 #[derive(Clone, Debug)]
 struct Waiting {
     claim: Arc<VolumeClaim>,
     class: Arc<StorageClass>,
-    /// Volumes that are reserved for it. If there are any, it binds to no others.
+    /// Volumes that are reserved for the claim. If there are any, the claim binds to no others.
     reserved: Vec<Arc<PersistentVolume>>,
-    /// Other volumes that it may bind to, the smallest first.
+    /// Other volumes that the claim may bind to, the smallest first.
     suitable: Vec<Arc<PersistentVolume>>,
-    /// The storage capacities with room for a new volume; `None`: room is not checked.
+    /// The storage capacities with room for a new volume. `None` if room is not checked.
     room: Option<Vec<Arc<StorageCapacity>>>,
 }
 
 /// Volumes that are promised to claims of pods that were placed but do not run yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promised {
-    /// By namespace and name of the claim, with the number of these pods that use it.
+    /// The promised volumes by namespace and name of their claim, each with the number of pods that use the
+    /// claim.
     by_claim: BTreeMap<(String, String), (Arc<PersistentVolume>, i64)>,
-    /// The names of these volumes.
+    /// The names of the promised volumes.
     names: BTreeSet<String>,
 }
 
 impl Promised {
-    /// Notes that this many pods like this one were placed on the node, or removed from it if `by` is
-    /// negative.
+    /// Records that `by` pods like `pod` were placed on the node, or removed from it if `by` is negative.
     pub(super) fn count(&mut self, pod: &Pod, sim: &SimNode, by: i64, volumes: &Volumes) {
         // The claims of a running pod are already bound.
         if pod.node.is_some() || !volumes.any_to_bind() {
@@ -107,7 +107,7 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes, promised: &Promised) -> Stat
     let mut state = State::default();
     for volume in &pod.volumes {
         let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { continue };
-        // A claim that does not exist was refused by an earlier filter.
+        // An earlier filter has already refused a pod whose claim does not exist.
         let Some(claim) = volumes.claim(&pod.namespace, name.as_str()) else { continue };
         let claim = &claim.object;
         if claim.deleted || claim.lost {
@@ -130,7 +130,7 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes, promised: &Promised) -> Stat
 }
 
 impl State {
-    /// The volumes that the claims would be bound to on this node.
+    /// The claims that would be bound on this node, each with its volume.
     fn matches_on(&self, node: &Node) -> impl Iterator<Item = (&VolumeClaim, &Arc<PersistentVolume>)> {
         let mut taken = Vec::new();
         self.waiting.iter().filter(|waiting| waiting.claim.selected_node.is_none()).filter_map(
@@ -186,7 +186,7 @@ impl Waiting {
                 && claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
         };
         let open = |volume: &&Arc<PersistentVolume>| !promised.holds(volume);
-        // If pods with the same claim were placed, the volume that is promised to them counts as reserved.
+        // If pods with the same claim were placed, the volume that was promised to them counts as reserved.
         let reserved = match promised.of(claim) {
             Some(volume) => vec![volume.clone()],
             None => volumes.reserved(claim).iter().filter(suits).filter(for_it).cloned().collect(),
@@ -201,7 +201,8 @@ impl Waiting {
         }
     }
 
-    /// Checks whether the claim can be bound on the node, or a volume created for it there.
+    /// Checks whether the claim can be bound on the node, or a volume can be created for the claim on that
+    /// node.
     fn check(&self, sim: &SimNode, taken: &mut Vec<*const PersistentVolume>) -> Result<(), VolumeProblem> {
         let node = &*sim.node;
         if let Some(chosen) = &self.claim.selected_node {
@@ -245,7 +246,7 @@ impl Waiting {
     }
 }
 
-/// The storage capacities with room for a new volume of the claim; `None`: room is not checked.
+/// The storage capacities with room for a new volume of the claim. `None` if room is not checked.
 fn room(claim: &VolumeClaim, class: &StorageClass, volumes: &Volumes) -> Option<Vec<Arc<StorageCapacity>>> {
     let asks = claim.request > 0
         && volumes.csi_driver(&class.provisioner).is_some_and(|driver| driver.storage_capacity);
@@ -266,7 +267,7 @@ fn find(state: &State, sim: &SimNode) -> Result<(), VolumeProblem> {
     state.waiting.iter().try_for_each(|waiting| waiting.check(sim, &mut taken))
 }
 
-/// Whether the node's labels match. As in kube-scheduler, its name does not count.
+/// Whether the node's labels match. As in kube-scheduler, the node's name is not compared.
 fn matches(required: Option<&NodeSelector>, node: &Node) -> bool {
     required.is_none_or(|required| node_matches(required, "", &node.labels))
 }

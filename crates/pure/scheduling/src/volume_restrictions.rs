@@ -5,11 +5,11 @@ use super::volumes::Volumes;
 use super::world::World;
 use model::pod::{Pod, VolumeSource};
 
-/// The access mode of a claim that only one pod at a time may use.
+/// The access mode of claims that only one pod at a time may use.
 pub(super) const ONCE: &str = "ReadWriteOncePod";
 
-/// Why no node takes the pod: a claim that it names does not exist, or a ReadWriteOncePod claim is already in
-/// use.
+/// The reason why no node takes the pod, if there is one: a claim that it names does not exist, or a
+/// ReadWriteOncePod claim is already in use.
 pub(super) fn prepare(pod: &Pod, world: &World) -> Option<Refusal> {
     if missing(pod, world.volumes(), false) {
         return Some(Refusal::ClaimMissing { ephemeral: false });
@@ -37,8 +37,8 @@ pub(super) fn check<'a>(
     Ok(())
 }
 
-/// Whether one of the pod's claims does not exist. Looks only at the claims of ephemeral volumes (if
-/// `of_ephemeral`), or only at the others.
+/// Whether one of the pod's claims does not exist. If `of_ephemeral` is true, only the claims of ephemeral
+/// volumes are checked, otherwise only the other claims.
 pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
     pod.volumes.iter().any(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {
@@ -48,8 +48,8 @@ pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool 
     })
 }
 
-/// Names of a pod's claims that only one pod at a time may use. The claims of ephemeral volumes are left out:
-/// each belongs to one pod anyway.
+/// The names of the pod's claims that only one pod at a time may use. Claims of ephemeral volumes are left
+/// out, because each of them belongs to one pod anyway.
 pub(super) fn exclusive_claims<'p>(pod: &'p Pod, volumes: &'p Volumes) -> impl Iterator<Item = &'p str> {
     pod.volumes.iter().filter_map(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral: false, .. } => {

@@ -5,7 +5,7 @@ use super::volumes::Volumes;
 use model::node::Node;
 use model::pod::{Pod, VolumeSource};
 
-/// A label of a volume → the current name of the label. A node may have either.
+/// Labels of volumes, each with the current name of the label. A node may have either label.
 const LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -24,7 +24,7 @@ struct Topology {
     values: Vec<String>,
 }
 
-/// As in kube-scheduler, claims of ephemeral volumes do not count.
+/// What the pod's volumes require. As in kube-scheduler, claims of ephemeral volumes do not count.
 pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
     let bound = pod.volumes.iter().filter_map(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral: false, .. } => {
@@ -42,7 +42,7 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
     State(topologies.collect())
 }
 
-/// The zones that a label lists; `None` if one of them is empty, so that the label is ignored.
+/// The zones that a label lists. `None` if one of them is empty, because the label is then ignored.
 fn zones(label: &str) -> Option<Vec<String>> {
     label
         .split("__")

@@ -1,5 +1,5 @@
-//! Volumes and what belongs to them, looked up once for a whole decision. They do not change while it is
-//! made.
+//! Volumes, claims and related objects, looked up once for a whole decision. They do not change during the
+//! decision.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -15,36 +15,37 @@ use model::{KubernetesVersion, Snapshot};
 /// A volume that counts against the limit of a CSI driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Counted {
-    /// A hash of the driver and the driver's name for the volume.
+    /// A hash of the driver and the volume handle.
     pub volume: u64,
     /// The driver's number ([`Volumes::driver`]).
     pub driver: u32,
-    /// It is an in-tree disk, which counts only if there is a CSINode.
+    /// Whether the volume is an in-tree disk. Such a disk counts only if the node has a CSINode.
     pub migrated: bool,
 }
 
-/// The volumes of a pod that count.
+/// The volumes of a pod that count against limits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mounted {
-    /// These volumes, each once.
+    /// The volumes that can be counted, each once.
     pub counted: Vec<Counted>,
     /// Whether one of the volumes is a disk that its driver does not serve. kube-scheduler gives up on a node
     /// if it has to count such a disk.
     pub untranslatable: bool,
-    /// Whether the claim of an ephemeral volume belongs to another pod, which has the same effect.
+    /// Whether the claim of an ephemeral volume belongs to another pod. kube-scheduler gives up on a node for
+    /// this too.
     pub of_another: bool,
 }
 
-/// A claim, with facts about it that are needed often.
+/// A claim, with properties of it that are often needed.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub object: Arc<VolumeClaim>,
-    /// Only one pod at a time may use it.
+    /// Whether only one pod at a time may use the claim.
     pub once: bool,
     counted: Option<Counted>,
 }
 
-/// Volumes and what belongs to them, by name.
+/// Volumes, claims and related objects, by name.
 #[derive(Debug, Default)]
 pub struct Volumes {
     claims: BTreeMap<String, BTreeMap<String, Claim>>,
@@ -54,7 +55,7 @@ pub struct Volumes {
     csi_nodes: BTreeMap<String, Arc<CsiNode>>,
     /// Attached volumes by node, each once, in order.
     attached: BTreeMap<String, Arc<[Counted]>>,
-    /// Volumes of a class that are reserved for no claim, the smallest first.
+    /// Volumes that are reserved for no claim, by class, the smallest first.
     free: BTreeMap<String, Vec<Arc<PersistentVolume>>>,
     /// Volumes that are reserved for a claim, by `namespace/name`.
     reserved: BTreeMap<String, Vec<Arc<PersistentVolume>>>,
@@ -111,7 +112,7 @@ impl Volumes {
     fn sort_out(&mut self, snapshot: &Snapshot) {
         for volume in snapshot.volumes.iter().filter(|volume| !volume.deleted) {
             match &volume.claim {
-                // Most volumes are bound already, and no pod waits for them.
+                // Reserved volumes matter only for claims that are not bound yet. Most claims are bound.
                 Some(claim) if self.is_waited_for(claim) => {
                     self.reserved.entry(claim.clone()).or_default().push(volume.clone());
                 }
@@ -171,7 +172,7 @@ impl Volumes {
         self.csi_nodes.get(name)
     }
 
-    /// Whether kube-scheduler keeps pods from nodes that lack a driver (`VolumeLimitScaling`).
+    /// Whether kube-scheduler keeps pods away from nodes that lack a CSI driver (`VolumeLimitScaling`).
     pub(super) fn requires_drivers(&self) -> bool {
         self.version >= KubernetesVersion::V1_37
     }
@@ -186,7 +187,7 @@ impl Volumes {
         self.free.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// Volumes that are reserved for a claim of this name, if it is not bound.
+    /// Volumes that are reserved for a claim with this name that is not bound yet.
     pub(super) fn reserved(&self, claim: &VolumeClaim) -> &[Arc<PersistentVolume>] {
         if self.reserved.is_empty() {
             return &[];
@@ -205,7 +206,7 @@ impl Volumes {
         self.capacities.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// The name of the driver of this number.
+    /// The name of the driver with this number.
     pub(super) fn driver(&self, number: u32) -> &Arc<str> {
         &self.drivers.names[number as usize]
     }
@@ -245,8 +246,7 @@ impl Volumes {
         Some(Counted { volume: identity(driver, handle, false), driver, migrated: true })
     }
 
-    /// The volume of a claim. If the claim has none yet, the volume that it will get, identified by the
-    /// claim.
+    /// The volume of a claim, as it is counted. A claim that has no volume yet identifies its future volume.
     fn count_claim(&mut self, claim: &VolumeClaim) -> Option<Counted> {
         let volume = claim.volume.as_ref().and_then(|name| self.persistent.get(name));
         if let Some(volume) = volume {
@@ -271,8 +271,8 @@ impl Volumes {
     }
 }
 
-/// A number that identifies a volume of the driver. A volume that is yet `to_be_made` never has the number of
-/// an existing one.
+/// A number that identifies a volume of the driver. A volume that does not exist yet (`to_be_made`) never has
+/// the number of an existing one.
 fn identity(driver: u32, handle: &str, to_be_made: bool) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one((driver, handle, to_be_made))
 }

@@ -1,4 +1,4 @@
-//! A cluster that can be changed in a simulation.
+//! The simulated cluster: nodes and pods that can be added and removed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,36 +33,39 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The index of a node in its world. It stays valid as long as the world exists.
 pub type NodeIndex = usize;
 
-/// A cluster that can be changed in a simulation. Cloning it forks it; nodes and pods are shared.
+/// A cluster that can be changed in a simulation. A clone is a fork, which shares nodes and pods with the
+/// original.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// How much work it was asked to do.
+    /// The total cost of the queries to this world.
     effort: Effort,
     /// The version of Kubernetes whose rules apply.
     version: KubernetesVersion,
     nodes: Vec<SimNode>,
-    /// What is free on each node, close together in memory. A look at this rules out most nodes.
+    /// The free resources of each node, stored compactly. They rule out most nodes without reading the nodes
+    /// themselves.
     free: Vec<Free>,
     namespaces: Arc<Namespaces>,
     volumes: Arc<Volumes>,
     topologies: Topologies,
-    /// What announced pods require of other pods.
+    /// The terms of the announced pods: what these pods require of other pods.
     terms: Arc<Terms>,
     spreads: Arc<Spreads>,
-    /// Its pods, counted when a caller first asks. The counts are updated from then on.
+    /// The counts of the world's pods. They are computed when first needed, and are updated from then on.
     crowd: OnceLock<Crowd>,
-    /// How many pods with required anti-affinity there are.
+    /// The number of pods with required anti-affinity.
     anti: i64,
-    /// For each claim that only one pod at a time may use, by namespace and name: how many pods use it.
+    /// For each claim that only one pod at a time may use, by namespace and name: the number of pods that use
+    /// it.
     claims_in_use: BTreeMap<(String, String), i64>,
     promised: volume_binding::Promised,
-    /// `None` if nothing is known of devices that are allocated dynamically.
+    /// The devices that are allocated dynamically. `None` if nothing is known of them.
     devices: Option<Box<Devices>>,
 }
 
 impl World {
-    /// The cluster of a snapshot: its nodes in their order, each with the pods bound to it. Finished pods are
-    /// left out.
+    /// Creates the world of a snapshot: its nodes in their order, each with the pods bound to it. Finished
+    /// pods are left out.
     pub fn new(snapshot: &Snapshot) -> Self {
         let mut world = Self::without_pods(snapshot);
         let index: BTreeMap<&str, NodeIndex> =
@@ -79,19 +82,20 @@ impl World {
         world
     }
 
-    /// The cluster of a snapshot: its nodes in their order, without any pod.
+    /// Creates the world of a snapshot without pods: its nodes in their order.
     pub fn without_pods(snapshot: &Snapshot) -> Self {
         let devices = Devices::of(snapshot).map(Box::new);
         Self::with_volumes(snapshot, Arc::new(Volumes::new(snapshot)), devices)
     }
 
-    /// Like [`Self::without_pods`], for a snapshot with other nodes, but the volumes and devices of this
-    /// world.
+    /// Like [`Self::without_pods`], for a snapshot with other nodes. The volumes and devices are those of
+    /// this world.
     pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
         let devices = self.devices.as_ref().map(|devices| Box::new(devices.without_pods()));
         let mut world = Self::with_volumes(snapshot, self.volumes.clone(), devices);
         world.effort = self.effort.clone();
-        // What pods require of each other is the same in the new world.
+        // The new world has the same terms and spreads, because the pods' requirements of each other are the
+        // same.
         for key in self.topologies.keys() {
             world.topologies.announce(key, &world.nodes);
         }
@@ -128,8 +132,8 @@ impl World {
         world
     }
 
-    /// Announces that pods like this one will be prepared or placed. From now on, the world keeps count of
-    /// the pods that their affinity, anti-affinity and topology spread select.
+    /// Announces that pods like this one will be prepared or placed. From then on, the world counts the pods
+    /// that their affinity, anti-affinity and topology spread select.
     pub fn announce(&mut self, pod: &Pod) {
         if !self.terms.lacks(pod) && !self.spreads.lacks(pod) {
             return;
@@ -154,12 +158,12 @@ impl World {
         }
     }
 
-    /// From now on, adds the cost of queries to this world to `effort`, which other worlds may share.
+    /// Adds the cost of all further queries to this world to `effort`, which other worlds may share.
     pub fn counts_in(&mut self, effort: &Effort) {
         self.effort = effort.clone();
     }
 
-    /// The cost of the queries so far.
+    /// The total cost of the queries so far.
     pub fn effort(&self) -> &Effort {
         &self.effort
     }
@@ -193,7 +197,7 @@ impl World {
         self.anti > 0
     }
 
-    /// Counts the world's pods now, if any has anti-affinity, so that forks share the counts.
+    /// Counts the world's pods now, if any pod has anti-affinity, so that forks share the counts.
     pub fn count_crowd(&self) {
         if self.has_anti_affinity() {
             self.crowd();
@@ -204,7 +208,7 @@ impl World {
         self.crowd.get_or_init(|| Crowd::new(self.around()))
     }
 
-    /// The parts of the world that are needed to count its pods.
+    /// The parts of the world that are needed to count the world's pods.
     pub(super) fn around(&self) -> Around<'_> {
         Around {
             nodes: &self.nodes,
@@ -215,14 +219,14 @@ impl World {
         }
     }
 
-    /// Whether any pod uses host names as domains. If none does, nodes that differ only in their names are
-    /// equal for every pod.
+    /// Whether any pod uses host names as domains. If not, nodes that differ only in their names are equal
+    /// for every pod.
     pub fn tells_hosts_apart(&self) -> bool {
         self.topologies.knows(HOSTNAME)
     }
 
-    /// Whether a node's own properties and free resources alone decide if it takes the pod, whatever other
-    /// pods, volumes and devices there are. Then equal nodes take equal sets of such pods.
+    /// Whether only a node's own properties and free resources decide if it takes the pod, and not other
+    /// pods, volumes or devices. If so, equal nodes take equal sets of such pods.
     pub fn is_plain(&self, pod: &Pod) -> bool {
         pod.affinity.pods.is_empty()
             && pod.affinity.anti.is_empty()
@@ -253,8 +257,8 @@ impl World {
         free.copies(&pod.requests)
     }
 
-    /// How kube-scheduler's scores rank these nodes by the pod's preferences, from 0 to 400; `None` if it has
-    /// no preferences.
+    /// The ranks of these nodes by the pod's preferences, from 0 to 400, according to kube-scheduler's
+    /// scores. `None` if the pod has no preferences.
     pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
         preferences::scores(pod, nodes, self)
     }
@@ -281,8 +285,9 @@ impl World {
         }
     }
 
-    /// Takes a node out of use: [`Self::takes`] is false for it from now on. Topology spread still knows its
-    /// domain, as kube-scheduler does until the Node object is gone. Its pods stay until they are removed.
+    /// Takes a node out of use: [`Self::takes`] is false for it from then on. Topology spread still knows the
+    /// node's domain, as kube-scheduler does until the Node object is gone. Pods stay on the node until they
+    /// are removed.
     pub fn close(&mut self, node: NodeIndex) {
         self.switch(node, false);
     }
@@ -300,7 +305,7 @@ impl World {
         }
     }
 
-    /// Closes a node, and also hides it from topology spread, as when the Node object is gone.
+    /// Closes a node and hides it from topology spread, as if its Node object were gone.
     pub fn forget(&mut self, node: NodeIndex) {
         self.nodes[node].open = false;
         self.free[node].open = false;
@@ -310,7 +315,7 @@ impl World {
         }
     }
 
-    /// Changes what a node offers by this much CPU, in thousandths, and memory, in bytes.
+    /// Adds this much CPU, in thousandths, and memory, in bytes, to what a node offers.
     pub fn extend(&mut self, node: NodeIndex, cpu_milli: i64, memory: i64) {
         let sim = &mut self.nodes[node];
         let own = Arc::make_mut(&mut sim.node);
@@ -355,19 +360,19 @@ impl World {
         }
     }
 
-    /// Places this many pods like this one without checking them. They cannot be removed again.
+    /// Places `count` pods like `pod` without checking them. They cannot be removed again.
     pub fn place_copies(&mut self, pod: &Arc<Pod>, count: i64, node: NodeIndex) {
         self.nodes[node].hold_copies(pod, count);
         self.count(pod, node, count);
     }
 
-    /// Adds a pod that others may preempt to the node: what it requests counts only for pods that never
-    /// preempt others (`preemptionPolicy: Never`).
+    /// Adds a pod that others may preempt to the node. Its requests count only for pods that never preempt
+    /// others (`preemptionPolicy: Never`).
     pub fn place_yielding(&mut self, pod: &Pod, node: NodeIndex) {
         self.nodes[node].yielded.add(&pod.requests);
     }
 
-    /// Takes a pod off a node; does nothing if it is not there.
+    /// Removes a pod from a node. Does nothing if the pod is not on the node.
     pub fn remove(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         let sim = &mut self.nodes[node];
         let Some(at) = sim.pods.iter().rposition(|one| Arc::ptr_eq(one, pod)) else { return };
@@ -435,7 +440,7 @@ impl World {
         }
     }
 
-    /// Checks whether the node takes the pod. The error is that of the first filter that refuses, in
+    /// Checks whether the node takes the pod. Returns the refusal of the first filter that refuses, in
     /// kube-scheduler's order.
     pub fn check(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
         self.checked(prepared, node, true)
@@ -458,24 +463,25 @@ impl World {
     }
 
     /// Whether one of the node's domains now has more pods than the pod's topology spread allows. This can
-    /// happen to a placed pod if another domain becomes known later.
+    /// happen to a placed pod when another domain becomes known later.
     pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         prepared.spread.is_exceeded(&|key: &Key| self.around().domain(key, node))
     }
 
-    /// Whether the node is open and has CPU, memory and a pod slot for the pod. It may still refuse the pod.
+    /// Whether the node is open and has enough CPU and memory and a pod slot for the pod. The node may still
+    /// refuse the pod for another reason.
     pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         let free = self.free[node];
         free.open && free.holds(&prepared.pod.requests)
     }
 
-    /// Whether the node is open and takes the pod. Answers quickly if there is no room.
+    /// Whether the node is open and takes the pod. Returns quickly if the node has no room.
     pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         self.has_room(prepared, node) && self.checked(prepared, node, false).is_ok()
     }
 
-    /// Like [`Self::check`], for a node that is not in the world yet: it is checked as if it and its own pods
-    /// had been added.
+    /// Like [`Self::check`], for a node that is not in the world yet. The node is checked as if it and its
+    /// pods had been added.
     pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
         let mut held = Held::default();
         for pod in node.pods.iter().filter(|_| prepared.volumes_matter) {
@@ -492,7 +498,7 @@ impl World {
         self.check_last(prepared, (node, None), true)
     }
 
-    /// The filters that kube-scheduler runs last.
+    /// Runs the filters that kube-scheduler runs last.
     fn check_last(
         &self,
         prepared: &Prepared,
@@ -513,16 +519,16 @@ impl World {
         inter_pod_affinity::repels(one, other, None, &self.namespaces)
     }
 
-    /// Whether the pod tolerates the node's taints and cordon, and its selectors match the node's labels; the
-    /// node's free resources do not matter.
+    /// Whether the pod tolerates the node's taints and cordon, and its selectors match the node's labels.
+    /// Free resources are not checked.
     pub fn accepts(pod: &Pod, node: &Node) -> bool {
         node_unschedulable::check(pod, node).is_ok()
             && taint_toleration::check(pod, node).is_ok()
             && node_affinity::check(pod, node).is_ok()
     }
 
-    /// Like [`Self::accepts`], but the node's kubelet must also have the features that the scheduler
-    /// requires.
+    /// Like [`Self::accepts`], but the node's kubelet must also have the features that the scheduler requires
+    /// for the pod.
     pub fn suits(&self, pod: &Pod, node: &Node) -> bool {
         Self::accepts(pod, node)
             && node_declared_features::check(pod.features.asked_by(self.version), node).is_ok()
@@ -534,8 +540,8 @@ impl World {
         repels(a, b) || repels(b, a)
     }
 
-    /// Whether anti-affinity, of the pod or of others, keeps the pod off the node. This is cheap, because it
-    /// runs no other filter.
+    /// Whether anti-affinity, of the pod or of other pods, keeps the pod off the node. This check is cheap,
+    /// because it runs no other filter.
     pub fn keeps_off(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
         prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
@@ -551,7 +557,7 @@ impl World {
         (own.filter(over_hosts).collect(), about.into_iter().filter(over_hosts).collect())
     }
 
-    /// The filters that look only at the node and its own pods.
+    /// Runs the filters that look only at the node and its own pods.
     fn check_alone(&self, prepared: &Prepared, sim: &SimNode, held: &Held) -> Result<(), Refusal> {
         self.effort.add(prepared.price.check);
         let pod = prepared.pod.as_ref();
@@ -574,14 +580,15 @@ impl World {
         Ok(())
     }
 
-    /// Places a pod and reports this to the preparation.
+    /// Places a pod and reports the change to the preparation.
     pub fn place_prepared(&mut self, prepared: &mut Prepared, pod: &Arc<Pod>, node: NodeIndex) {
         let handed_back = self.hand_back(prepared);
         self.place(pod, node);
         self.tell_of(prepared, pod, (node, 1), handed_back);
     }
 
-    /// Places this many pods like this one and reports this to the preparation. They cannot be removed again.
+    /// Places `count` pods like `pod` and reports the change to the preparation. The pods cannot be removed
+    /// again.
     pub fn place_copies_prepared(
         &mut self,
         prepared: &mut Prepared,
@@ -594,13 +601,13 @@ impl World {
         self.tell_of(prepared, pod, (node, count), handed_back);
     }
 
-    /// Drops the counts that the preparation shares with the world. Returns the number of their spread, if
-    /// there are any.
+    /// Drops the counts that the preparation shares with the world. Returns the number of their spread, or
+    /// `None` if no counts are shared.
     fn hand_back(&self, prepared: &mut Prepared) -> Option<usize> {
         prepared.spread.hand_back(self.crowd.get()?)
     }
 
-    /// Adds a node and reports this to the preparation.
+    /// Adds a node and reports the change to the preparation.
     pub fn add_node_prepared(&mut self, prepared: &mut Prepared, node: Arc<Node>) -> NodeIndex {
         let index = self.add_node(node);
         if !prepared.spread.is_empty() {
@@ -609,8 +616,8 @@ impl World {
         index
     }
 
-    /// Reports to a preparation that this many pods like `other` were added to a node or (with a negative
-    /// number) removed from it.
+    /// Reports to a preparation that `by` pods like `other` were added to a node, or removed from it if `by`
+    /// is negative.
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
         self.tell_of(prepared, other, (node, by), None);
     }

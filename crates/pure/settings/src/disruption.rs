@@ -9,7 +9,8 @@ use super::window::{self, Window};
 use model::PoolName;
 use model::plan::RemovalReason;
 
-/// A checked `[[disruption]]`: every rule that applies must allow a removal.
+/// A checked `[[disruption]]`. A node may be removed only if every rule that applies to it allows the
+/// removal.
 #[derive(Clone, Debug)]
 pub struct Disruption {
     /// The reasons that the rule applies to.
@@ -24,7 +25,7 @@ pub struct Disruption {
     pub closed: Vec<Window>,
 }
 
-/// A reason as it is written.
+/// A removal reason, as written in the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Reason {
@@ -38,8 +39,8 @@ enum Reason {
     HostOff,
 }
 
-/// The default of `reasons`: all that can wait. The others cannot: a lost node (not ready for too long) runs
-/// no pods, and an administrator is working on a host in maintenance.
+/// The default of `reasons`: the removals that can wait. `Unready` and `Maintenance` are left out: a lost
+/// node (not ready for too long) runs no pods, and an administrator is working on a host in maintenance.
 const THAT_CAN_WAIT: [RemovalReason; 6] = [
     RemovalReason::Empty,
     RemovalReason::Underutilized,
@@ -64,7 +65,7 @@ impl From<Reason> for RemovalReason {
     }
 }
 
-/// `[[disruption]]` as it is written.
+/// `[[disruption]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

@@ -1,5 +1,5 @@
-//! `[health]`: how many nodes of a pool may be unready before its removals and additions pause, and when the
-//! nodes of a host that is off are marked as out of service.
+//! `[health]`: how many nodes of a pool may be unready before the pool's additions and removals pause, and
+//! when the nodes of a host that is off are marked as out of service.
 
 use std::time::Duration;
 
@@ -8,18 +8,19 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Checked `[health]`: a pool is unhealthy if both limits are exceeded.
+/// A checked `[health]` table. A pool is unhealthy if it exceeds both limits.
 #[derive(Clone, Debug)]
 pub struct Health {
     /// Maximum share of a pool's nodes that may be unready, in percent.
     pub max_total_unready_percentage: f64,
     /// How many unready nodes are always acceptable.
     pub ok_total_unready_count: usize,
-    /// How long a host must be off before its Nodes release their pods and volumes; `None`: they never do.
+    /// How long a host must be off before its Nodes are marked as out of service and release their pods and
+    /// volumes; `None`: never.
     pub out_of_service_after: Option<Duration>,
 }
 
-/// `[health]` as it is written.
+/// `[health]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

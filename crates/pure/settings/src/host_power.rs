@@ -1,11 +1,15 @@
-//! `[power]`: when hosts whose `[[host]]` sets `power` are switched off, and how long that may take.
-//! `[host.redfish]`: the management controller that switches a host on.
+//! `[power]`: when hosts are switched off, and how long switching them off and on may take. It applies to
+//! hosts whose `[[host]]` sets `power`. `[host.redfish]`: the management controller that switches a host on.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
+use model::HostKey;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::hosts::HostSettings;
 use super::proxmox::{ProxmoxTrust, trust};
 use super::secret::{self, SecretSource};
 use super::values::Checker;
@@ -15,7 +19,7 @@ use super::values::Checker;
 pub enum Power {
     /// With a magic packet that another host sends (`POST /nodes/{node}/wakeonlan`).
     WakeOnLan,
-    /// Through its management controller.
+    /// Through the host's management controller.
     Redfish(Box<Redfish>),
 }
 
@@ -32,25 +36,47 @@ pub struct Redfish {
     pub password: SecretSource,
     /// What the controller's certificate is verified against.
     pub trust: ProxmoxTrust,
-    /// How long a call may take.
+    /// The time limit of one call to the controller.
     pub timeout: Duration,
 }
 
 impl Redfish {
-    /// Identifies a system of a controller.
-    pub fn identity(&self) -> (String, Option<&str>) {
-        (self.place(), self.system.as_deref())
-    }
-
     /// Whether both may be the same system. If a system is not named, it is the only one of its controller.
     pub fn may_be(&self, other: &Self) -> bool {
-        let one = self.system.is_none() || other.system.is_none() || self.system == other.system;
-        self.place() == other.place() && one
+        let path = |redfish: &Self| redfish.system.as_ref().map(|path| path.trim_end_matches('/').to_owned());
+        let same = path(self).zip(path(other)).is_none_or(|(one, other)| one == other);
+        self.place() == other.place() && same
     }
 
     fn place(&self) -> String {
         let endpoint = self.endpoint.trim_end_matches('/').to_ascii_lowercase();
         endpoint.strip_suffix(":443").map_or(endpoint.clone(), ToOwned::to_owned)
+    }
+}
+
+/// The controllers' systems that hosts and machines have. Each belongs to only one of them: otherwise the
+/// daemon would switch off one when it means the other.
+#[derive(Default)]
+pub(super) struct Systems(Vec<(String, Redfish)>);
+
+impl Systems {
+    /// The systems of all hosts.
+    pub(super) fn of_hosts(hosts: &BTreeMap<HostKey, HostSettings>) -> Self {
+        let of_host = |(name, host): (&HostKey, &HostSettings)| match &host.power {
+            Some(Power::Redfish(redfish)) => Some((format!("host `{name}`"), Redfish::clone(redfish))),
+            _ => None,
+        };
+        Self(hosts.iter().filter_map(of_host).collect())
+    }
+
+    /// Adds the system of `who`, and reports it if it may already belong to another.
+    pub(super) fn claim(&mut self, who: String, redfish: &Redfish, at: Range<usize>, checker: &mut Checker) {
+        if let Some((other, _)) = self.0.iter().find(|(_, other)| other.may_be(redfish)) {
+            let title = format!("{who} has the same system as {other}");
+            let help = "`system` tells the systems of one controller apart: each of them needs it";
+            checker.wrong(title, at, "already taken", help);
+        }
+        self.0.push((who, redfish.clone()));
     }
 }
 
@@ -62,7 +88,7 @@ pub(super) enum Way {
     Redfish,
 }
 
-/// `[host.redfish]` as it is written.
+/// `[host.redfish]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WrittenRedfish {
@@ -81,7 +107,7 @@ pub(super) struct WrittenRedfish {
 impl WrittenRedfish {
     pub(super) fn check(table: &Spanned<Self>, checker: &mut Checker) -> Option<Redfish> {
         let (this, span) = (table.get_ref(), Spanned::new(table.span(), ()));
-        // Every call contains the password.
+        // Every call contains the password, so the connection must be encrypted.
         if !this.endpoint.get_ref().starts_with("https://") {
             let help = "e.g. \"https://10.0.0.13\"";
             checker.wrong(
@@ -127,7 +153,7 @@ impl WrittenRedfish {
 pub struct PowerSettings {
     /// A host is shut down once it has not been needed for this long.
     pub idle_for: Duration,
-    /// Once a host is being emptied to be switched off, its last machine must have left it within this time.
+    /// How long it may take until the last machine has left a host that is to be switched off.
     pub empty_time: Duration,
     /// A host must be off within this time after it was asked to shut down.
     pub shutdown_time: Duration,
@@ -140,7 +166,7 @@ pub struct PowerSettings {
     pub max_hosts_off: Option<usize>,
 }
 
-/// `[power]` as it is written.
+/// `[power]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -164,7 +190,7 @@ impl Written {
                 "min_hosts_on",
                 self.min_hosts_on.as_ref(),
                 1,
-                "one host sends the packets that wake the others",
+                "a running host must send the packets that wake the others",
             ),
             max_hosts_off: self.max_hosts_off.as_ref().map(|written| {
                 checker.count(

@@ -1,4 +1,4 @@
-//! `[[host]]`: settings of one Proxmox VE host. A host that is not listed has the defaults.
+//! `[[host]]`: the settings of one Proxmox VE host. Hosts that are not listed use the defaults.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use model::HostKey;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::host_power::{Power, Way, WrittenRedfish};
+use super::host_power::{Power, Systems, Way, WrittenRedfish};
 use super::name_rules;
 use super::region::Regions;
 use super::values::Checker;
@@ -15,19 +15,19 @@ use super::values::Checker;
 /// A checked `[[host]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSettings {
-    /// What `{{ zone }}` in a label stands for; `None`: the host's own name.
+    /// The value of `{{ zone }}` in labels; `None`: the host's name.
     pub zone: Option<String>,
-    /// Whether the host gets no new machines.
+    /// Whether no new machines are created on the host.
     pub closed: bool,
-    /// Threads that stay free: they are subtracted before `cpu_overcommit` is applied.
+    /// The number of CPU threads that stay free. They are subtracted before `cpu_overcommit` is applied.
     pub cpu_reserve: u32,
     /// Memory in bytes that stays free; `None`: the pool's `memory_reserve`.
     pub memory_reserve: Option<i64>,
-    /// How the host is switched on again after being shut down as unneeded; `None`: it stays on.
+    /// How the host is switched on again after it was shut down as unneeded; `None`: it is never shut down.
     pub power: Option<Power>,
 }
 
-/// A `[[host]]` as it is written.
+/// A `[[host]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -44,8 +44,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// How the host is switched on; `None`: it is never switched off. A `[host.redfish]` that has no effect
-    /// is reported.
+    /// Returns how the host is switched on; `None` if it is never switched off. Reports a `[host.redfish]`
+    /// that has no effect.
     fn power(&self, checker: &mut Checker) -> Option<Power> {
         let name = self.name.get_ref();
         let redfish = self.redfish.as_ref().map(|table| (table, WrittenRedfish::check(table, checker)));
@@ -57,7 +57,7 @@ impl Written {
                     title,
                     way.span(),
                     "needs a management controller",
-                    "put the table below this one",
+                    "add the table below this `[[host]]`",
                 );
                 None
             }
@@ -79,6 +79,7 @@ pub(super) fn check(
 ) -> BTreeMap<HostKey, HostSettings> {
     let mut seen: BTreeMap<String, Range<usize>> = BTreeMap::new();
     let mut checked = BTreeMap::new();
+    let mut systems = Systems::default();
     for host in hosts {
         let name = host.name.get_ref();
         if !name_rules::is_label(&name.to_ascii_lowercase()) {
@@ -104,6 +105,9 @@ pub(super) fn check(
             .as_ref()
             .map(|size| checker.size(&format!("host `{name}`: `memory_reserve`"), size));
         let power = host.power(checker);
+        if let (Some(Power::Redfish(redfish)), Some(table)) = (&power, &host.redfish) {
+            systems.claim(format!("host `{key}`"), redfish, table.span(), checker);
+        }
         let settings =
             HostSettings { zone, closed: host.closed, cpu_reserve: host.cpu_reserve, memory_reserve, power };
         checked.insert(key, settings);
@@ -117,6 +121,9 @@ mod tests {
 
     use crate::{Needs, parse};
 
+    const CONTROLLER: &str = "power = \"redfish\"\n[host.redfish]\nendpoint = \"https://10.0.0.13\"\n\
+                              user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
+
     #[test]
     fn what_is_wrong_with_a_host_is_said() {
         for (text, expected) in [
@@ -124,6 +131,10 @@ mod tests {
             ("name = \"a\"\nzone = \"-x\"", "host `a`: `-x` is not a valid zone name"),
             ("name = \"a\"\nmemory_reserve = \"x\"", "host `a`: `memory_reserve` is not a size"),
             ("name = \"a\"\n[[host]]\nname = \"a\"", "two tables for the host `a`"),
+            (
+                &format!("name = \"a\"\n{CONTROLLER}[[host]]\nname = \"b\"\n{CONTROLLER}"),
+                "host `b` has the same system as host `a`",
+            ),
         ] {
             let report = parse("c.toml", &format!("[[host]]\n{text}\n"), Needs::Plan).unwrap_err().plain();
             assert!(report.contains(expected), "no {expected:?} in\n{report}");

@@ -14,17 +14,17 @@ use super::values::Checker;
 pub struct Kubernetes {
     /// The kubeconfig.
     pub kubeconfig: SecretSource,
-    /// The context; `None`: the current one.
+    /// The kubeconfig context; `None`: the current context.
     pub context: Option<String>,
     /// The daemon's own namespace, which holds the records.
     pub namespace: String,
-    /// How long one call may take.
+    /// The time limit of one call to the API server.
     pub request_timeout: Duration,
     /// Whether the daemon approves requests for serving certificates from its machines' kubelets.
     pub approve_serving_certificates: bool,
 }
 
-/// `[kubernetes]` as it is written.
+/// `[kubernetes]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

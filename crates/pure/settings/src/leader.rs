@@ -19,7 +19,7 @@ pub struct Leader {
     pub retry_period: Duration,
 }
 
-/// `[leader]` as it is written.
+/// `[leader]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -28,8 +28,8 @@ pub(super) struct Written {
     retry_period: Option<Spanned<String>>,
 }
 
-/// The minimum time between the end of a leader's term and the start of the next one, for requests that are
-/// already on their way.
+/// The minimum time between the end of one leader's term and the start of the next. It allows for requests
+/// that are already on their way.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl Written {

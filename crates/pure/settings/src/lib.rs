@@ -1,4 +1,5 @@
-//! The configuration: TOML as written (with spans) → checked settings. Each table has its own module.
+//! Parses the configuration file (TOML, with the place of each value), and checks the settings. Each table
+//! has its own module.
 //!
 //! A file is read in two stages. The first checks its shape: unknown keys and wrong types are reported
 //! immediately, with the line and a suggestion. The second checks its meaning: all errors are reported
@@ -69,13 +70,14 @@ pub use window::Window;
 
 use values::Checker;
 
-/// The purpose of the settings, which decides what is required in a file.
+/// What the settings are used for. This decides which settings are required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// The daemon: both clusters are required, and for each pool of VMs its VMIDs, its addresses and, unless
-    /// they boot from the network, a template.
+    /// The daemon runs with the settings. Both clusters are required. Each pool of VMs needs VMIDs, addresses
+    /// and, unless its VMs boot from the network, a template.
     Run,
-    /// Anything else, such as a plan: what only the daemon needs may be missing. What is present is checked.
+    /// Any other use, such as a plan. Settings that only the daemon needs may be missing. Those that are
+    /// present are checked.
     Plan,
 }
 
@@ -83,10 +85,10 @@ pub enum Needs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// It carries them out.
+    /// The daemon carries out its plans.
     #[default]
     Active,
-    /// It reports what it would do, and changes nothing.
+    /// The daemon reports what it would do, and changes nothing.
     Observe,
 }
 
@@ -95,24 +97,24 @@ pub enum Mode {
 pub struct Config {
     /// Whether the daemon carries out its plans.
     pub mode: Mode,
-    /// Id of the Kubernetes cluster, part of the mark in each VM. It distinguishes the machines of different
-    /// clusters.
+    /// The id of the Kubernetes cluster. It is part of the mark in each VM, and distinguishes the machines of
+    /// different clusters.
     pub cluster: String,
     /// How often a round runs if nothing changes.
     pub scan_interval: Duration,
-    /// How long a round waits for further changes after a change.
+    /// How long a round waits for more changes after the first one.
     pub batch_window: Duration,
-    /// The longest time for which a round waits while changes keep coming.
+    /// The maximum time that a round waits while changes keep coming.
     pub batch_max: Duration,
     /// What happens to VMs with this cluster's mark that have no record.
     pub orphans: Orphans,
     /// How long a VM must have been an orphan, unchanged, before it is destroyed.
     pub orphans_after: Duration,
-    /// How the Proxmox VE cluster is reached; not needed for snapshot files.
+    /// How the Proxmox VE cluster is reached. Not needed to plan from a snapshot file.
     pub proxmox: Option<Proxmox>,
-    /// Further Proxmox VE clusters, each a region of its own.
+    /// Additional Proxmox VE clusters. Each of them is a region.
     pub also: Vec<Proxmox>,
-    /// How the Kubernetes cluster is reached; not needed for snapshot files.
+    /// How the Kubernetes cluster is reached. Not needed to plan from a snapshot file.
     pub kubernetes: Option<Kubernetes>,
     /// How a booted VM becomes a node; not needed for plans.
     pub bootstrap: Option<Bootstrap>,
@@ -144,7 +146,7 @@ pub struct Config {
     pub templates: Vec<Template>,
 }
 
-/// The file as it is written.
+/// The configuration file as it was parsed, before it is checked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -188,10 +190,10 @@ struct Written {
     template: Vec<Spanned<template::Written>>,
 }
 
-/// Parses and checks a text; `name` is the file's name in messages.
+/// Parses and checks the text of a configuration file. `name` is the file's name in messages.
 ///
 /// # Errors
-/// A report of all errors, ready to be printed.
+/// Returns a report of all errors, ready to be printed, if the configuration is invalid.
 pub fn parse(name: &str, text: &str, needs: Needs) -> Result<Config, Report> {
     let written: Written = toml::from_str(text).map_err(|error| Report::syntax(name, text, &error))?;
     let mut checker = Checker::new(needs, secret::folder_of(Path::new(name)));
@@ -200,13 +202,13 @@ pub fn parse(name: &str, text: &str, needs: Needs) -> Result<Config, Report> {
 }
 
 impl Config {
-    /// The pool's own `[pool.bootstrap]`, or else the one for all pools.
+    /// Returns the pool's own `[pool.bootstrap]`, or else the `[bootstrap]` for all pools.
     pub fn bootstrap_of<'c>(&'c self, pool: &'c Pool) -> Option<&'c Bootstrap> {
         pool.bootstrap.as_ref().or(self.bootstrap.as_ref())
     }
 
-    /// All bootstraps that are in use. The one for all pools comes first, if a pool uses it or there are no
-    /// pools; each of the others comes with its pool.
+    /// Returns all bootstraps that are in use. The `[bootstrap]` for all pools comes first, if a pool uses it
+    /// or there are no pools. Each `[pool.bootstrap]` comes with its pool.
     pub fn bootstraps(&self) -> impl Iterator<Item = (Option<&Pool>, &Bootstrap)> {
         let made = || self.pools.iter().filter(|pool| !pool.is_physical());
         let own = made().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));
@@ -253,7 +255,7 @@ impl Written {
             kubernetes: self.kubernetes.as_ref().and_then(|table| kubernetes::Written::check(table, checker)),
             bootstrap: match &self.bootstrap {
                 Some(table) => bootstrap::Written::check(table, checker),
-                // All settings of the table have defaults.
+                // `[bootstrap]` may be missing, because all of its settings have defaults.
                 None if checker.runs() => {
                     bootstrap::Written::check(&Spanned::new(0..0, bootstrap::Written::default()), checker)
                 }
@@ -309,8 +311,8 @@ impl Written {
         (window, max)
     }
 
-    /// Checks that each bootstrap command can be filled in for the pools that use it, and that no pool has
-    /// settings that cannot be passed to its machines.
+    /// Checks that each bootstrap command can be filled in for the pools that use it. Also reports pool
+    /// settings that the bootstrap method cannot pass to machines.
     fn method_and_pools(&self, config: &Config, checker: &mut Checker) {
         let mut told = false;
         for (written, pool) in self.pool.iter().zip(&config.pools) {
@@ -319,7 +321,7 @@ impl Written {
             match (config.bootstrap_of(pool).map(|bootstrap| &bootstrap.method), script) {
                 (Some(BootstrapMethod::None), _) => written.get_ref().untold(checker),
                 (Some(BootstrapMethod::K3s(_)), _) => written.get_ref().without_kubeadm("k3s", checker),
-                // The `[bootstrap]` for all pools is reported only once.
+                // An error in the `[bootstrap]` for all pools is reported only once.
                 (Some(BootstrapMethod::Command(command)), Some(script)) if own.is_some() || !told => {
                     let facts = MachineFacts::sample(&config.cluster, pool).without_mac();
                     let Err(error) = facts.fill(&command.script) else { continue };
@@ -333,7 +335,7 @@ impl Written {
         }
     }
 
-    /// Checks that the texts of seeds can be filled in.
+    /// Checks that the variables in the texts of cloud-init seeds can be filled in.
     fn seeds(&self, config: &Config, checker: &mut Checker) {
         for (written, pool) in self.pool.iter().zip(&config.pools) {
             for (key, text) in written.get_ref().seed_texts() {

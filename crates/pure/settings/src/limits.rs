@@ -8,34 +8,34 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Checked `[limits]`. Every time is longer than zero, every number at least one.
+/// Checked `[limits]`. Each time limit is longer than zero, and each number is at least one.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The clone of the template.
+    /// Time limit for cloning the template.
     pub clone: Duration,
-    /// Setting the clone's configuration and disk size.
+    /// Time limit for setting the clone's configuration and disk size.
     pub configure: Duration,
-    /// Until the helper on the host has given the VM its CPUs.
+    /// Time limit until the helper on the host has assigned CPUs to the VM.
     pub pinning: Duration,
-    /// The task that starts the VM.
+    /// Time limit for the task that starts the VM.
     pub start: Duration,
-    /// From the start until the guest agent answers.
+    /// Time limit from the VM's start until the guest agent answers.
     pub agent: Duration,
-    /// From the agent's first answer until systemd in the guest has finished booting.
+    /// Time limit from the guest agent's first answer until systemd in the guest has finished booting.
     pub system_running: Duration,
-    /// The join in the guest.
+    /// Time limit for the join in the guest.
     pub join: Duration,
-    /// From the join until the Node object exists.
+    /// Time limit from the join until the Node object exists.
     pub registered: Duration,
-    /// From the registration until the node is ready.
+    /// Time limit from the registration until the node is ready.
     pub ready: Duration,
-    /// Evicting a node's pods.
+    /// Time limit for evicting a node's pods.
     pub drain: Duration,
-    /// Detaching a node's volumes.
+    /// Time limit for detaching a node's volumes.
     pub detach: Duration,
-    /// The guest's graceful shutdown, before it is stopped.
+    /// Time limit for the guest's graceful shutdown, before the VM is stopped.
     pub shutdown: Duration,
-    /// Destroying the VM.
+    /// Time limit for destroying the VM.
     pub destroy: Duration,
     /// How often a running task's status is read.
     pub task_poll: Duration,
@@ -48,7 +48,7 @@ pub struct Limits {
     pub max_parallel_retires: u32,
 }
 
-/// `[limits]` as it is written.
+/// `[limits]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

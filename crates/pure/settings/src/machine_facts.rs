@@ -1,4 +1,5 @@
-//! The variables that the operator's texts can use, and how the texts are filled in.
+//! The variables in texts that the operator writes, such as bootstrap commands and cloud-init seeds, and how
+//! these texts are filled in.
 //!
 //! The texts are minijinja templates (the syntax of Jinja2): `{{ machine.name }}`, `{% for … %}`, filters
 //! such as `tojson`, and `sh`, which quotes a value for a shell. An undefined name is an error, never an
@@ -55,7 +56,8 @@ struct Machine {
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     labels: Labels,
-    /// `key=value:Effect`, including the taint that keeps pods away until the daemon has checked the Node.
+    /// Each taint as `key=value:Effect`, including the taint that keeps pods away until the daemon has
+    /// checked the Node.
     taints: Vec<String>,
 }
 
@@ -63,7 +65,7 @@ struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct PoolFacts {
     name: String,
-    /// 0: the kubelet's default.
+    /// Maximum number of pods; 0: the kubelet's default.
     max_pods: u32,
     kubelet_args: BTreeMap<String, String>,
     /// Fields of the kubelet's configuration.
@@ -74,7 +76,7 @@ struct PoolFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct HostFacts {
     name: String,
-    /// The host's zone, or its name if it has none.
+    /// The host's zone, or the host's name if no zone is set.
     zone: String,
 }
 
@@ -84,18 +86,18 @@ struct Named {
     name: String,
 }
 
-/// Why a text cannot be filled in. It never quotes the values that were filled in.
+/// Why a text cannot be filled in. The error never quotes the values that were filled in.
 #[derive(Debug, Error)]
 #[error("line {line}: {what}")]
 pub struct FillError {
-    /// The line of the text, from 1.
+    /// The line of the text, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// What is wrong in this line.
     pub what: String,
 }
 
 impl MachineFacts {
-    /// The facts of a machine.
+    /// Returns the values of the variables for a machine.
     pub fn new(cluster: &str, record: &Record, pool: &Pool) -> Self {
         let slot = &record.slot;
         let mut labels = pool.labels_for(&record.host, &record.name, slot.vmid);
@@ -150,7 +152,7 @@ impl MachineFacts {
         }
     }
 
-    /// Facts like those of a future machine of the pool, to test a text before a machine exists.
+    /// Returns values like those of a future machine of the pool, to test a text before a machine exists.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
         let host = pool.hosts.first().map_or("pve", HostKey::host).to_owned();
@@ -165,22 +167,22 @@ impl MachineFacts {
         Self::new(cluster, &record, pool).with_mac("02:00:00:00:00:01")
     }
 
-    /// These facts, with the MAC of the first network device.
+    /// Adds the MAC of the first network device.
     pub fn with_mac(mut self, mac: &str) -> Self {
         self.machine.mac = Some(mac.to_lowercase());
         self
     }
 
-    /// These facts, without the MAC.
+    /// Removes the MAC of the first network device.
     pub fn without_mac(mut self) -> Self {
         self.machine.mac = None;
         self
     }
 
-    /// Fills in a text.
+    /// Fills in the variables of a text.
     ///
     /// # Errors
-    /// The text is not a template, uses an unknown name, or takes too much work.
+    /// Returns an error if the text is not a valid template, uses an unknown name, or takes too much work.
     pub fn fill(&self, text: &str) -> Result<String, FillError> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -207,7 +209,7 @@ fn fault(error: &minijinja::Error) -> FillError {
     FillError { line: error.line().unwrap_or(1), what }
 }
 
-/// The text quoted as one shell word, whatever it contains.
+/// Quotes the text as one shell word, whatever it contains.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

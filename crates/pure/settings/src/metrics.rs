@@ -15,15 +15,16 @@ const LISTEN: &str = "127.0.0.1:9736";
 pub struct Metrics {
     /// Where `/metrics`, `/healthz` and `/readyz` are served; `None`: nowhere.
     pub listen: Option<SocketAddr>,
-    /// Whether the status page is served beside them, on loopback.
+    /// Whether the status page is also served at `listen`, which must then be on loopback.
     pub status_page: bool,
     /// Whether sums over all pools are also served under the names of kproximate's gauges.
     pub kproximate_names: bool,
-    /// Whether the metrics that dashboards for Cluster Autoscaler use are also served under its names.
+    /// Whether metrics that Cluster Autoscaler dashboards use are also served under Cluster Autoscaler's
+    /// names.
     pub cluster_autoscaler_names: bool,
 }
 
-/// `[metrics]` as it is written.
+/// `[metrics]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

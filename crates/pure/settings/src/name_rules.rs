@@ -64,8 +64,8 @@ pub(super) fn is_ssh_key(text: &str) -> bool {
     whole && !text.contains(['\n', '\r'])
 }
 
-/// Whether a key's body is complete, and of the type that is written before it. It consists of fields, each
-/// preceded by its length; the first field is the type (RFC 4253, 6.6).
+/// Whether a key's body is complete and of the given type. The body consists of fields, each preceded by its
+/// length; the first field is the type (RFC 4253, 6.6).
 fn is_whole(kind: &str, body: &[u8]) -> bool {
     let (mut rest, mut fields) = (body, 0);
     while let Some((length, after)) = rest.split_first_chunk::<4>() {

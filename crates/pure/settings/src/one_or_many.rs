@@ -1,5 +1,5 @@
-//! A setting that is one value or a list of values, each with its place: `9100`, `"9100-9149"` or
-//! `["9100-9149", 9200]`.
+//! A setting that is one value or a list of values: `9100`, `"9100-9149"` or `["9100-9149", 9200]`. Each
+//! value keeps its place in the file.
 
 use std::fmt;
 use std::ops::Range;
@@ -64,7 +64,7 @@ pub(super) enum Listed {
 }
 
 impl Listed {
-    /// The values in their order, each with its place.
+    /// Returns the values in order, each with its place in the file.
     pub(super) fn items(written: &Spanned<Self>) -> Vec<(String, Range<usize>)> {
         match written.get_ref() {
             Self::One(one) => vec![(one.to_string(), written.span())],

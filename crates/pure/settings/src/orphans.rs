@@ -14,13 +14,14 @@ pub enum Orphans {
     /// Report them and leave them alone.
     #[default]
     Report,
-    /// Destroy at most one an hour, if every check passes.
+    /// Destroy at most one orphan an hour, if every check passes.
     Collect,
 }
 
-/// The minimum: in less time, a VM is not seen often enough to be sure that it is an orphan.
+/// The minimum of `orphans_after`. In less time, a VM is not seen often enough to be sure that it is an
+/// orphan.
 const LEAST: Duration = Duration::from_mins(30);
-/// The default: a day, so that an administrator sees the report.
+/// The default of `orphans_after`: one day, so that an administrator sees the report first.
 const DEFAULT: Duration = Duration::from_hours(24);
 
 /// How long a VM must have been an orphan before it is destroyed.

@@ -1,4 +1,4 @@
-//! What a kubelet may set on its own Node: labels, and the taint that it starts with.
+//! The labels that a kubelet may set on its own Node, and the taint that the Node starts with.
 
 use model::node::{Taint, TaintEffect};
 use model::snapshot::STARTING_TAINT;
@@ -19,8 +19,8 @@ const OWN_LABELS: [&str; 9] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// The taint with which a node starts: it keeps pods away until the daemon has checked the Node's labels and
-/// taints.
+/// Returns the taint with which a node starts. It keeps pods away until the daemon has checked the Node's
+/// labels and taints.
 pub fn starting_taint() -> Taint {
     Taint {
         key: STARTING_TAINT.to_owned(),
@@ -30,8 +30,8 @@ pub fn starting_taint() -> Taint {
     }
 }
 
-/// Whether a kubelet may set this label on its own Node. The others are set through the API once the Node
-/// exists.
+/// Whether a kubelet may set this label on its own Node. The daemon sets all other labels through the API
+/// once the Node exists.
 pub fn may_set_itself(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else { return true };
     let below = |domain: &str| {

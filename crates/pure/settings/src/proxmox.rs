@@ -11,7 +11,7 @@ use super::region::{Regions, is_here};
 use super::secret::{self, Credential, SecretSource};
 use super::values::Checker;
 
-/// What certificates are verified against.
+/// What the certificates of an API are verified against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxmoxTrust {
     /// The CAs in this PEM file, and no others.
@@ -27,17 +27,17 @@ pub enum ProxmoxTrust {
 /// Checked `[proxmox]`.
 #[derive(Clone, Debug)]
 pub struct Proxmox {
-    /// The region's name; `None` only if there is one cluster.
+    /// The region's name. `None` is possible only if there is just one cluster.
     pub region: Option<String>,
     /// Base URLs; the first that answers is used.
     pub endpoints: Vec<String>,
-    /// Where browsers reach the web interface, if it is set.
+    /// The configured URL at which browsers reach the web interface.
     pub web_interface: Option<String>,
     /// The API token's id, `user@realm!name`.
     pub token_id: String,
     /// The API token's secret.
     pub token: SecretSource,
-    /// What certificates are verified against.
+    /// What the API's certificates are verified against.
     pub trust: ProxmoxTrust,
     /// Time limit for opening a connection.
     pub connect_timeout: Duration,
@@ -45,27 +45,28 @@ pub struct Proxmox {
     pub request_timeout: Duration,
     /// Maximum number of concurrent guest agent calls for each host.
     pub agent_calls_per_host: usize,
-    /// Maximum number of other concurrent calls for each host that occupy one of its three workers.
+    /// Maximum number of other concurrent calls for each host that occupy one of the host's three API
+    /// workers.
     pub calls_per_host: usize,
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
     /// Maximum number of concurrent linked clones from one storage.
     pub linked_clones_per_storage: usize,
-    /// Maximum number of concurrent full clones from one storage, and of guests that are being suspended on
-    /// one host.
+    /// Maximum number of concurrent full clones from one storage. The same maximum applies to guests that are
+    /// being suspended on one host.
     pub full_clones_per_storage: usize,
-    /// vCPUs that a host may be given for each of its threads, unless the pool sets it.
+    /// Maximum number of vCPUs for each CPU thread of a host, unless the pool sets `cpu_overcommit`.
     pub cpu_overcommit: f64,
-    /// Memory that a host may promise to running guests, as a fraction of what it has, unless the pool sets
-    /// it.
+    /// Maximum memory of a host's running guests, as a fraction of the host's memory, unless the pool sets
+    /// `memory_overcommit`.
     pub memory_overcommit: f64,
-    /// Memory in bytes that stays free on each host, unless the pool sets it.
+    /// Memory in bytes that stays free on each host, unless the pool sets `memory_reserve`.
     pub memory_reserve: i64,
     /// Whether stopped VMs and containers count as if they were running.
     pub count_stopped: bool,
 }
 
-/// `[proxmox]` as it is written.
+/// `[proxmox]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -95,7 +96,7 @@ pub(super) struct Written {
     pub(super) also: Vec<Spanned<Written>>,
 }
 
-/// What the machines of all pools leave free on a host, by default.
+/// How far machines may fill a host, unless their pool sets other limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headroom {
     pub cpu_overcommit: f64,
@@ -131,7 +132,7 @@ impl Written {
             this.web_interface.as_ref(),
             is_page,
             |text| format!("`{text}` is not the address of a web interface"),
-            "expected e.g. \"https://pve.example.net:8006\", without a user's name",
+            "expected e.g. \"https://pve.example.net:8006\", without a user name",
         );
         let id = this.token_id.get_ref();
         let shape = id.split_once('!').is_some_and(|(user, name)| user.contains('@') && !name.is_empty());
@@ -201,7 +202,7 @@ impl Written {
         })
     }
 
-    /// What the machines of all pools leave free on a host, by default.
+    /// Checks and returns how far machines may fill a host, unless their pool sets other limits.
     pub(super) fn headroom(&self, checker: &mut Checker) -> Headroom {
         let default = Headroom::default();
         Headroom {
@@ -226,8 +227,8 @@ impl Written {
 }
 
 impl Proxmox {
-    /// Where browsers reach the web interface: the address that is set, or the first endpoint that is not on
-    /// loopback, or else the first endpoint.
+    /// Returns the URL at which browsers reach the web interface: the configured one, or else the first
+    /// endpoint that is not on loopback, or else the first endpoint.
     pub fn web_interface(&self) -> Option<&str> {
         let endpoints = || self.endpoints.iter().filter(|endpoint| is_page(endpoint));
         let far = endpoints().find(|endpoint| !is_here(endpoint));
@@ -240,7 +241,8 @@ fn is_page(text: &str) -> bool {
     text.starts_with("https://") && !text.contains(['@', '?', '#']) && text.parse::<http::Uri>().is_ok()
 }
 
-/// What certificates are verified against, from one of these keys. `help` explains where to find the values.
+/// Returns what certificates are verified against. Exactly one of the keys must be set. `help` explains where
+/// to find its value.
 pub(super) fn trust(
     ways: [(&str, &Option<Spanned<String>>); 4],
     help: &str,

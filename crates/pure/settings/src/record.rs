@@ -1,4 +1,4 @@
-//! `[record]`: the last rounds, kept as files that can be planned again.
+//! `[record]`: how many rounds are kept as files. A plan can be made again from a kept round.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ const MAX_SIZE: i64 = 256 << 20;
 pub struct Record {
     /// How many of the last rounds are kept; 0: none.
     pub rounds: u32,
-    /// For how many days all rounds are kept, as the changes from one round to the next; 0: none.
+    /// How many days all rounds are kept, as the changes from one round to the next; 0: none.
     pub days: u32,
     /// The directory of the files. It is created if it is missing.
     pub directory: PathBuf,
@@ -26,13 +26,14 @@ pub struct Record {
 }
 
 impl Record {
-    /// Maximum size of the files of each kind, in bytes: half of `max_size` if both kinds are kept.
+    /// Returns the maximum size of the files of one kind, in bytes: half of `max_size` if `rounds` and `days`
+    /// are both set.
     pub fn share(&self) -> u64 {
         if self.rounds > 0 && self.days > 0 { self.max_size / 2 } else { self.max_size }
     }
 }
 
-/// `[record]` as it is written.
+/// `[record]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

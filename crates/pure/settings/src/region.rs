@@ -1,8 +1,8 @@
 //! Several Proxmox VE clusters: the one in `[proxmox]`, and one for each `[[proxmox.also]]`.
 //!
-//! Each is a region with a name; pools, hosts and templates name their region. Two clusters may have hosts
-//! with the same name and VMs with the same VMID. Hosts are told apart by [`model::HostKey`], and VMIDs are
-//! always used together with their cluster.
+//! Each cluster is a region with a name. Pools, hosts and templates refer to their region by this name. Two
+//! clusters may have hosts with the same name and VMs with the same VMID. [`model::HostKey`] tells hosts
+//! apart, and VMIDs are always used together with their cluster.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -15,9 +15,9 @@ use super::proxmox::{Headroom, Proxmox, Written};
 use super::values::Checker;
 use super::{Config, name_rules};
 
-/// The regions as they are written.
+/// The regions, as written in the configuration file.
 pub(super) struct Regions {
-    /// Whether there is a table `[proxmox]`.
+    /// Whether the file contains `[proxmox]`.
     known: bool,
     first: (Option<String>, Headroom),
     further: Vec<(String, Headroom)>,
@@ -28,12 +28,12 @@ pub(super) struct Regions {
 pub(super) struct Place {
     /// The region's name, if it has one.
     pub region: Option<String>,
-    /// The region part of its hosts' keys ([`HostKey`]).
+    /// The region part in the keys of the region's hosts ([`HostKey`]).
     pub prefix: String,
 }
 
 impl Regions {
-    /// Reads the regions' names and what machines leave free in each.
+    /// Reads the name of each region, and how far machines may fill its hosts by default.
     pub fn read(proxmox: Option<&Spanned<Written>>, checker: &mut Checker) -> Self {
         let Some(first) = proxmox else {
             return Self { known: false, first: (None, Headroom::default()), further: Vec::new() };
@@ -55,7 +55,7 @@ impl Regions {
                 }
             }
             if let Some(inner) = this.also.first().filter(|_| table.span() != first.span()) {
-                let title = "`[[proxmox.also]]` inside another one".to_owned();
+                let title = "`[[proxmox.also]]` is inside another `[[proxmox.also]]`".to_owned();
                 checker.wrong(title, inner.span(), "must be directly in `[proxmox]`", "");
             }
         }
@@ -67,8 +67,8 @@ impl Regions {
         Self { known: true, first: (name(first.get_ref()), first.get_ref().headroom(checker)), further }
     }
 
-    /// The region of a pool, host or template, from its `region`; `what` names it in messages, and `at` is
-    /// its place in the file.
+    /// Returns the region of a pool, host or template, which is set by its `region`. `what` names the pool,
+    /// host or template in messages, and `at` is its place in the file.
     pub fn place(
         &self,
         what: &str,
@@ -102,13 +102,13 @@ impl Regions {
         Place { region: Some(name.clone()), prefix: name.clone() }
     }
 
-    /// What machines leave free on the hosts of this region, by default.
+    /// Returns how far machines may fill the hosts of this region by default.
     pub fn headroom(&self, place: &Place) -> Headroom {
         let further = self.further.iter().find(|(name, _)| *name == place.prefix);
         further.map_or(self.first.1, |(_, headroom)| *headroom)
     }
 
-    /// What machines leave free on the hosts of the cluster that this table describes, by default.
+    /// Returns how far machines may fill the hosts of the cluster that this table describes by default.
     pub fn headroom_of(&self, table: &Written) -> Headroom {
         let prefix = table.region.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default();
         self.headroom(&Place { region: None, prefix })
@@ -151,31 +151,32 @@ fn wrong_name(name: &Spanned<String>, checker: &mut Checker) {
 }
 
 impl Config {
-    /// All clusters, that of `[proxmox]` first.
+    /// Returns all clusters. The cluster in `[proxmox]` comes first.
     pub fn clusters(&self) -> impl Iterator<Item = &Proxmox> {
         self.proxmox.iter().chain(&self.also)
     }
 
-    /// A cluster, by the prefix of its hosts' names.
+    /// Returns the cluster whose host keys have this prefix.
     pub fn cluster(&self, prefix: &str) -> Option<&Proxmox> {
         self.clusters().find(|one| self.prefix(one.region.as_deref()) == prefix)
     }
 
-    /// The prefix of a region's hosts in a [`HostKey`]. `None` is the cluster in `[proxmox]`: records from
-    /// the time when it had no name contain no region.
+    /// Returns the prefix of a region's hosts in a [`HostKey`]. `None` means the cluster in `[proxmox]`:
+    /// records contain no region if that cluster had no name when they were written.
     pub fn prefix<'r>(&self, region: Option<&'r str>) -> &'r str {
         let first = self.proxmox.as_ref().and_then(|first| first.region.as_deref());
         region.filter(|region| first != Some(region)).unwrap_or_default()
     }
 
-    /// The key of a host: its name among those of all clusters.
+    /// Returns the key of a host, which is unique across all clusters.
     pub fn host_key(&self, region: Option<&str>, host: &str) -> HostKey {
         HostKey::new(self.prefix(region), host)
     }
 
-    /// Whether this daemon, if it runs on a host at all, runs on a host of the cluster with this prefix. If
-    /// there are several clusters, its own is the one that it reaches by a loopback address; `None` if the
-    /// endpoints do not show it. A host's name proves nothing, because several clusters may have a `pve1`.
+    /// Whether this daemon, if it runs on a Proxmox VE host, runs on a host of the cluster with this prefix.
+    /// If there are several clusters, the daemon's own cluster is the only one with a loopback endpoint;
+    /// `None` if no cluster or more than one has such an endpoint. A host's name proves nothing, because
+    /// several clusters may have a host `pve1`.
     pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);
@@ -188,8 +189,9 @@ impl Config {
         }
     }
 
-    /// The settings for the cluster with this prefix only: its own table as `proxmox`, its pools, hosts and
-    /// templates, and host names without a prefix. If there is no such cluster, `proxmox` is `None`.
+    /// Returns the settings for only the cluster with this prefix. `proxmox` is the table of this cluster, or
+    /// `None` if the cluster does not exist. Only the cluster's own pools, hosts and templates are kept, and
+    /// host keys have no prefix.
     pub fn alone(&self, prefix: &str) -> Self {
         let here = |region: Option<&String>| self.prefix(region.map(String::as_str)) == prefix;
         let pool = |pool: &Pool| Pool {
@@ -222,12 +224,12 @@ pub(super) fn is_here(endpoint: &str) -> bool {
 }
 
 impl Pool {
-    /// The key of one of its region's hosts.
+    /// Returns the key of a host in the pool's region.
     pub fn host_key(&self, host: &str) -> HostKey {
         HostKey::new(&self.prefix, host)
     }
 
-    /// Whether its machines may run on this host.
+    /// Whether the pool's machines may run on this host.
     pub fn may_be_on(&self, key: &HostKey) -> bool {
         if self.hosts.is_empty() {
             key.region() == self.prefix

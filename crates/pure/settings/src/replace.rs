@@ -10,19 +10,19 @@ use super::values::Checker;
 /// Checked `[replace]`.
 #[derive(Clone, Debug)]
 pub struct Replace {
-    /// Replace nodes whose settings or template differ from those of a new node. If this is off, the
+    /// Whether nodes are replaced if their settings or template differ from those of a new node. If not, the
     /// difference is only reported.
     pub drift: bool,
-    /// Replace nodes on hosts in maintenance.
+    /// Whether nodes on hosts in maintenance are replaced.
     pub maintenance: bool,
-    /// Replace nodes that have not been ready for this long, however much they are used; `None`: only
-    /// unneeded ones are removed, as set in `[scale_down]`.
+    /// How long a node must have been not ready before it is replaced, even if it is in use; `None`: only
+    /// unneeded nodes are removed, as set in `[scale_down]`.
     pub unready_after: Option<Duration>,
     /// Maximum number of a pool's nodes that are replaced at a time.
     pub max_parallel: usize,
 }
 
-/// `[replace]` as it is written.
+/// `[replace]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -45,7 +45,8 @@ impl Written {
                 "max_parallel",
                 self.max_parallel.as_ref(),
                 1,
-                "to replace no nodes, set `drift` and `maintenance` to false, without `unready_after` and `max_node_age`",
+                "to replace no nodes, set `drift` and `maintenance` to false, and remove `unready_after` and \
+                `max_node_age`",
             ),
         }
     }

@@ -13,11 +13,11 @@ use super::secret::own_file;
 pub struct Finding {
     /// The error, in one line.
     pub title: String,
-    /// The place, in bytes of the file, and what is allowed there.
+    /// The byte range of the error in the file, and what is allowed at this place.
     pub at: Option<(Range<usize>, String)>,
-    /// The place that it conflicts with.
+    /// The byte range of the setting that conflicts with this one.
     pub because: Option<Range<usize>>,
-    /// How to fix it.
+    /// How to fix the error.
     pub help: Option<String>,
 }
 
@@ -30,7 +30,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Findings are shown in the order of the file, those without a place first.
+    /// Creates a report. Findings are sorted by their place in the file, and those without a place come
+    /// first.
     pub(super) fn new(source: &str, text: &str, mut findings: Vec<Finding>) -> Self {
         findings.sort_by_key(|finding| finding.at.as_ref().map(|(span, _)| span.start));
         Self { source: source.to_owned(), text: masked(text), findings }
@@ -40,7 +41,7 @@ impl Report {
     pub fn unreadable(source: &str, error: &std::io::Error) -> Self {
         let help = match error.kind() {
             ErrorKind::NotFound => "create it from config.example.toml, or name another file with `--config`",
-            ErrorKind::IsADirectory => "name the file in it",
+            ErrorKind::IsADirectory => "name a file in this directory",
             ErrorKind::PermissionDenied => "run the command as a user who may read it",
             ErrorKind::InvalidData => "the file is not UTF-8 text: name another file with `--config`",
             _ => "name another file with `--config`",
@@ -58,7 +59,7 @@ impl Report {
         let message = error.message();
         let label = message.split_once(", expected").map_or("", |(_, allowed)| allowed).trim();
         let label = match label {
-            // The message would list all keys, and some tables have dozens.
+            // serde's message would list all keys, and some tables have dozens.
             _ if message.starts_with("unknown field") => "not a key of this table".to_owned(),
             "" => "here".to_owned(),
             label => format!("expected {}", kind_text(label)),
@@ -129,7 +130,7 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
-/// A type's name for users.
+/// Returns the name of a type, as shown to users.
 fn kind_text(kind: &str) -> &str {
     match kind {
         "u8" => "a whole number from 0 to 255",
@@ -143,7 +144,7 @@ fn kind_text(kind: &str) -> &str {
     }
 }
 
-/// How to fix a value of the wrong shape.
+/// Returns how to fix a value of the wrong type.
 fn shape(value: &str, message: &str) -> Option<String> {
     let (found, wanted) = message.strip_prefix("invalid type: ")?.split_once(", expected ")?;
     if value.len() > 60 || value.contains('\n') {
@@ -152,15 +153,28 @@ fn shape(value: &str, message: &str) -> Option<String> {
     let (table, number) =
         (value.starts_with('['), found.starts_with("integer") || found.starts_with("float"));
     match wanted {
-        "a sequence" if table => Some(format!("there may be several: write `[{value}]`")),
+        "a sequence" if table => Some(format!("the table may occur several times: write `[{value}]`")),
         "a sequence" => Some(format!("put it in brackets: `[{value}]`")),
         "a string" if number => {
             Some("put it in quotes, with its unit if it has one, e.g. \"8GiB\" or \"10m\"".to_owned())
         }
-        "u16" | "u32" | "usize" | "i32" | "f64" | "a boolean" if found.starts_with("string") => {
+        _ if found.starts_with("string") && reads_bare(value, wanted) => {
             Some("write it without quotes".to_owned())
         }
         _ => None,
+    }
+}
+
+/// Whether a value in quotes would be of this type without them.
+fn reads_bare(value: &str, wanted: &str) -> bool {
+    let bare = value.trim_matches(['"', '\'']);
+    let table = format!("it = {bare}").parse::<toml::Table>().unwrap_or_default();
+    match (wanted, table.get("it")) {
+        ("u8" | "u16" | "u32" | "u64" | "usize", Some(toml::Value::Integer(number))) => *number >= 0,
+        ("i32" | "i64", Some(toml::Value::Integer(_)))
+        | ("f64", Some(toml::Value::Integer(_) | toml::Value::Float(_)))
+        | ("a boolean", Some(toml::Value::Boolean(_))) => true,
+        _ => false,
     }
 }
 
@@ -180,12 +194,12 @@ fn is_secret(key: &str) -> bool {
     KEYS.contains(&key)
 }
 
-/// The text with everything that may be a secret replaced by asterisks, so that no report shows it: the
-/// values of keys that hold secrets (to the end of the line, or of a multi-line text), what follows a second
-/// `=` of a token's id, and private keys. No byte changes its place.
+/// Replaces everything that may be a secret with asterisks, so that no report shows it: the values of keys
+/// that hold secrets (up to the end of the line or of a multi-line text), everything after the second `=` in
+/// a line with a token ID, and private keys. Byte positions do not change.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // What ends the hidden part that an earlier line began, if it has not ended yet.
+    // The mark that ends a secret from an earlier line; `None` outside of such a secret.
     let mut until: Option<&str> = None;
     for line in text.split_inclusive('\n') {
         let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
@@ -204,7 +218,7 @@ fn masked(text: &str) -> String {
 const KEY_BEGINS: &str = "-----BEGIN";
 const KEY_ENDS: &str = "-----END";
 
-/// The position in a line after which it may contain a secret; `None` if it contains none.
+/// Returns the position at which a secret may begin in the line; `None` if the line contains none.
 fn hidden_from(line: &str) -> Option<usize> {
     if let Some(at) = line.find(KEY_BEGINS).filter(|_| line.contains("PRIVATE KEY")) {
         return Some(at);
@@ -221,13 +235,13 @@ fn hidden_from(line: &str) -> Option<usize> {
     None
 }
 
-/// Where to find all keys, for an unknown key that resembles none.
+/// Returns a hint where all keys are listed, if the error is about an unknown key.
 fn unknown_key(message: &str) -> Option<String> {
     let help = "pve-autoscaler.toml(5) and config.example.toml list all keys of each table";
     message.starts_with("unknown field").then(|| help.to_owned())
 }
 
-/// The known key or value that is closest to an unknown one, from serde's own message.
+/// Returns the known key or value that is closest to an unknown one. Both come from serde's message.
 fn suggestion(message: &str) -> Option<String> {
     let words: Vec<_> = message.split('`').skip(1).step_by(2).collect();
     let (unknown, known) = words.split_first()?;

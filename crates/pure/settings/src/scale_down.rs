@@ -1,5 +1,5 @@
-//! `[scale_down]`: when and how nodes are removed. Defaults are Cluster Autoscaler's if it has the setting,
-//! except for `max_parallel_drains`.
+//! `[scale_down]`: when and how nodes are removed. If Cluster Autoscaler has the same setting, its default
+//! applies, except for `max_parallel_drains`.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::values::Checker;
 pub struct ScaleDown {
     /// Whether nodes are removed at all.
     pub enabled: bool,
-    /// A node is a candidate at or below this utilization (0 to 1).
+    /// A node is a candidate for removal if its utilization (0 to 1) is at or below this value.
     pub utilization_threshold: f64,
     /// How long a node must have been unneeded before it is removed.
     pub unneeded_time: Duration,
     /// How long a node must have been not ready before it is removed.
     pub unready_time: Duration,
-    /// How long no node is removed from a pool after it grew.
+    /// How long no node is removed from a pool after a node was added to it.
     pub delay_after_add: Duration,
     /// How long no node is removed from a pool after the last removal.
     pub delay_after_delete: Duration,
@@ -27,25 +27,27 @@ pub struct ScaleDown {
     pub delay_after_failure: Duration,
     /// How long no node is removed from a pool after its last addition or removal.
     pub stabilization_window: Duration,
-    /// Whether nodes above the threshold are removed too if their pods fit elsewhere, and nodes are replaced
-    /// by fewer or smaller ones.
+    /// Whether nodes above the threshold are also removed if their pods fit elsewhere, and whether nodes are
+    /// replaced by fewer or smaller ones.
     pub consolidation: bool,
-    /// Whether the pods of DaemonSets are left out of the utilization.
+    /// Whether DaemonSet pods are left out when the utilization is computed.
     pub ignore_daemonsets_utilization: bool,
-    /// Whether a pod with local storage keeps its node.
+    /// Whether a node is kept if it runs a pod with local storage.
     pub skip_nodes_with_local_storage: bool,
-    /// Whether a kube-system pod that is younger than an hour keeps its node, unless a disruption budget
-    /// covers it.
+    /// Whether a node is kept if it runs a kube-system pod that is younger than an hour and is not covered by
+    /// a disruption budget.
     pub skip_nodes_with_system_pods: bool,
-    /// Whether a pod whose controller is missing or of an unknown kind keeps its node.
+    /// Whether a node is kept if it runs a pod whose controller is missing or of an unknown kind.
     pub skip_nodes_with_custom_controller_pods: bool,
-    /// Maximum number of nodes with pods to move that are drained at a time, over all pools.
+    /// Maximum number of nodes that are drained at a time, across all pools. Only nodes with pods to move
+    /// count.
     pub max_parallel_drains: usize,
-    /// Pods leave a node in groups, each once the previous one is gone. Each value is the lowest priority of
-    /// another group, in ascending order; pods below the first value form the first group.
+    /// The priorities that divide a node's pods into groups. A group leaves the node once the previous group
+    /// is gone. Each value is the lowest priority of a group, in ascending order; pods below the first value
+    /// form the first group.
     pub drain_priorities: Vec<i32>,
-    /// Maximum number of removals in any hour, over all pools. It limits the damage that a mistake can do.
-    /// `None`, no limit, is only for simulations and cannot be set in a file.
+    /// Maximum number of removals in any hour, across all pools. It limits the damage of a mistake. `None`
+    /// means no limit: it is only used in simulations, and cannot be set in a file.
     pub max_removals_per_hour: Option<u32>,
     /// Maximum percentage of a pool's nodes removed at a time. One node may always be removed.
     pub max_removal_percentage: f64,
@@ -77,7 +79,7 @@ fn drain_priorities(written: Option<&Spanned<Vec<i32>>>, checker: &mut Checker) 
     priorities.clone()
 }
 
-/// `[scale_down]` as it is written.
+/// `[scale_down]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

@@ -1,4 +1,5 @@
-//! `[scale_up]`: when and how nodes are added. Defaults are Cluster Autoscaler's if it has the setting.
+//! `[scale_up]`: when and how nodes are added. If Cluster Autoscaler has the same setting, its default
+//! applies.
 
 use std::time::Duration;
 
@@ -11,19 +12,20 @@ use super::values::Checker;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expander {
-    /// The one whose machines leave the least CPU and memory idle.
+    /// The pool whose machines leave the least CPU and memory idle.
     #[default]
     LeastWaste,
-    /// The one whose new machine has room for the most pods.
+    /// The pool whose new machine has room for the most pods.
     MostPods,
-    /// The one with the highest `priority`, then the least waste.
+    /// The pool with the highest `priority`. Among pools with the same priority, the one with the least
+    /// waste.
     Priority,
 }
 
 /// Checked `[scale_up]`.
 #[derive(Clone, Debug)]
 pub struct ScaleUp {
-    /// A machine that is not a ready node after this time has failed.
+    /// A machine has failed if it is not a ready node within this time.
     pub max_node_provision_time: Duration,
     /// Which pool grows if several could.
     pub expander: Expander,
@@ -31,10 +33,10 @@ pub struct ScaleUp {
     pub expendable_pods_priority_cutoff: i32,
     /// Pods younger than this do not trigger new nodes yet.
     pub new_pod_delay: Duration,
-    /// A pool gets no further machine for this long after its last one, except to reach its minimum.
+    /// How long no machine is created in a pool after its last one, except to reach the pool's minimum.
     pub delay_after_add: Duration,
-    /// A pool gets no further machine for this long after its last addition or removal, except to reach its
-    /// minimum.
+    /// How long no machine is created in a pool after its last addition or removal, except to reach the
+    /// pool's minimum.
     pub stabilization_window: Duration,
     /// Maximum number of nodes in the entire cluster, including those outside all pools.
     pub max_nodes_total: Option<u32>,
@@ -46,17 +48,17 @@ pub struct ScaleUp {
     pub backoff_initial: Duration,
     /// The longest back-off of a pool or host.
     pub backoff_max: Duration,
-    /// If kube-scheduler still refuses a pod after this long, although the pod fits a ready node, the
-    /// prediction was wrong (`missed`). This may also show earlier, if the pod is refused with a new message.
+    /// The prediction that a pod fits a ready node was wrong (`missed`) if kube-scheduler still refuses the
+    /// pod after this time, or earlier if it refuses the pod with a new message.
     pub prediction_timeout: Duration,
-    /// How long a pool gets no machines for a kind of pod after its first missed prediction. Each further
-    /// missed prediction doubles this time.
+    /// How long no machine is created in a pool for a kind of pod after the first missed prediction. Each
+    /// further missed prediction doubles this time.
     pub prediction_backoff_initial: Duration,
-    /// The longest time for which a pool gets no machine for pods of a kind.
+    /// The longest time for which no machine is created in a pool for a kind of pod.
     pub prediction_backoff_max: Duration,
 }
 
-/// `[scale_up]` as it is written.
+/// `[scale_up]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

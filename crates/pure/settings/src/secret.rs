@@ -1,4 +1,5 @@
-//! Where secrets are: never in the configuration itself, which only names them.
+//! Where secrets are stored. The configuration only names the file or credential, and never contains the
+//! secret itself.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +7,12 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// The folder of the files that systemd passes to the service. Commands that an administrator runs read them
-/// there.
+/// The folder of the files that systemd passes to the service as credentials. Commands that an administrator
+/// runs read the files in this folder.
 pub const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
-/// The folder of this host's further clusters: each has a folder there, with its configuration and a folder
-/// `credentials`.
+/// The folder for additional clusters on this host. It contains a folder for each cluster, with the cluster's
+/// configuration and a folder `credentials`.
 const CLUSTERS: &str = "clusters";
 
 /// A systemd credential (`LoadCredential=`).
@@ -19,11 +20,12 @@ const CLUSTERS: &str = "clusters";
 pub struct Credential {
     /// Its name.
     pub name: String,
-    /// The folder that systemd reads it from. Commands that systemd does not start read it there.
+    /// The folder that systemd reads the credential from. Commands that systemd does not start also read the
+    /// credential from this folder.
     pub folder: PathBuf,
 }
 
-/// The folder that systemd reads the credentials of a configuration from.
+/// Returns the folder from which systemd reads the credentials of a configuration.
 pub(super) fn folder_of(config: &Path) -> PathBuf {
     let named = config
         .parent()
@@ -53,7 +55,7 @@ pub(super) fn own_file(key: &str) -> String {
     };
     format!(
         "put the secret into a file in `{CREDENTIALS}` with mode 0600, and name it with `{key}_credential`{loaded}; \
-         `{key}_file` names any such file, for runs without the unit"
+        to run without the unit, name any such file with `{key}_file`"
     )
 }
 

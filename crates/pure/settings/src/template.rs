@@ -35,48 +35,48 @@ pub struct Image {
 pub struct Checksum {
     /// E.g. `sha256`.
     pub algorithm: String,
-    /// In lower-case hexadecimal digits.
+    /// The checksum in lower-case hexadecimal digits.
     pub digest: String,
 }
 
 /// A checked `[[template]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// The name that pools use for it.
+    /// The template's name, which pools refer to.
     pub name: String,
-    /// The region that it is created in; `None` if the only cluster has no name.
+    /// The region that the template is created in; `None` if the only cluster has no name.
     pub region: Option<String>,
-    /// The image that its disk is created from.
+    /// The image that the template's disk is created from.
     pub image: Image,
-    /// VMIDs for it and for its earlier versions.
+    /// VMIDs for the template and its earlier versions.
     pub vmids: RangeInclusive<u32>,
-    /// The storage of its disk and of its cloud-init drive.
+    /// The storage of the template's disk and cloud-init drive.
     pub storage: String,
-    /// Hosts that each get a template if the storage is not shared; empty: all.
+    /// The hosts on which a template is created if the storage is not shared; empty: all hosts.
     pub hosts: Vec<String>,
-    /// The size that its disk is grown to in bytes; `None`: the image's.
+    /// The size in bytes that the template's disk is grown to; `None`: the image's size.
     pub disk: Option<i64>,
-    /// vCPUs of the template; machines have their pool's.
+    /// vCPUs of the template. Machines use the value of their pool.
     pub cores: u32,
-    /// Memory of the template in bytes; machines have their pool's.
+    /// Memory of the template in bytes. Machines use the value of their pool.
     pub memory: i64,
-    /// The bridge of its network device.
+    /// The bridge of the template's network device.
     pub bridge: String,
     /// The VLAN.
     pub vlan: Option<u16>,
-    /// Whether it has a serial console, which is also its display.
+    /// Whether the template has a serial console, which is also its display.
     pub serial: bool,
-    /// The resource pool that it is put into.
+    /// The resource pool that the template is put into.
     pub resource_pool: Option<String>,
-    /// Further options of the VM.
+    /// Additional options of the template.
     pub vm_options: BTreeMap<String, String>,
     /// Any text that the operator uses to distinguish versions.
     pub version: String,
-    /// Time limit for a download, and for a disk's import.
+    /// Time limit for downloading the image, and for importing it as a disk.
     pub timeout: Duration,
 }
 
-/// A `[[template]]` as it is written.
+/// A `[[template]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -208,7 +208,7 @@ impl Written {
     fn options(&self, checker: &mut Checker) -> BTreeMap<String, String> {
         let name = self.name.get_ref();
         for key in self.vm_options.keys().filter(|key| key.get_ref().starts_with("hostpci")) {
-            let title = format!("template `{name}`: `{}` belongs to the pool", key.get_ref());
+            let title = format!("template `{name}`: `{}` can only be set in a pool", key.get_ref());
             checker.wrong(title, key.span(), "a device serves one VM at a time", "set it in `[[pool]]`");
         }
         free_options(&format!("template `{name}`"), &self.vm_options, checker)
@@ -241,9 +241,9 @@ impl Written {
             checker.wrong(title, self.image.span(), "expected `https://…`", "");
         }
         if url.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().unwrap_or("").contains('@')) {
-            let title = format!("template `{name}`: a password in `image`");
+            let title = format!("template `{name}`: `image` contains a password");
             let help = "task logs show the URL: put the image at a URL that needs no password";
-            checker.wrong(title, self.image.span(), "would be seen by others", help);
+            checker.wrong(title, self.image.span(), "would be visible to others", help);
         }
         let (algorithm, digest) = self.checksum.get_ref().split_once(':').unwrap_or_default();
         let digest = digest.to_ascii_lowercase();
@@ -305,11 +305,11 @@ mod tests {
             (with("resource_pool = \"a b\""), "is not a valid resource pool name"),
             (with("timeout = \"0s\""), "`timeout` must be longer than zero"),
             (with("vm_options = { args = \"-S\" }"), "template `k8s`: `args` can only be set by root"),
-            (with("vm_options = { hostpci0 = \"mapping=gpu\" }"), "`hostpci0` belongs to the pool"),
+            (with("vm_options = { hostpci0 = \"mapping=gpu\" }"), "`hostpci0` can only be set in a pool"),
             (format!("{GOOD}checksum = \"sha256:00\"\n"), "`checksum` is not a checksum"),
             (format!("{GOOD}checksum = \"md5:{}\"\n", "0".repeat(32)), "`checksum` is not a checksum"),
             (with("").replace("https://", "ftp://"), "not a URL that a host can download"),
-            (with("").replace("https://", "https://me:secret@"), "a password in `image`"),
+            (with("").replace("https://", "https://me:secret@"), "`image` contains a password"),
             (with("").replace("9000-9009", "9009-9000"), "is not a range of VMIDs"),
             (with("").replace("\"k8s\"", "\"9000\""), "is not a valid template name"),
             (with(&with("")), "two templates are called `k8s`"),

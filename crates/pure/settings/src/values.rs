@@ -15,7 +15,7 @@ use model::quantity;
 
 /// Collects errors.
 pub(super) struct Checker {
-    /// What the settings are for.
+    /// What the settings are used for.
     pub needs: Needs,
     /// The folder that systemd reads credentials from.
     credentials: PathBuf,
@@ -57,7 +57,7 @@ impl Checker {
         });
     }
 
-    /// A duration such as `90s`, `10m` or `1h30m`.
+    /// Parses a duration such as `90s`, `10m` or `1h30m`.
     pub(super) fn duration(
         &mut self,
         key: &str,
@@ -74,7 +74,7 @@ impl Checker {
         })
     }
 
-    /// A duration longer than zero.
+    /// Parses a duration, which must be longer than zero.
     pub(super) fn positive(
         &mut self,
         key: &str,
@@ -93,11 +93,11 @@ impl Checker {
         value
     }
 
-    /// A size such as `8GiB`, `8Gi`, `512MiB` or a number of bytes.
+    /// Parses a size such as `8GiB`, `8Gi`, `512MiB` or a number of bytes.
     pub(super) fn size(&mut self, key: &str, written: &Spanned<String>) -> i64 {
         let text = written.get_ref().trim();
         let bytes = match text.strip_suffix('B') {
-            // `4GB` means 4 · 10⁹ bytes to some and 4 · 2³⁰ to others.
+            // `4GB` means 4 · 10⁹ bytes to some users, and 4 · 2³⁰ to others.
             Some(number) if !number.ends_with('i') && !number.ends_with(|c: char| c.is_ascii_digit()) => None,
             Some(number) => quantity::limited(number).ok(),
             None => quantity::limited(text).ok(),
@@ -114,7 +114,7 @@ impl Checker {
         bytes
     }
 
-    /// A number between two bounds, both included.
+    /// Returns a number, which must be between two bounds, both included.
     pub(super) fn between(
         &mut self,
         key: &str,
@@ -139,7 +139,7 @@ impl Checker {
         value
     }
 
-    /// A number that is at least one; `way_out` explains what to do instead of setting zero.
+    /// Returns a number, which must be at least one. `way_out` explains what to do instead of setting zero.
     pub(super) fn count<N: Copy + Default + PartialEq>(
         &mut self,
         key: &str,
@@ -159,7 +159,8 @@ impl Checker {
         self.count(key, written, 1, "");
     }
 
-    /// A file with an absolute path, because the user does not choose the folder in which the daemon runs.
+    /// Returns the path of a file, which must be absolute, because the user does not choose the folder in
+    /// which the daemon runs.
     pub(super) fn file(&mut self, key: &str, written: &Spanned<String>) -> PathBuf {
         let path = PathBuf::from(written.get_ref());
         if !path.is_absolute() {
@@ -170,7 +171,7 @@ impl Checker {
         path
     }
 
-    /// The name of a systemd credential: a plain file name.
+    /// Returns a systemd credential. Its name must be a plain file name.
     pub(super) fn credential(&mut self, key: &str, written: &Spanned<String>) -> Credential {
         let name = written.get_ref();
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
@@ -181,7 +182,7 @@ impl Checker {
         Credential { name: name.clone(), folder: self.credentials.clone() }
     }
 
-    /// A text, which is reported if `fits` does not accept it.
+    /// Returns the text of a setting. A text that `fits` does not accept is reported.
     pub(super) fn named(
         &mut self,
         written: Option<&Spanned<String>>,
@@ -197,8 +198,7 @@ impl Checker {
         Some(text.clone())
     }
 
-    /// Checks that the first of two durations is not the longer one. Each is given by its key, its place and
-    /// its value.
+    /// Checks that the first of two durations is not longer than the second.
     pub(super) fn ordered(&mut self, first: Timed<'_>, most: Timed<'_>) {
         if first.2 <= most.2 || most.2.is_zero() {
             return;

@@ -1,4 +1,5 @@
-//! Recurring times: when they begin, as in a crontab, how long they last, and in which time zone.
+//! Recurring time windows: when a window opens (as in a crontab), how long it stays open, and in which time
+//! zone.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub struct Window {
     length: SignedDuration,
 }
 
-/// A window as it is written.
+/// A window as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -42,7 +43,7 @@ impl Window {
             last = Some(start);
             from = start;
         }
-        last.and_then(|start| start.checked_add(self.length).ok())
+        last.and_then(|start| start.saturating_add(self.length).ok())
     }
 
     /// When the window opens next, after `now`.
@@ -66,7 +67,7 @@ impl Written {
 const FIELDS: &str =
     "minute, hour, day of the month, month, day of the week: \"0 2 * * SAT\" is Saturdays at 2:00";
 
-/// The first field that is wrong by itself: its name, what is written, and what is allowed.
+/// Returns the first field that is invalid by itself: its name, its text, and what is allowed.
 fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
     let fields = [
         ("minute", "0 to 59"),
@@ -82,7 +83,7 @@ fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
     })
 }
 
-/// The parts of a window, wherever it is written.
+/// The parts of a window, in whichever table it is written.
 pub(super) struct Parts<'a> {
     pub start: &'a Spanned<String>,
     pub duration: &'a Spanned<String>,
@@ -108,7 +109,7 @@ impl Parts<'_> {
                 title,
                 written.span(),
                 "expected e.g. \"Europe/Berlin\"",
-                "Debian's package tzdata has them",
+                "Debian's package tzdata contains the time zones",
             );
             return None;
         }
@@ -119,11 +120,11 @@ impl Parts<'_> {
             }),
             Ok(_) => {
                 let title = format!("{what}: `start` never occurs");
-                checker.wrong(title, self.start.span(), "not in four years", "");
+                checker.wrong(title, self.start.span(), "no match within four years", "");
                 None
             }
             Err(error) => {
-                let title = format!("{what}: `start` is not understood");
+                let title = format!("{what}: `start` is not valid");
                 if let Some((field, text, allowed)) = wrong_field(start) {
                     let label = format!("`{text}` is not a valid {field}: {allowed}");
                     checker.wrong(title, self.start.span(), &label, FIELDS);
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn a_window_is_open_from_its_start_for_as_long_as_it_lasts() {
         let nights = window("0 2 * * *", "4h", "Europe/Berlin");
-        // Two at night is 01:00 UTC in winter time, and 00:00 UTC in summer time.
+        // In Berlin, 2:00 is 01:00 UTC in winter and 00:00 UTC in summer.
         for (now, until) in [
             ("2026-01-10T00:59:59Z", None),
             ("2026-01-10T01:00:00Z", Some("2026-01-10T05:00:00Z")),
@@ -198,6 +199,29 @@ mod tests {
         assert_eq!(hourly.open_until(now).unwrap().to_string(), "2026-01-10T13:30:00Z");
         let always = window("* * * * *", "1h", "UTC");
         assert_eq!(always.open_until(now).unwrap().to_string(), "2026-01-10T13:10:00Z");
+    }
+
+    #[test]
+    fn windows_that_follow_each_other_leave_no_gap_and_cross_midnight() {
+        let weekly = window("0 0 * * MON", "168h", "Europe/Berlin");
+        let nights = window("30 22 * * *", "3h", "UTC");
+        let forever = window("0 0 * * *", "200000000h", "UTC");
+        for (window, now, until) in [
+            (&weekly, "2026-01-11T22:59:59Z", Some("2026-01-11T23:00:00Z")),
+            (&weekly, "2026-01-11T23:00:00Z", Some("2026-01-18T23:00:00Z")),
+            // The week in which summer time ends has an hour more than the window, and the one in which it
+            // begins has one less.
+            (&weekly, "2026-10-25T22:30:00Z", None),
+            (&weekly, "2026-03-29T22:30:00Z", Some("2026-04-05T22:00:00Z")),
+            (&nights, "2026-01-11T00:00:00Z", Some("2026-01-11T01:30:00Z")),
+            (&nights, "2026-01-11T01:29:59.999Z", Some("2026-01-11T01:30:00Z")),
+            (&nights, "2026-01-11T01:30:00Z", None),
+            (&nights, "2026-01-11T22:29:59.999Z", None),
+            (&forever, "2026-01-11T00:00:00Z", Some("9999-12-30T22:00:00.999999999Z")),
+        ] {
+            let now: Timestamp = now.parse().unwrap();
+            assert_eq!(window.open_until(now).map(|end| end.to_string()).as_deref(), until, "{now}");
+        }
     }
 
     #[test]

@@ -19,8 +19,8 @@ fn collected<'a, K: AsRef<str> + 'a, T: 'a>(
     map.into_iter().fold(Fields::default(), |all, (key, value)| all.with(key.as_ref(), write(value)))
 }
 
-/// `kind: ProxmoxInventory`. If hosts or machines are unknown, they are left out; if there are none, they are
-/// empty lists.
+/// `kind: ProxmoxInventory`. If the hosts or machines are unknown, their list is left out; if there are none,
+/// the list is empty.
 pub(super) fn inventory(inventory: &Inventory, time: Timestamp) -> Value {
     let hosts = |hosts: &Vec<Host>| hosts.iter().map(|one| host(one).into()).collect::<Vec<Value>>();
     let machines =

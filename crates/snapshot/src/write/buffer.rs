@@ -1,4 +1,4 @@
-//! CapacityBuffers and PodTemplates. A buffer's status is left out: no decision reads it.
+//! CapacityBuffers and PodTemplates. A buffer's status is left out, because no decision reads it.
 
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ pub(super) fn capacity_buffer(buffer: &CapacityBuffer) -> Value {
         .into()
 }
 
-/// A ProvisioningRequest, with its conditions: they say whether its pods may be created.
+/// A ProvisioningRequest with its conditions, which determine whether its pods may be created.
 pub(super) fn provisioning_request(request: &ProvisioningRequest) -> Value {
     let metadata = Fields::named(&request.namespace, &request.name)
         .text("uid", &request.uid)

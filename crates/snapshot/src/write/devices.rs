@@ -1,4 +1,4 @@
-//! Devices that are allocated dynamically.
+//! Objects of dynamic resource allocation.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use model::pod::Pod;
 
 const VERSION: &str = "resource.k8s.io/v1";
 
-/// A ResourceClaim. If it is being deleted, `now` is written as the time of the deletion, which is not known.
+/// A ResourceClaim. The time of its deletion is not known, so `now` is written if the claim is being deleted.
 pub(super) fn resource_claim(claim: &ResourceClaim, now: Timestamp) -> Value {
     let mark =
         Fields::default().when(claim.extended, "resource.kubernetes.io/extended-resource-claim", "true");

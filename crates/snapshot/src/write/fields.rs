@@ -12,7 +12,7 @@ use model::selector::Labels;
 pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
-    /// A Kubernetes object (or a document of our own) of this version and kind.
+    /// A Kubernetes object (or a document of this project) with this version and kind.
     pub(super) fn object(api_version: &str, kind: &str) -> Self {
         Self::default().with("apiVersion", api_version).with("kind", kind)
     }
@@ -41,7 +41,7 @@ impl Fields {
         self.some(key, condition.then_some(value))
     }
 
-    /// Adds a text, unless it is empty.
+    /// Adds a string, unless it is empty.
     pub(super) fn text(self, key: &str, text: &str) -> Self {
         self.when(!text.is_empty(), key, text)
     }
@@ -75,7 +75,8 @@ impl From<Fields> for Value {
     }
 }
 
-/// Amounts by resource name, as quantities. `pods` of a pod's requests is implied and must be zero here.
+/// The amounts by resource name, as quantities. For a pod's requests, `pods` must be zero, because it is
+/// implied.
 pub(super) fn amounts(resources: &Resources) -> Fields {
     let bytes =
         |fields: Fields, name: &str, amount: i64| fields.when(amount != 0, name, quantity::binary(amount));

@@ -1,11 +1,11 @@
 //! Writes snapshot files.
 //!
-//! The file contains Kubernetes objects reduced to what decisions read, and our own documents. Reading it
-//! back gives the same snapshot, except for what no decision reads: for example a Node's uid, resource
-//! version, provider id, system UUID, addresses and attached volumes, the templates in Proxmox VE, and past
-//! decisions. A pod's containers become one with the pod's total requests; further containers are only
-//! written if several request the same extended resource. Images, commands, environments and foreign
-//! annotations are never included, because the model does not have them.
+//! The file contains Kubernetes objects, reduced to what decisions read, and documents of this project.
+//! Reading the file gives the same snapshot, except for data that no decision reads. Examples are a Node's
+//! uid, resource version, provider id, system UUID, addresses and attached volumes, the templates in Proxmox
+//! VE, and past decisions. A pod's containers are combined into one with the pod's total requests. More
+//! containers are only written if several request the same extended resource. Images, commands, environments
+//! and foreign annotations are never included, because the model does not have them.
 
 mod autoscaler_documents;
 mod buffer;
@@ -74,7 +74,7 @@ impl Lists for Yaml<'_> {
     }
 }
 
-/// Our own documents, for the parts of a snapshot that are not Kubernetes objects.
+/// The documents for the parts of a snapshot that are not Kubernetes objects.
 pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
     [
         autoscaler_documents::cluster(
@@ -89,7 +89,7 @@ pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
 
 /// Receives every list of Kubernetes objects in a snapshot.
 pub(super) trait Lists {
-    /// Receives one list, and how its objects are written at a given time.
+    /// Receives one list, and the function that writes its objects at a given time.
     fn list<T: PartialEq>(
         &mut self,
         of: impl Fn(&Snapshot) -> &[Arc<T>],

@@ -31,7 +31,8 @@ fn condition(condition: &Condition) -> Fields {
         .time("lastTransitionTime", condition.last_transition)
 }
 
-/// A Node. An absent `allocatable` is read as the capacity, so it is written if the two differ.
+/// A Node. If `allocatable` is missing, the reader uses the capacity, so `allocatable` is only written if the
+/// two differ.
 pub(super) fn node(node: &Node) -> Value {
     let metadata = Fields::named("", &node.name)
         .labels("labels", &node.labels)

@@ -38,7 +38,7 @@ pub(super) fn pod(pod: &Pod) -> Value {
         .into()
 }
 
-/// The template of a DaemonSet's pod: without the tolerations that its controller adds, which depend on
+/// The template of a DaemonSet's pod, without the tolerations that the controller adds. These depend on
 /// `hostNetwork`.
 pub(super) fn template(pod: &Pod) -> Fields {
     let own = |host_network| {
@@ -122,7 +122,8 @@ fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
         .when(pod.grace_seconds != 30, "terminationGracePeriodSeconds", pod.grace_seconds)
 }
 
-/// All containers combined into one, with their total requests, except the requests in [`further`].
+/// One container that combines all containers of the pod, with their total requests except those in
+/// [`further`].
 fn container(pod: &Pod) -> Fields {
     let mut requests = Resources { pods: 0, ..pod.requests.clone() };
     for one in further(pod).flatten() {
@@ -144,8 +145,8 @@ fn container(pod: &Pod) -> Fields {
         .list("ports", pod.host_ports.iter().map(port))
 }
 
-/// The requests of further containers, container by container. If several of the pod's containers request the
-/// same extended resource, these are all but the first request.
+/// The requests of the additional containers, container by container. If several of the pod's containers
+/// request the same extended resource, these are all of the requests except the first.
 fn further(pod: &Pod) -> impl Iterator<Item = Vec<&ExtendedRequest>> {
     let mut containers: Vec<Vec<&ExtendedRequest>> = Vec::new();
     let mut place = 0;

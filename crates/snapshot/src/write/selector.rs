@@ -21,7 +21,7 @@ fn requirement(one: &Requirement) -> Fields {
         .list("values", one.values.iter().map(String::as_str))
 }
 
-/// The key and value of a requirement that `matchLabels` can hold.
+/// The key and value of a requirement, if `matchLabels` can express it.
 pub(super) fn equality(one: &Requirement) -> Option<(&str, &str)> {
     match (one.operator, one.values.as_slice()) {
         (Operator::In, [value]) => Some((&one.key, value)),
@@ -29,8 +29,8 @@ pub(super) fn equality(one: &Requirement) -> Option<(&str, &str)> {
     }
 }
 
-/// A label selector. The first requirements become `matchLabels`, as long as they are equalities in ascending
-/// order of their keys; the rest become `matchExpressions`. Reading gives the same order, because it begins
+/// A label selector. Leading requirements become `matchLabels` while they are equalities in ascending order
+/// of their keys. The rest become `matchExpressions`. The reader restores the same order, because it begins
 /// with `matchLabels`, by key.
 pub(super) fn label_selector(selector: &LabelSelector) -> Fields {
     let all = &selector.requirements;

@@ -12,8 +12,8 @@ use model::workload::{
     VolumeClaim,
 };
 
-/// A PersistentVolumeClaim. If it is being deleted, `now` is written as the time of the deletion, which is
-/// not known.
+/// A PersistentVolumeClaim. The time of its deletion is not known, so `now` is written if the claim is being
+/// deleted.
 pub(super) fn claim(claim: &VolumeClaim, now: Timestamp) -> Value {
     let annotations = Fields::default()
         .when(claim.bound, "pv.kubernetes.io/bind-completed", "yes")
@@ -41,8 +41,8 @@ pub(super) fn claim(claim: &VolumeClaim, now: Timestamp) -> Value {
         .into()
 }
 
-/// A PersistentVolume. If it is being deleted, `now` is written as the time of the deletion, which is not
-/// known.
+/// A PersistentVolume. The time of its deletion is not known, so `now` is written if the volume is being
+/// deleted.
 pub(super) fn volume(volume: &PersistentVolume, now: Timestamp) -> Value {
     let metadata = Fields::named("", &volume.name)
         .labels("labels", &volume.labels)

@@ -9,7 +9,8 @@ use super::selector::{equality, label_selector};
 use model::selector::LabelSelector;
 use model::workload::{Controller, DaemonSet, DisruptionBudget, PriorityClass};
 
-/// A controller. If it is being deleted, `now` is written as the time of the deletion, which is not known.
+/// A controller. The time of its deletion is not known, so `now` is written if the controller is being
+/// deleted.
 pub(super) fn controller(controller: &Controller, now: Timestamp) -> Value {
     let metadata = Fields::named(&controller.namespace, &controller.name)
         .text("uid", &controller.uid)
@@ -20,7 +21,8 @@ pub(super) fn controller(controller: &Controller, now: Timestamp) -> Value {
         "ReplicationController" => {
             Fields::default().with("replicas", controller.replicas).some("selector", selector.map(equalities))
         }
-        // Without a selector, there is no `spec`: the API server accepts none without it.
+        // Without a selector, `spec` is left out, because the API server accepts no `spec` that lacks a
+        // selector.
         _ => selector.map_or_else(Fields::default, |selector| {
             Fields::default().with("replicas", controller.replicas).with("selector", label_selector(selector))
         }),
@@ -32,13 +34,13 @@ pub(super) fn controller(controller: &Controller, now: Timestamp) -> Value {
         .into()
 }
 
-/// The selector of a ReplicationController: labels only.
+/// The selector of a ReplicationController, which contains only labels.
 fn equalities(selector: &LabelSelector) -> Fields {
     let labels = selector.requirements.iter().filter_map(equality);
     labels.fold(Fields::default(), |all, (key, value)| all.with(key, value))
 }
 
-/// A DaemonSet with the template of its pod.
+/// A DaemonSet with its pod template.
 pub(super) fn daemon_set(set: &DaemonSet) -> Value {
     Fields::object("apps/v1", "DaemonSet")
         .part("metadata", Fields::named(&set.namespace, &set.name).text("uid", &set.uid))

@@ -1,4 +1,4 @@
-//! What `snapshot` writes is what `plan` reads: nothing that a decision reads is lost or changed on the way.
+//! `plan` reads exactly what `snapshot` writes: nothing that a decision reads is lost or changed in between.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail this way")]
 
@@ -139,7 +139,7 @@ proptest! {
     }
 }
 
-/// A Node with only what decisions read.
+/// The Node, reduced to what decisions read.
 fn essential(node: &Node) -> Arc<Node> {
     Arc::new(Node {
         uid: String::new(),
@@ -170,7 +170,7 @@ fn every_fixture_comes_back_as_it_was() {
     let fixtures = fixtures();
     assert!(fixtures.len() > 100, "only {} fixtures", fixtures.len());
     for (path, text) in fixtures {
-        // A case may be about a snapshot that cannot be read.
+        // Some cases test snapshots that cannot be read.
         let Ok((mut read, time)) = snapshot::read(&text) else { continue };
         read.time = time.unwrap_or_default();
         read.nodes = read.nodes.iter().map(|node| essential(node)).collect();

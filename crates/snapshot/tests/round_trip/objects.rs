@@ -90,7 +90,7 @@ pub fn controller() -> impl Strategy<Value = Controller> {
                 replicas,
                 selector,
                 deleted,
-                // Controllers that a buffer refers to have a template: see [`crate::buffers`].
+                // Only controllers that a buffer refers to have a template: see [`crate::buffers`].
                 template: None,
             }
         },
@@ -174,7 +174,7 @@ pub fn persistent_volume() -> impl Strategy<Value = PersistentVolume> {
     )
 }
 
-/// A text that may be empty.
+/// A string that may be empty.
 fn maybe() -> impl Strategy<Value = String> {
     prop_oneof![name(), Just(String::new())]
 }

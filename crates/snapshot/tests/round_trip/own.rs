@@ -1,4 +1,4 @@
-//! Random contents of our own documents `ProxmoxInventory` and `AutoscalerState`.
+//! Random contents of the project's documents `ProxmoxInventory` and `AutoscalerState`.
 
 use model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use model::pci::{Held, HostPci};

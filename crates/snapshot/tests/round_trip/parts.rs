@@ -1,4 +1,4 @@
-//! Random texts, amounts and selectors.
+//! Random strings, amounts and selectors.
 
 use jiff::Timestamp;
 use model::Resources;

@@ -84,12 +84,12 @@ fn toleration() -> impl Strategy<Value = Toleration> {
 
 /// In-tree disks of kinds that are not read as [`VolumeSource::Exclusive`].
 fn in_tree_volume() -> impl Strategy<Value = InTreeDisk> {
-    in_tree_disk().prop_filter("other kinds are exclusive", |disk| {
+    in_tree_disk().prop_filter("disks of this kind are read as exclusive", |disk| {
         !["gcePersistentDisk", "awsElasticBlockStore"].contains(&disk.kind.field())
     })
 }
 
-/// Volumes; [`template`] names the claim of an ephemeral one after the pod.
+/// Random volumes. [`template`] names the claim of an ephemeral volume after the pod.
 fn volume() -> impl Strategy<Value = Volume> {
     let disk = |kind: &'static str, read_only: bool, identity: String| VolumeSource::Exclusive {
         kind: kind.to_owned(),
@@ -135,7 +135,7 @@ pub fn owner() -> impl Strategy<Value = Owner> {
     })
 }
 
-/// What a pod and a template have in common: the template has no node, owner, deletion or status.
+/// The parts that a pod and a template have in common. A template has no node, owner, deletion or status.
 pub fn template() -> impl Strategy<Value = Pod> {
     let port =
         (prop_oneof![Just("0.0.0.0"), Just("10.0.0.1")], prop_oneof![Just("TCP"), Just("UDP")], 1..65535_i32)

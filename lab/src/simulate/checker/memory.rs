@@ -7,29 +7,31 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// A daemon waits no longer than this for an answer: the sender of a call that arrives later may have given
-/// it up.
+/// The longest time that a daemon waits for an answer. If a call arrives later, its sender may have stopped
+/// waiting.
 pub const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(14);
 
-/// How long a daemon may not know about another client's change. The time between its look and the resulting
+/// How long a daemon may be unaware of another client's change. The time between its read and the resulting
 /// write includes the lag of Proxmox VE's lists, repeated calls, and the decision.
 pub const STALE: Duration = Duration::from_mins(2);
 /// How many changes of the Lease are remembered.
 const REMEMBERED: usize = 200;
-/// A term ends if it was not renewed for this long.
+/// A term ends if the Lease was not renewed for this long.
 const RENEWED: Duration = Duration::from_secs(5);
 
-/// The longest time between a change of the Lease and its detection here: everything is checked this often.
+/// The longest time between a change of the Lease and its detection by the checker, which checks everything
+/// this often.
 const NOTICED: Duration = Duration::from_millis(600);
 
-/// A removal this long ago counts as within the hour, even if both clocks that were used are wrong.
+/// A removal certainly counts as within the hour if it happened at most this long ago, even if the clocks of
+/// both daemons are wrong.
 const COUNTED: Duration = Duration::from_mins(28);
 
-/// For how long the same write may be repeated after it was first sent, for an earlier decision. A daemon
-/// repeats it for 15 s, and a call may be delayed.
+/// How long a write may be repeated for an earlier decision after it was first sent. A daemon repeats it for
+/// 15 s, and a call may be delayed.
 const REPEATED: Duration = Duration::from_secs(40);
 
-/// Storages that lie or lied recently, and until when.
+/// Storages that report wrong numbers, or did so recently, and until when.
 #[derive(Default)]
 pub struct Lies(pub BTreeMap<String, Option<Instant>>);
 
@@ -39,15 +41,15 @@ impl Lies {
     }
 }
 
-/// What is known of the Lease and of the pause switch.
+/// What is known about the Lease and the pause switch.
 #[derive(Default)]
 pub struct Turns {
-    /// Holders, oldest first: since when, which instance, and the version of the Lease.
+    /// The holders of the Lease, oldest first: since when, which instance, and the version of the Lease.
     pub held: Vec<(Instant, String, String)>,
     pub paused_since: Option<Instant>,
     /// How many times another instance took over.
     pub hand_overs: u64,
-    /// How many times an instance began to lead: after another, or after a time without a renewal.
+    /// How many times an instance began to lead, after another instance or after a time without a renewal.
     pub terms: u64,
 }
 
@@ -67,16 +69,18 @@ impl Turns {
         self.held.push((Instant::now(), holder.to_owned(), version.to_owned()));
     }
 
-    /// Everything was frozen for this long, and so was the order to pause.
+    /// Delays the start of the pause by the time for which everything was frozen, because the order to pause
+    /// was frozen too.
     pub fn delay_the_pause(&mut self, time: Duration) {
         self.paused_since = self.paused_since.map(|since| since + time);
     }
 
-    /// Why `who` may not have sent a write at this time, if so; its term lasts for this long after a renewal.
+    /// The reason why `who` was not allowed to send a write at the time `sent`, if any. `term` is how long a
+    /// term lasts after a renewal.
     pub fn refusal(&self, who: &str, sent: Instant, term: Duration) -> Option<String> {
         let seen = self.held.iter().take_while(|one| one.0 <= sent + NOTICED);
         let near: Vec<_> = seen.collect();
-        // One of the holders around this time must be the writer.
+        // One of the holders around the time `sent` must be the writer.
         let current = near.iter().rposition(|one| one.0 <= sent).unwrap_or(0);
         let Some(renewal) = near.iter().skip(current).rev().find(|one| one.1 == who) else {
             let holder = near.last().map_or("no instance", |one| one.1.as_str());
@@ -87,7 +91,7 @@ impl Turns {
     }
 }
 
-/// When the removal of machines was ordered, by name.
+/// The time at which the removal of each machine was ordered, by the machine's name.
 #[derive(Default)]
 pub struct Told(pub BTreeMap<String, Timestamp>);
 
@@ -100,18 +104,18 @@ pub enum Right {
     Network(String),
 }
 
-/// Which right is missing, and which pools' machines were refused for it.
+/// The right that is missing, and the pools whose machines were refused because of it.
 #[derive(Default)]
 pub struct Missing {
     pub what: Option<Right>,
-    /// By the pool: which term it was, and when.
+    /// By pool: the term in which a machine was refused, and when.
     pub met: BTreeMap<&'static str, (u64, Instant)>,
 }
 
-/// What is known of hosts that were asked to shut down.
+/// What is known about hosts that were asked to shut down.
 #[derive(Default)]
 pub struct Asleep {
-    /// Since when they were asked, and since when they have been on since.
+    /// By host: when the host was asked to shut down, and since when it has been on again.
     pub asked: std::collections::BTreeMap<String, (Instant, Option<Instant>)>,
 }
 
@@ -124,15 +128,16 @@ pub struct Braked {
 }
 
 impl Braked {
-    /// Counts a removal: returns how many there are within an hour by any daemon's clock, no matter which
-    /// daemons counted them. Each counts once, because the call may have to be repeated.
+    /// Counts the removal of the machine with this name. Returns the number of removals within an hour by any
+    /// daemon's clock, no matter which daemon counted them. Each machine counts once, because the call may
+    /// have to be repeated.
     pub fn one_goes(&mut self, name: &str) -> usize {
         self.gone.retain(|_, at| at.elapsed() < COUNTED);
         self.gone.insert(name.to_owned(), Instant::now());
         self.gone.len()
     }
 
-    /// Whether a daemon wrote the same a moment ago.
+    /// Whether the daemon wrote the same record a moment ago.
     pub fn repeats(&mut self, who: &str, record: &Value) -> bool {
         let key = (who.to_owned(), record["name"].to_string());
         if self.written.get(&key).is_some_and(|(before, at)| before == record && at.elapsed() < REPEATED) {
@@ -143,7 +148,7 @@ impl Braked {
     }
 }
 
-/// Where everything is, and since when.
+/// The location and state of VMs, hosts and storages, and since when.
 #[derive(Default)]
 pub struct Sights {
     pub guests: BTreeMap<u32, Sight>,
@@ -153,69 +158,70 @@ pub struct Sights {
     pub off: BTreeMap<String, Instant>,
     /// Hosts whose VMs and storages are not known.
     pub silent: BTreeMap<String, Instant>,
-    /// What others use on storages that machines' clones are put on.
+    /// The bytes that are not used by machines' clones on the storages that pools name, by storage and host.
     pub others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
-    /// When that was last checked.
+    /// When `others` was last updated.
     pub weighed: Option<Instant>,
     /// The version of the VMs from which `guests` was derived.
     pub as_of: Option<u64>,
-    /// When the token last had no rights over VMs: it cannot see other clients' VMs then.
+    /// When the token last had no rights over VMs. Without those rights, it cannot see other clients' VMs.
     pub blind: Option<Instant>,
-    /// Which daemon created a record, and when; none if the answer was lost: then others may be created
-    /// instead, and it is dropped untouched once it is found.
+    /// Which daemon created a record, and when. `None` if the answer was lost: other records may then be
+    /// created instead, and the daemon drops this one unused once it finds the record.
     pub written: BTreeMap<u32, Option<(String, Instant)>>,
     /// Which daemon asked a warm machine to join, and when.
     pub woken: BTreeMap<u32, (String, Instant)>,
 }
 
-/// A VM as it has been since some time.
+/// The state of a VM, and since when it has been in that state.
 pub struct Sight {
     pub node: String,
     pub running: bool,
     pub since: Instant,
-    /// When it was moved there, if its record did not have it.
+    /// When the VM was moved to this host, if its record named another one.
     pub moved: Option<Instant>,
     /// How often it was started.
     pub starts: u32,
-    /// vCPUs and bytes of memory that it has.
+    /// The VM's vCPUs and bytes of memory.
     pub size: (u32, u64),
-    /// Since when.
+    /// Since when the VM has had this size.
     pub sized: Instant,
 }
 
-/// A daemon that decided something, and when it wrote that.
+/// A daemon that made a decision, and when it sent the resulting write.
 #[derive(Clone, Copy)]
 pub struct AsOf<'a> {
-    /// The daemon.
+    /// The host of the daemon.
     pub who: &'a str,
-    /// When it sent it.
+    /// When the write was sent.
     pub sent: Instant,
-    /// For how long everything was frozen shortly before.
+    /// How long everything was frozen shortly before the write.
     pub stood: Duration,
 }
 
 impl AsOf<'_> {
-    /// Whether the daemon knew something that has been true since then.
+    /// Whether the daemon must have known about a state that has lasted since this time.
     pub fn knew(self, since: Instant) -> bool {
         since + STALE + self.stood <= self.sent
     }
 }
 
-/// The last time that everything was frozen: when it ended, and how long it took.
+/// The last times that everything was frozen: the end and the duration of each.
 #[derive(Default)]
 pub struct Stood(pub Vec<(Instant, Duration)>);
 
-/// VMs that others hold, or held a moment ago.
+/// VMs that other clients protect or hide, or did so a moment ago.
 #[derive(Default)]
 pub struct Touched {
-    /// Since when these cannot be destroyed.
+    /// VMs that are protected from removal, and since when.
     pub protected: BTreeMap<u32, Instant>,
-    /// VMs in no resource pool; until when, if they were put back.
+    /// VMs that were removed from their resource pool. The time at which a VM was put back, or `None` if it
+    /// was not.
     pub outside: BTreeMap<u32, Option<Instant>>,
 }
 
-/// The versions at which expensive checks were last made: as long as nothing changes, there is nothing new to
-/// see.
+/// The versions of the objects at the last run of each expensive check. A check is skipped while its objects
+/// do not change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LookedAt {
     pub nodes: u64,
@@ -231,7 +237,7 @@ pub struct LookedAt {
     pub tokens: Option<[u64; 3]>,
 }
 
-/// What was done in a run.
+/// The number of actions in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Clones that were requested.
@@ -240,12 +246,12 @@ pub struct Figures {
     pub destructions: u64,
     /// Evictions that were requested.
     pub evictions: u64,
-    /// Machines that were to grow.
+    /// Machines that were asked to grow.
     pub growths: u64,
     /// Hosts that were asked to shut down.
     pub sleeps: u64,
     /// Hosts that were woken.
     pub wakes: u64,
-    /// VMs that an administrator replaced by others.
+    /// VMs that an administrator replaced with others.
     pub taken: u64,
 }

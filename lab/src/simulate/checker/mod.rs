@@ -1,5 +1,6 @@
-//! The checker of the promises, with its own view of the clusters: at each call of the daemon, and all the
-//! time. It knows the daemon only by what it writes into the clusters, not by its code.
+//! The checker of the daemon's promises. It has its own view of the clusters, and checks each call of a
+//! daemon and the state at every tick. It uses only what the daemon writes into the clusters, never the
+//! daemon's code.
 
 pub mod memory;
 pub mod objects;
@@ -21,9 +22,9 @@ use crate::simulate::drawn::settings::DISKS;
 use crate::simulate::log::Log;
 use crate::simulate::world::World;
 
-/// How long a call about a VM may still be in progress: a little more than the longest delay by faults.
+/// How long a call about a VM may remain in progress: slightly more than the longest delay by a fault.
 const ASKED: Duration = Duration::from_secs(21);
-/// For how long after the owner of a VM was checked the daemon may rely on the answer.
+/// How long the daemon may rely on a check of a VM's owner.
 const PROVEN: Duration = Duration::from_secs(3);
 
 /// Checks the promises. Clones share their knowledge.
@@ -37,12 +38,12 @@ pub struct Checker {
 
 /// A promise of the daemon.
 pub trait Promise: Sync {
-    /// Handles a call of one of the daemons, at the moment at which it arrives.
+    /// Handles a daemon's call when it arrives.
     fn on_call(&self, checker: &Checker, who: &str, call: &Call<'_>) {
         let _ = (checker, who, call);
     }
 
-    /// Checks what must always hold.
+    /// Checks what must be true at any time.
     fn throughout(&self, checker: &Checker) {
         let _ = checker;
     }
@@ -50,7 +51,7 @@ pub trait Promise: Sync {
 
 #[derive(Default)]
 pub struct Inner {
-    /// Unmanaged VMs, as they must stay.
+    /// Unmanaged VMs, in the state that they must keep.
     pub foreign: BTreeMap<u32, VmView>,
     pub violations: Vec<String>,
     pub secrets: BTreeSet<String>,
@@ -60,38 +61,39 @@ pub struct Inner {
     pub asked: BTreeMap<u32, Instant>,
     pub proven: BTreeMap<u32, Instant>,
     pub disturbed: BTreeMap<&'static str, Instant>,
-    /// VMs that an administrator started: a machine that waits in one of them may join.
+    /// VMs that an administrator started. If a warm machine is in one of them, it may join.
     pub started: BTreeSet<u32>,
-    /// The size of the disks that each pool's machines are to have, in GiB.
+    /// The disk size that each pool's machines should have, in GiB.
     pub disks: BTreeMap<&'static str, u32>,
     pub turns: Turns,
     pub brakes: Braked,
     /// POSTs about a VM that may or may not have been carried out.
     pub unsure: BTreeMap<u32, String>,
-    /// Where everything is, and since when.
+    /// The location and state of VMs, hosts and storages, and since when.
     pub sights: Sights,
-    /// Disks that are all that is left of a VM.
+    /// Disks whose VM no longer exists.
     pub disks_left: BTreeSet<String>,
     /// Machines whose removal was ordered.
     pub told: Told,
     /// Hosts that were asked to shut down.
     pub asleep: Asleep,
-    /// Storages that lie.
+    /// Storages that report wrong numbers.
     pub lies: Lies,
-    /// A right that is missing.
+    /// The right that is missing, if any.
     pub missing: Missing,
     /// When everything was frozen.
     pub stood: Stood,
-    /// Runs of daemons so far.
+    /// The number of times that a daemon was started.
     pub runs: u64,
-    /// VMs that others hold.
+    /// VMs that other clients protect or hide.
     pub touched: Touched,
-    /// Counts of clones, destructions, evictions and the like.
+    /// The numbers of clones, removed VMs, evictions and other actions.
     pub figures: Figures,
 }
 
 impl Inner {
-    /// Everything was frozen for this long: what is in progress, or was read, is only as old as before.
+    /// Called after everything was frozen for this time: calls in progress and earlier reads do not become
+    /// older by it.
     pub fn delay_what_is_on_its_way(&mut self, time: Duration) {
         for at in self.asked.values_mut().chain(self.proven.values_mut()) {
             *at += time;
@@ -101,7 +103,7 @@ impl Inner {
 }
 
 impl Checker {
-    /// Knows unmanaged VMs from the start.
+    /// Creates a checker that knows the unmanaged VMs that exist from the start.
     pub fn new(world: &World, log: &Log, promises: &'static [&'static dyn Promise]) -> Self {
         let foreign = world.foreign.iter().filter_map(|vmid| Some((*vmid, world.pve.vm(*vmid)?))).collect();
         let disks = world.pools.iter().map(|pool| (pool.name, DISKS[0])).collect();
@@ -113,13 +115,13 @@ impl Checker {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A promise was broken.
+    /// Records that a promise was broken.
     pub fn violated(&self, what: &str) {
         self.log.say("VIOLATED", what);
         self.inner().violations.push(what.to_owned());
     }
 
-    /// Broken promises so far.
+    /// The promises that were broken so far.
     pub fn violations(&self) -> Vec<String> {
         self.inner().violations.clone()
     }
@@ -129,38 +131,38 @@ impl Checker {
         self.inner().turns.hand_overs
     }
 
-    /// What has been done so far.
+    /// The number of actions so far.
     pub fn figures(&self) -> Figures {
         self.inner().figures
     }
 
-    /// The daemon's VMs: all within the pools' VMIDs that no other client has created.
+    /// The daemon's VMs: all VMs with a VMID of a pool, except for those that other clients created.
     pub fn ours(&self) -> Vec<u32> {
         let foreign = self.foreigners();
         let ours = |vmid: &u32| self.world.pool_of(*vmid).is_some() && !foreign.contains(vmid);
         self.world.pve.vmids().into_iter().filter(ours).collect()
     }
 
-    /// Unmanaged VMs.
+    /// The VMIDs of unmanaged VMs.
     pub fn foreigners(&self) -> BTreeSet<u32> {
         self.inner().foreign.keys().copied().collect()
     }
 
-    /// Whether another client may take this VMID: enough must be left for the pool's maximum.
+    /// Whether another client may take this VMID without leaving the pool too few VMIDs for its maximum.
     pub fn may_be_taken(&self, vmid: u32) -> bool {
         let Some(pool) = self.world.pool_of(vmid) else { return false };
         let there = self.foreigners().into_iter().filter(|one| pool.vmids.contains(one)).count();
         there + pool.max < pool.vmids.clone().count()
     }
 
-    /// An administrator created this VM.
+    /// Called when an administrator has created this VM.
     pub fn made_by_hand(&self, vmid: u32) {
         if let Some(vm) = self.world.pve.vm(vmid) {
             self.inner().foreign.insert(vmid, vm);
         }
     }
 
-    /// An administrator created this VM in the place of a managed one.
+    /// Called when an administrator has created this VM in place of a managed one.
     pub fn taken_over(&self, vmid: u32) {
         self.inner().figures.taken += 1;
         self.made_by_hand(vmid);
@@ -171,17 +173,17 @@ impl Checker {
         self.inner().foreign.contains_key(&vmid)
     }
 
-    /// An administrator removes a VM of their own.
+    /// Called when an administrator removes one of their own VMs.
     pub fn removed_by_hand(&self, vmid: u32) {
         self.inner().foreign.remove(&vmid);
     }
 
-    /// An administrator starts this VM.
+    /// Called when an administrator starts this VM.
     pub fn started_by_hand(&self, vmid: u32) {
         self.inner().started.insert(vmid);
     }
 
-    /// An administrator removes this VM.
+    /// Called when an administrator removes this VM.
     pub fn deleted_by_hand(&self, vmid: u32) {
         if self.is_foreign(vmid) {
             self.violated(&format!("a report asks an administrator to destroy the unmanaged VM {vmid}"));
@@ -189,7 +191,7 @@ impl Checker {
         self.disturb(vmid);
     }
 
-    /// An administrator deletes this Node.
+    /// Called when an administrator deletes this Node.
     pub fn node_deleted_by_hand(&self, node: &str) {
         if let Some(vmid) = self.ours().into_iter().find(|vmid| self.node_of(*vmid).as_deref() == Some(node))
         {
@@ -203,8 +205,8 @@ impl Checker {
         }
     }
 
-    /// Whether a request of the daemon may still affect the VM with this VMID: it may be in progress, or
-    /// about to be sent. Neither can be cancelled if an unmanaged VM exists by then.
+    /// Whether a request of the daemon may still affect the VM with this VMID. The request may be in
+    /// progress, or about to be sent; neither can be cancelled if the VMID then belongs to an unmanaged VM.
     pub fn is_asked_about(&self, vmid: u32) -> bool {
         let inner = self.inner();
         let within =
@@ -212,18 +214,18 @@ impl Checker {
         within(&inner.asked, ASKED) || within(&inner.proven, PROVEN)
     }
 
-    /// The terms that daemons have begun, as far as visible: by runs and by the Lease.
+    /// The number of terms that daemons have begun, as far as daemon starts and the Lease show.
     pub fn terms(&self) -> u64 {
         let inner = self.inner();
         inner.runs + inner.turns.terms
     }
 
-    /// A daemon begins.
+    /// Called when a daemon is started.
     pub fn run_begins(&self) {
         self.inner().runs += 1;
     }
 
-    /// The Node of a VM, by its SMBIOS uuid.
+    /// The name of a VM's Node, which has the same SMBIOS uuid.
     pub fn node_of(&self, vmid: u32) -> Option<String> {
         let uuid = uuid(&self.world.pve.vm(vmid)?)?;
         let nodes = self.world.kube.list("Node");
@@ -231,19 +233,19 @@ impl Checker {
         Some(name(node).to_owned())
     }
 
-    /// The record of a slot, as it is stored.
+    /// The stored record of the machine in a slot.
     pub fn record(&self, vmid: u32) -> Option<Value> {
         let pool = self.world.pool_of(vmid)?.name;
         let map = self.world.kube.get("ConfigMap", "pve-autoscaler", &format!("machine-{pool}-{vmid}"))?;
         serde_json::from_str(map["data"]["record"].as_str()?).ok()
     }
 
-    /// Whether the record of a slot contains what identifies its VM if the notes are gone.
+    /// Whether the record of a slot contains the VM's uuid, which identifies the VM if its notes are gone.
     pub fn is_known_by_uuid(&self, vmid: u32) -> bool {
         self.record(vmid).is_some_and(|record| record["smbiosUuid"].is_string())
     }
 
-    /// A call of one of the daemons, at the moment at which it arrives.
+    /// Called when a daemon's call arrives.
     pub fn sees(&self, who: &str, call: Call<'_>) {
         for promise in self.promises {
             promise.on_call(self, who, &call);

@@ -30,7 +30,7 @@ pub fn is_ready(node: &Value) -> bool {
     conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
 }
 
-/// SMBIOS uuid of a VM, lower case.
+/// The SMBIOS uuid of a VM, in lower case.
 pub fn uuid(vm: &VmView) -> Option<String> {
     let text = vm.config.get("smbios1")?;
     Some(text.split(',').find_map(|part| part.strip_prefix("uuid="))?.to_lowercase())

@@ -1,5 +1,5 @@
-//! PCI devices for the machines of pools: which pools have them, and how many devices each host has, drawn
-//! from the seed. `room` checks that no host gets more machines with devices than it has free ones.
+//! PCI devices for machines: the pools that have them, and the number of devices of each host, drawn from the
+//! seed. `room` checks that no host runs more machines with devices than it has devices.
 
 use fastrand::Rng;
 use world::proxmox::VmView;
@@ -10,7 +10,7 @@ use crate::simulate::drawn::pool_shape::{PoolShape, State};
 
 /// The resource mapping of all devices.
 const MAPPING: &str = "gpu";
-/// Where they are on their hosts.
+/// The PCI addresses of the devices on their hosts.
 const SLOTS: [&str; 2] = ["0000:01:00", "0000:41:00"];
 /// A device in a VM's configuration.
 const HELD: (&str, &str) = ("hostpci0", "mapping=gpu");
@@ -20,8 +20,8 @@ const HELD: (&str, &str) = ("hostpci0", "mapping=gpu");
 pub struct Devices([usize; HOSTS.len()]);
 
 impl Devices {
-    /// Draws them, and the pools with devices: not those that suspend machines, because Proxmox VE suspends
-    /// no VM with a device.
+    /// Draws the number of devices, and the pools whose machines have one. Pools that suspend machines have
+    /// none, because Proxmox VE cannot suspend a VM with a device.
     pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> Self {
         for pool in pools.iter_mut() {
             let suspends = pool.warm.is_some_and(|warm| warm.state == State::Suspended);
@@ -31,18 +31,18 @@ impl Devices {
         if pools.iter().any(|pool| pool.device) { Self(devices) } else { Self::default() }
     }
 
-    /// Those of a host.
+    /// The number of devices of a host.
     pub fn on(self, host: &str) -> usize {
         HOSTS.iter().position(|one| *one == host).and_then(|at| self.0.get(at)).copied().unwrap_or(0)
     }
 }
 
-/// The table of a pool whose machines have one each.
+/// The configuration table of a pool whose machines have one device each.
 pub fn written() -> String {
     format!("[[pool.pci]]\nmapping = \"{MAPPING}\"\n")
 }
 
-/// Adds them to the hosts, and allows the token to use them.
+/// Adds the devices to the hosts, and allows the token to use them.
 pub fn allow(cluster: &mut ClusterSpec, devices: Devices) {
     let all = HOSTS
         .into_iter()
@@ -66,8 +66,8 @@ pub fn has_one(vm: &VmView) -> bool {
     vm.config.contains_key(HELD.0)
 }
 
-/// Gives an unmanaged VM one, if the hosts have any: not to all of them, and not to VMs that the token cannot
-/// see.
+/// Adds a device to an unmanaged VM if the hosts have any. Only some of the VMs that the token can see
+/// receive one.
 pub fn give(vm: &mut VmSpec, devices: Devices) {
     if devices != Devices::default() && vm.pool.is_some() && vm.vmid.is_multiple_of(3) {
         vm.config.insert(HELD.0.to_owned(), HELD.1.to_owned());

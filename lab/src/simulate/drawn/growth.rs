@@ -1,4 +1,4 @@
-//! Machines that may grow: the drawn settings.
+//! The drawn settings of machines that may grow.
 
 use fastrand::Rng;
 use world::proxmox::spec::ClusterSpec;
@@ -6,7 +6,8 @@ use world::proxmox::spec::ClusterSpec;
 use crate::simulate::drawn::pool_shape::{Growth, PoolShape};
 use crate::simulate::drawn::rules::Bootstrap;
 
-/// Draws which pools' machines grow. Guests that join by themselves cannot be reached.
+/// Draws the pools whose machines grow. If guests join by themselves, none do, because the daemon cannot
+/// reach such guests.
 pub fn draw(random: &mut Rng, bootstrap: Bootstrap, pools: &mut [PoolShape]) {
     for pool in pools {
         let (grows, more) = (random.u8(..5) < 2, random.u32(0..=4));
@@ -16,7 +17,7 @@ pub fn draw(random: &mut Rng, bootstrap: Bootstrap, pools: &mut [PoolShape]) {
     }
 }
 
-/// Gives the token what growth needs.
+/// Grants the token the rights that growth requires.
 pub fn allow(cluster: &mut ClusterSpec) {
     cluster.access.roles.entry("KasWorker".into()).or_default().push("VM.Config.HWType".into());
 }

@@ -1,29 +1,29 @@
-//! Recurring times by the clock of a zone.
+//! Recurring times in a time zone.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Times that recur every this many hours.
+/// A period that recurs every `every` hours.
 #[derive(Clone, Debug)]
 pub struct Hours {
-    /// In hours; a day is a multiple.
+    /// The interval in hours, which divides a day evenly.
     pub every: u32,
-    /// The minute in which it begins.
+    /// The minute of the hour in which the period begins.
     pub at: u32,
-    /// How long it lasts.
+    /// The duration of the period, in minutes.
     pub minutes: u32,
-    /// By whose clock.
+    /// The time zone.
     pub zone: &'static str,
 }
 
 impl Hours {
-    /// As the settings have it.
+    /// The text of these times in the settings.
     pub fn written(&self) -> String {
         let Self { every, at, minutes, zone } = self;
         format!("start = \"{at} */{every} * * *\", duration = \"{minutes}m\", time_zone = \"{zone}\"")
     }
 
-    /// Whether it is one of these times.
+    /// Whether `now` is within one of these periods.
     pub fn is_now(&self, now: Timestamp) -> bool {
         let local = TimeZone::get(self.zone).map_or(TimeZone::UTC, |zone| zone).to_datetime(now);
         let minute = i64::from(local.hour()) * 60 + i64::from(local.minute());

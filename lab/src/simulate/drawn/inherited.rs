@@ -1,4 +1,4 @@
-//! Options of templates that no machine should keep: drawn from the seed, and checked on each machine.
+//! Template options that machines must not keep: drawn from the seed, and checked on each machine.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use world::proxmox::spec::ClusterSpec;
 
 use crate::simulate::drawn::pool_shape::PoolShape;
 
-/// Options that a clone gets and a machine must not keep.
+/// Options that a clone copies from its template and a machine must not keep.
 const OPTIONS: [(&str, &str); 6] = [
     ("protection", "1"),
     ("vcpus", "1"),
@@ -17,15 +17,15 @@ const OPTIONS: [(&str, &str); 6] = [
     ("freeze", "1"),
     ("reboot", "0"),
 ];
-/// A network device with its cable unplugged.
+/// The option of a network device whose cable is unplugged.
 const UNPLUGGED: &str = "link_down=1";
 
-/// What the templates have, by their names.
+/// The drawn options of the templates, by template name.
 #[derive(Clone, Debug, Default)]
 pub struct Inherited(BTreeMap<&'static str, Vec<(&'static str, &'static str)>>);
 
 impl Inherited {
-    /// Draws it for each of the names; every other template has none.
+    /// Draws the options of each template; half of the templates have none.
     pub fn draw(random: &mut Rng) -> Self {
         let of_one = |random: &mut Rng| {
             let some = random.bool();
@@ -37,7 +37,7 @@ impl Inherited {
         Self(["k8s-worker", "k8s-worker-local"].into_iter().map(|name| (name, of_one(random))).collect())
     }
 
-    /// Gives it to the templates.
+    /// Adds the options to the templates.
     pub fn give(&self, cluster: &mut ClusterSpec) {
         for vm in cluster.vms.iter_mut().filter(|vm| vm.config.contains_key("template")) {
             let name = vm.config.get("name").cloned().unwrap_or_default();
@@ -53,15 +53,15 @@ impl Inherited {
     }
 }
 
-/// What a machine has wrongly kept of its template, if anything.
+/// An option that a machine has wrongly kept from its template, if any.
 pub fn kept_of_template(pool: &PoolShape, vm: &VmView) -> Option<String> {
     let kept = |(key, value): &&(&str, &str)| {
-        // A machine that grows has its own value.
+        // A machine that may grow has its own value for `vcpus`.
         let own = *key == "vcpus" && pool.grows.is_some();
         !own && vm.config.get(*key).is_some_and(|there| there == value)
     };
     if let Some((key, value)) = OPTIONS.iter().find(kept) {
-        return Some(format!("has kept {key}: {value} of its template"));
+        return Some(format!("has kept {key}: {value} from its template"));
     }
     let device = vm.config.get("net0")?;
     device.contains(UNPLUGGED).then(|| format!("has the network device {device}"))

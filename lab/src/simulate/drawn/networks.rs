@@ -1,4 +1,4 @@
-//! Networks, and the rights to them: the drawn settings.
+//! The drawn networks of the pools, and the rights to them.
 
 use fastrand::Rng;
 use world::proxmox::Pve;
@@ -7,14 +7,13 @@ use world::proxmox::spec::{ClusterSpec, Grant};
 
 use crate::simulate::drawn::pool_shape::{Network, OF_TEMPLATES, PoolShape};
 
-/// One that only some pools use.
+/// A bridge that only some pools use.
 const SECOND: &str = "vmbr1";
 
-/// What the daemon marks its machines with.
+/// The tag that the daemon adds to its machines.
 const TAG: &str = "pve-autoscaler";
 
-/// Draws the pools' networks, and the datacenter's options for tags: all settings under which the machines'
-/// tag may be used.
+/// Draws the pools' networks, and datacenter options for tags that allow the machines' tag.
 pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> TagAccess {
     for pool in pools {
         let bridge = if random.u8(..3) == 0 { SECOND } else { OF_TEMPLATES };
@@ -26,8 +25,8 @@ pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> TagAccess {
     TagAccess { user_allow: word.to_owned(), user_allow_list: listed, registered }
 }
 
-/// Gives the hosts the bridges, and the token exactly the networks of the pools besides that of the
-/// templates.
+/// Adds the second bridge to the hosts, and allows the token to use the pools' networks and no others, except
+/// for the network of the templates.
 pub fn allow(cluster: &mut ClusterSpec, pools: &[PoolShape]) {
     for host in &mut cluster.hosts {
         host.bridges.push(SECOND.to_owned());
@@ -41,7 +40,7 @@ pub fn allow(cluster: &mut ClusterSpec, pools: &[PoolShape]) {
     }
 }
 
-/// Takes the token's right to a network away, or gives it back.
+/// Revokes the token's right to a network, or restores it.
 pub fn rights(pve: &Pve, path: &str, there: bool) {
     let away = format!("{path}-not");
     let (from, to) = if there { (away.as_str(), path) } else { (path, away.as_str()) };

@@ -1,4 +1,4 @@
-//! Hosts: how large they are, and what the settings say of them.
+//! The drawn sizes of hosts, and the settings about them.
 
 use fastrand::Rng;
 use world::proxmox::spec::{GIB, HostSpec};
@@ -9,18 +9,19 @@ use crate::simulate::drawn::rules::Rules;
 /// The hosts.
 pub const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 
-/// Threads, and GiB of memory, of hosts that have room for a few machines only.
+/// The numbers of threads of small hosts.
 const CORES: [u32; 4] = [8, 12, 16, 32];
 
+/// The memory of small hosts, in GiB.
 const MEMORY: [u64; 4] = [24, 32, 48, 128];
 
-/// Draws where machines may be put.
+/// Draws the pools' settings about the placement of machines.
 pub fn draw(random: &mut Rng, rules: &mut Rules, pools: &mut [PoolShape]) {
     rules.count_stopped = random.u8(..4) == 0;
     for pool in pools {
         let places = &mut pool.places;
         if random.u8(..3) == 0 {
-            // Two of three hosts: at least one of them is not closed.
+            // Two of three hosts, so that at least one of the two is not closed.
             let without = random.usize(..HOSTS.len());
             places.hosts =
                 HOSTS.into_iter().enumerate().filter(|(at, _)| *at != without).map(|it| it.1).collect();
@@ -34,7 +35,7 @@ pub fn draw(random: &mut Rng, rules: &mut Rules, pools: &mut [PoolShape]) {
     }
 }
 
-/// Makes hosts small, for half of the seeds.
+/// Makes the hosts small for half of the seeds.
 pub fn make_small(random: &mut Rng, hosts: &mut [HostSpec]) {
     if random.bool() {
         for host in hosts {

@@ -1,4 +1,4 @@
-//! The drawn properties of a pool, and how the settings write them.
+//! The drawn properties of a pool, and their text in the settings.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -8,50 +8,50 @@ use world::proxmox::spec::GIB;
 
 use super::hours::Hours;
 
-/// The bridge of the templates, to which everyone who clones one needs a right.
+/// The templates' bridge. Every user who clones a template needs a right to it.
 pub const OF_TEMPLATES: &str = "vmbr0";
 
-/// A pool as it was configured.
+/// A pool as described in the settings.
 #[derive(Clone, Debug)]
 pub struct PoolShape {
     /// Its name.
     pub name: &'static str,
-    /// Its minimum at any time.
+    /// The pool's minimum outside of scheduled times.
     pub min: usize,
-    /// Its minimum at certain times.
+    /// A scheduled minimum, and the times at which it applies.
     pub schedule: Option<(usize, Hours)>,
     /// Its maximum.
     pub max: usize,
     /// vCPUs of its machines.
     pub cores: u32,
-    /// Memory of its machines.
+    /// The memory of its machines, in GiB.
     pub gib: u32,
     /// Its VMIDs.
     pub vmids: RangeInclusive<u32>,
     /// `max_node_age`.
     pub oldest: Option<Duration>,
-    /// What it keeps ahead of demand.
+    /// The machines that the pool keeps warm.
     pub warm: Option<Warm>,
-    /// How far its machines may grow.
+    /// The limits to which its machines may grow.
     pub grows: Option<Growth>,
-    /// Where its machines may be put.
+    /// Where its machines may be placed.
     pub places: Places,
     /// The storage of its machines' seeds, if it has any.
     pub seed: Option<&'static str>,
     /// Whether each of its machines has a PCI device of its host.
     pub device: bool,
-    /// Where they are connected.
+    /// The network of its machines.
     pub network: Network,
 }
 
 impl PoolShape {
-    /// vCPUs and bytes of memory that its machines begin with.
+    /// The initial vCPUs and bytes of memory of its machines.
     pub fn size(&self) -> (u32, u64) {
         (self.cores, u64::from(self.gib) * GIB)
     }
 }
 
-/// How far a pool's machines may grow.
+/// The limits to which a pool's machines may grow.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
     /// `max_cores`.
@@ -61,7 +61,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// As the settings have it.
+    /// The text of the limits in the settings.
     pub fn written(self) -> String {
         format!("[pool.grow]\nmax_cores = {}\nmax_memory = \"{}GiB\"\n", self.cores, self.gib)
     }
@@ -77,10 +77,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network if nothing is drawn.
+    /// The network of a pool for which none is drawn.
     pub const PLAIN: Self = Self { bridge: OF_TEMPLATES, vlan: None };
 
-    /// As a pool's settings have it.
+    /// The text of the network in a pool's settings.
     pub fn written(self) -> String {
         let mut text = format!("bridge = \"{}\"\n", self.bridge);
         if let Some(vlan) = self.vlan {
@@ -89,26 +89,26 @@ impl Network {
         text
     }
 
-    /// Where the right to it is granted.
+    /// The path at which the right to the network is granted.
     pub fn path(self) -> String {
         let vlan = self.vlan.map(|vlan| format!("/{vlan}")).unwrap_or_default();
         format!("/sdn/zones/localnetwork/{}{vlan}", self.bridge)
     }
 }
 
-/// How warm machines wait.
+/// The state of warm machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Never started.
     Stopped,
-    /// Up, without having joined.
+    /// Running, but not joined.
     Booted,
-    /// Its memory on disk.
+    /// Suspended to disk.
     Suspended,
 }
 
 impl State {
-    /// As the settings and the records have it.
+    /// The state's name in the settings and the records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
@@ -118,23 +118,23 @@ impl State {
     }
 }
 
-/// What a pool keeps.
+/// The warm machines of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Warm {
-    /// How many machines.
+    /// The number of machines.
     pub count: usize,
-    /// How they wait.
+    /// The state of the machines.
     pub state: State,
 }
 
 impl Warm {
-    /// As the settings have it.
+    /// The text of the warm machines in the settings.
     pub fn written(self) -> String {
         format!("warm = {{ count = {}, state = \"{}\" }}", self.count, self.state.name())
     }
 }
 
-/// What a host keeps for others.
+/// The resources of a host that machines must not use.
 #[derive(Clone, Copy, Debug)]
 pub struct Reserved {
     /// Its name.
@@ -146,32 +146,32 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// As the host's table has it.
+    /// The text of the reserve in the host's table.
     pub fn written(self) -> String {
         let Self { cores, gib, .. } = self;
         format!("cpu_reserve = {cores}\nmemory_reserve = \"{gib}GiB\"\nzone = \"b\"\n")
     }
 }
 
-/// What a pool's settings say of the places of its machines.
+/// A pool's settings about the placement of its machines.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// `hosts`; none: all.
     pub hosts: Vec<&'static str>,
     /// `max_per_host`.
     pub most: Option<usize>,
-    /// `cpu_overcommit` and `memory_overcommit`, in halves.
+    /// `cpu_overcommit`, in halves.
     pub cpu_halves: u32,
-    /// The same of memory.
+    /// `memory_overcommit`, in halves.
     pub memory_halves: u64,
     /// `memory_reserve` in GiB.
     pub reserve: u64,
-    /// `storage`; none: the template's.
+    /// `storage`. If empty, the template's storage is used.
     pub storages: Vec<&'static str>,
 }
 
 impl Default for Places {
-    /// The places if the settings set nothing.
+    /// The placement if the settings do not restrict it.
     fn default() -> Self {
         Self {
             hosts: Vec::new(),
@@ -188,7 +188,7 @@ impl Places {
     /// `storage_reserve` in bytes, if storages are named.
     pub const STORAGE_RESERVE: u64 = 20 * GIB;
 
-    /// As the settings have it.
+    /// The text of the placement in the settings.
     pub fn written(&self) -> String {
         let list = |of: &[&str]| of.iter().map(|one| format!("\"{one}\"")).collect::<Vec<_>>().join(", ");
         let halves = |halves: u64| format!("{}.{}", halves / 2, if halves.is_multiple_of(2) { 0 } else { 5 });
@@ -212,7 +212,7 @@ impl Places {
         text
     }
 
-    /// Whether a machine may be on a host.
+    /// Whether a machine may be placed on the host.
     pub fn allows(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.contains(&host)
     }

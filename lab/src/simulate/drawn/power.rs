@@ -1,17 +1,18 @@
-//! Hosts that may be switched off: what is drawn.
+//! The drawn settings for hosts that may be switched off.
 
 use std::fmt::Write as _;
 
 use fastrand::Rng;
 use world::proxmox::spec::{ClusterSpec, Grant};
 
-/// The hosts that may be switched off: the first one has templates from which machines on others are cloned.
+/// The hosts that may be switched off. The first one has templates from which machines on other hosts are
+/// cloned.
 const HOSTS: [&str; 2] = ["pve2", "pve3"];
 
-/// What the settings say of it.
+/// The power settings.
 #[derive(Clone, Debug)]
 pub struct Power {
-    /// Hosts with a `power`.
+    /// Hosts with a `power` setting.
     pub hosts: Vec<&'static str>,
     /// `min_hosts_on`.
     pub min_on: usize,
@@ -22,7 +23,7 @@ pub struct Power {
 }
 
 impl Power {
-    /// The table of the settings for all of them.
+    /// The settings' `[power]` table, which applies to all of these hosts.
     pub fn written(&self) -> String {
         let Self { min_on, max_off, idle_for, empty_time, .. } = self;
         let mut text = format!(
@@ -35,7 +36,7 @@ impl Power {
     }
 }
 
-/// Draws it, for a third of the seeds.
+/// Draws the power settings, for a third of the seeds.
 pub fn draw(random: &mut Rng) -> Option<Power> {
     let drawn = random.u8(..3) == 0;
     let mut hosts = HOSTS.to_vec();
@@ -48,7 +49,7 @@ pub fn draw(random: &mut Rng) -> Option<Power> {
     drawn.then_some(Power { hosts, min_on, max_off, idle_for, empty_time })
 }
 
-/// Gives the token what it needs to switch hosts.
+/// Grants the token the rights to switch hosts on and off.
 pub fn allow(cluster: &mut ClusterSpec) {
     let access = &mut cluster.access;
     access.roles.insert("Power".into(), vec!["Sys.PowerMgmt".into()]);

@@ -1,5 +1,5 @@
-//! The special promises of a run's settings, in the checker's own words: drawn together with the settings'
-//! text, and never read from the daemon's configuration.
+//! The promises that follow from a run's own settings, as the checker describes them. They are drawn together
+//! with the text of the settings, and never read from the daemon's configuration.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub const REASONS: [(&str, &str); 5] = [
 /// One `[[disruption]]`.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Of which reasons it speaks.
+    /// The reasons for removal to which the rule applies.
     pub reasons: Vec<&'static str>,
-    /// Of which pools; none: of all.
+    /// The pools to which the rule applies. If empty, all pools.
     pub pools: Vec<&'static str>,
-    /// How many nodes at a time.
+    /// The maximum number of nodes that are removed at a time.
     pub most: Option<usize>,
     /// Removals are allowed only at these times.
     pub open: Option<Hours>,
@@ -39,17 +39,17 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it applies to a pool.
+    /// Whether the rule applies to a pool.
     pub fn is_of(&self, pool: &str) -> bool {
         self.pools.is_empty() || self.pools.contains(&pool)
     }
 
-    /// Whether it applies to the reason that a record names.
+    /// Whether the rule applies to the reason in a record.
     pub fn speaks_of(&self, reason: &str) -> bool {
         REASONS.iter().any(|(name, words)| reason.contains(words) && self.reasons.contains(name))
     }
 
-    /// Whether it allows nothing at this time.
+    /// Whether the rule forbids all removals at this time.
     pub fn is_shut(&self, now: Timestamp) -> bool {
         self.closed.as_ref().is_some_and(|hours| hours.is_now(now))
             || self.open.as_ref().is_some_and(|hours| !hours.is_now(now))
@@ -65,20 +65,20 @@ pub enum Bootstrap {
     K3s,
     /// A command with a secret on its standard input.
     Command,
-    /// By themselves.
+    /// The machines join by themselves.
     Nothing,
 }
 
-/// The limits that keep a mistake small.
+/// The limits that reduce the effect of a mistake.
 #[derive(Clone, Copy, Debug)]
 pub struct Brakes {
-    /// Maximum number of removals in an hour, over all pools.
+    /// The maximum number of removals within an hour, across all pools.
     pub in_an_hour: usize,
-    /// Maximum share of a pool that is being removed at a time, in percent; one node always may be.
+    /// The maximum percentage of a pool that may be removed at a time. One node is always allowed.
     pub share: usize,
 }
 
-/// Everything of it.
+/// All rules of a run.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// How VMs become nodes.
@@ -91,9 +91,9 @@ pub struct Rules {
     pub drift: bool,
     /// `replace.unready_after`.
     pub unready_after: Option<Duration>,
-    /// The host that takes no new machines.
+    /// The host on which no new machines are placed.
     pub closed_host: Option<&'static str>,
-    /// What a host keeps for others.
+    /// The resources of a host that machines must not use.
     pub reserved: Option<Reserved>,
     /// PCI devices of the hosts.
     pub devices: Devices,
@@ -101,13 +101,13 @@ pub struct Rules {
     pub count_stopped: bool,
     /// Hosts that may be switched off.
     pub power: Option<Power>,
-    /// Pods with volumes.
+    /// Databases whose volumes are attached to nodes.
     pub volumes: Option<Volumes>,
-    /// Other clients, networks and storages interfere.
+    /// Whether other clients, networks and storages interfere.
     pub hindered: bool,
-    /// What the templates have that no machine should.
+    /// Options of the templates that machines must not keep.
     pub inherited: Inherited,
-    /// Who may use which tags.
+    /// Which tags users may set.
     pub tags: TagAccess,
 }
 

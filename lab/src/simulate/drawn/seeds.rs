@@ -1,4 +1,4 @@
-//! Pools whose machines get a seed image.
+//! Pools whose machines have a seed image.
 
 use fastrand::Rng;
 use world::proxmox::spec::{ClusterSpec, Grant};
@@ -6,17 +6,17 @@ use world::proxmox::{Pve, VmView};
 
 use crate::simulate::drawn::pool_shape::PoolShape;
 
-/// Storages for seeds: each host's own, and one that they share.
+/// Storages for seed images: one that is local to each host, and one that all hosts share.
 const STORAGES: [&str; 2] = ["local", "shared"];
 
-/// Draws which pools have seeds, and where.
+/// Draws the pools whose machines have seed images, and the storages of the images.
 pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) {
     for pool in pools {
         pool.seed = (random.u8(..4) == 0).then(|| STORAGES[random.usize(..STORAGES.len())]);
     }
 }
 
-/// The table of a pool with seeds on this storage.
+/// The configuration table of a pool with seed images on this storage.
 pub fn written(storage: &str) -> String {
     format!(
         "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"{storage}\"\n\
@@ -24,7 +24,7 @@ pub fn written(storage: &str) -> String {
     )
 }
 
-/// Gives the token what seeds need.
+/// Grants the token the rights that seed images require.
 pub fn allow(cluster: &mut ClusterSpec) {
     let words = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
     let access = &mut cluster.access;
@@ -41,7 +41,7 @@ pub fn allow(cluster: &mut ClusterSpec) {
     }
 }
 
-/// Puts the images of others there.
+/// Puts images that are not the daemon's on the storages.
 pub fn put_foreign(pve: &Pve, hosts: &[String]) {
     for storage in STORAGES {
         for host in hosts {
@@ -52,29 +52,29 @@ pub fn put_foreign(pve: &Pve, hosts: &[String]) {
     }
 }
 
-/// Images of others: one with some name, one with a name like the daemon's, and one of a machine that no
-/// longer exists or belongs to another cluster.
+/// Images that are not the daemon's: one with an ordinary name, one with a name that resembles the daemon's,
+/// and one of a machine that no longer exists or belongs to another cluster.
 pub const FOREIGN: [&str; 3] =
     ["debian-13.iso", "pve-autoscaler-notes.iso", "pve-autoscaler-0f0f0f0f-0f0f-4f0f-8f0f-0f0f0f0f0f0f.iso"];
 
-/// What the names of a daemon's images begin with.
+/// The prefix of the names of a daemon's images.
 pub const OURS: &str = "pve-autoscaler-";
 
-/// The drive that a seed is in.
+/// The drive that contains the seed image.
 pub const DRIVE: &str = "ide2";
 
-/// The id of the machine that an image may belong to.
+/// The id of the machine to which an image belongs, if it is named like a seed image.
 pub fn machine_of(volume: &str) -> Option<&str> {
     let name = volume.split_once(":iso/")?.1;
     (!FOREIGN.contains(&name)).then(|| name.strip_prefix(OURS)?.strip_suffix(".iso")).flatten()
 }
 
-/// Whether a VM has an image that is only on its host.
+/// Whether a VM uses an image on its host's local storage.
 pub fn is_bound(vm: &VmView) -> bool {
     vm.config.get(DRIVE).is_some_and(|drive| drive.starts_with("local:iso/"))
 }
 
-/// The image in a VM's drive, if it was a machine's seed.
+/// The image in a VM's drive, if it is a machine's seed image.
 pub fn of_machine(vm: &VmView) -> Option<String> {
     let volume = vm.config.get(DRIVE)?.split(',').next()?;
     machine_of(volume).map(|_| volume.to_owned())

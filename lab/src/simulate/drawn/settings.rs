@@ -1,4 +1,4 @@
-//! The settings of a run, drawn from the seed: pools, and everything that differs between runs.
+//! The settings of a run, drawn from the seed: the pools, and everything else that differs between runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::simulate::drawn::rules::{Bootstrap, Brakes, REASONS, Rule, Rules};
 use crate::simulate::drawn::volumes::Volumes;
 use crate::simulate::drawn::{devices, places};
 
-/// VMIDs of a pool beyond its maximum: unmanaged VMs may take some.
+/// The number of VMIDs of a pool in addition to its maximum. Unmanaged VMs may take some of them.
 const SPARE: u32 = 5;
 /// The kinds of pools: name, vCPUs, GiB of memory, template, clone.
 const KINDS: [(&str, u32, u32, &str, &str); 4] = [
@@ -26,17 +26,17 @@ const KINDS: [(&str, u32, u32, &str, &str); 4] = [
     ("local", 4, 8, "k8s-worker-local", "linked"),
     ("copied", 4, 8, "k8s-worker", "full"),
 ];
-/// Sizes of disks, in GiB: an administrator changes from one to another.
+/// Disk sizes, in GiB, between which an administrator switches.
 pub const DISKS: [u32; 3] = [12, 14, 16];
 /// Time zones.
 const ZONES: [&str; 3] = ["UTC", "Europe/Berlin", "America/New_York"];
 
-/// Settings with a place for the size of each pool's disk, which changes.
+/// Text of the settings, with a placeholder for the disk size of each pool, which changes during the run.
 #[derive(Clone, Debug)]
 pub struct Settings(String);
 
 impl Settings {
-    /// The text with these sizes.
+    /// The text of the settings with these disk sizes.
     pub fn with(&self, disks: &BTreeMap<&'static str, u32>) -> String {
         disks.iter().fold(self.0.clone(), |text, (pool, gib)| text.replace(&place(pool), &gib.to_string()))
     }
@@ -80,7 +80,7 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
     shapes.collect()
 }
 
-/// True once in this many times.
+/// Returns true once in `times` calls on average.
 fn seldom(random: &mut Rng, times: u8) -> bool {
     random.u8(..times) == 0
 }
@@ -89,7 +89,7 @@ fn pick<T: Copy>(random: &mut Rng, of: &[T]) -> Option<T> {
     of.get(random.usize(..of.len().max(1))).copied()
 }
 
-/// Draws what differs between runs.
+/// Draws the rules of a run, and the pools' schedules and maximum node ages.
 pub fn rules(random: &mut Rng, pools: &mut [PoolShape]) -> Rules {
     for pool in pools.iter_mut() {
         if seldom(random, 3) {
@@ -150,7 +150,7 @@ fn disruption(random: &mut Rng, pools: &[PoolShape]) -> Rule {
     Rule { reasons, pools, most, open, closed }
 }
 
-/// The text of the settings; secrets are files in this folder.
+/// Draws the text of the settings. Secrets are read from files in this folder.
 pub fn text(random: &mut Rng, pools: &mut [PoolShape], rules: &mut Rules, folder: &Path) -> Settings {
     let mut text =
         stage::without_pools().replace("method = \"kubeadm\"\n", &bootstrap(rules.bootstrap, folder));
@@ -232,7 +232,7 @@ max_parallel = {}
     }
 }
 
-/// The table of a host, if it has any settings.
+/// The table of a host, if the host has any settings.
 fn one_host(rules: &Rules, host: &str) -> String {
     let closed = (rules.closed_host == Some(host)).then(|| "closed = true\n".to_owned());
     let reserved = rules.reserved.filter(|reserved| reserved.host == host).map(Reserved::written);

@@ -1,13 +1,13 @@
-//! Hosts that freeze for a while: for how long.
+//! The time for which hosts freeze.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// For this many seconds.
+/// The range of the time for which a host freezes, in seconds.
 pub const SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 
-/// For how long.
+/// Draws the time for which a host freezes.
 pub fn draw(random: &mut Rng) -> Duration {
     Duration::from_secs(random.u64(SECONDS))
 }

@@ -1,11 +1,12 @@
-//! Machines that are kept warm: what is drawn.
+//! The drawn settings of warm machines.
 
 use fastrand::Rng;
 
 use crate::simulate::drawn::pool_shape::{PoolShape, State, Warm};
 use crate::simulate::drawn::rules::Bootstrap;
 
-/// Draws what the pools keep. Machines that join by themselves can only wait before their first boot.
+/// Draws the warm machines of the pools. If machines join by themselves, they can only be kept stopped,
+/// before their first boot.
 pub fn draw(random: &mut Rng, bootstrap: Bootstrap, pools: &mut [PoolShape]) {
     for pool in pools {
         let (kept, count) = (random.u8(..3) == 0, random.usize(1..=pool.max.min(3)));

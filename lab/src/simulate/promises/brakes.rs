@@ -1,5 +1,5 @@
-//! Promises from a run's own settings: when and how many nodes may be removed at a time, how many machines a
-//! pool has at which time, how old they get, and what they are created from.
+//! Promises that follow from a run's own settings: when and how many nodes may be removed at a time, how many
+//! machines a pool has, how old machines may be, and the settings from which they are created.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::pool_shape::PoolShape;
 use crate::simulate::drawn::rules::Brakes;
 
-/// A daemon's clock may be wrong by this much, and its decision may be in progress for this long.
+/// The sum of how much a daemon's clock may be wrong, and how long its decision may be in progress.
 const ABOUT: SignedDuration = SignedDuration::from_mins(25);
-/// The step when checking whether something is true at all times near now.
+/// The interval at which the times around now are checked.
 const STEP: SignedDuration = SignedDuration::from_mins(5);
-/// How much longer an expired node may exist, because it has to wait for its turn.
+/// How much longer than allowed an expired node may exist, because it has to wait until it may be replaced.
 const TURN: SignedDuration = SignedDuration::from_hours(1);
 
-/// Nodes are removed only when the settings allow it, and no more than they allow.
+/// Nodes are removed only when the settings allow it, and no more nodes than they allow.
 pub struct Disruption;
 
 impl Promise for Disruption {
@@ -34,7 +34,7 @@ impl Checker {
         self.world.clock.now()
     }
 
-    /// Whether something is true at all times around now.
+    /// Whether the condition is met at all times around now.
     fn all_about(&self, holds: impl Fn(Timestamp) -> bool) -> bool {
         let steps = ABOUT.as_mins() / STEP.as_mins();
         (-steps..=steps).all(|step| {
@@ -43,12 +43,12 @@ impl Checker {
         })
     }
 
-    /// The minimum of a pool at this time.
+    /// The current minimum of a pool.
     pub fn minimum(&self, pool: &PoolShape) -> usize {
         pool.minimum(self.now())
     }
 
-    /// The lowest minimum of the pool around now, for any daemon's clock.
+    /// The lowest minimum of the pool at any time around now, because a daemon's clock may be wrong.
     pub fn sure_minimum(&self, pool: &PoolShape) -> usize {
         match &pool.schedule {
             Some((min, hours)) if self.all_about(|time| hours.is_now(time)) => pool.min.max(*min),
@@ -56,12 +56,13 @@ impl Checker {
         }
     }
 
-    /// A record is written: the removal of a node must be allowed by each rule that applies.
+    /// Called when a record is written. If it orders the removal of a node, each rule that applies must allow
+    /// the removal.
     pub fn must_not_disrupt(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         if before["intent"]["kind"] != "create"
             || written["intent"]["kind"] != "retire"
-            // It was not a node.
+            // A warm machine is not a node yet.
             || is_kept(&before)
         {
             return;
@@ -86,17 +87,18 @@ impl Checker {
         }
     }
 
-    /// A node is to be removed: neither too many nodes within the hour, nor too much of its pool.
+    /// Checks that the removal of a node exceeds neither the number of removals within an hour nor the
+    /// percentage of its pool.
     fn brakes_hold(&self, name: &Value, pool: &str) {
         let Brakes { in_an_hour, share } = self.world.rules.brakes;
         let gone = self.inner().brakes.one_goes(name.as_str().unwrap_or_default());
         if gone > in_an_hour {
             self.violated(&format!(
-                "{name} is removal number {gone} within an hour, and only {in_an_hour} are allowed"
+                "{name} is removal number {gone} within an hour, but only {in_an_hour} are allowed"
             ));
         }
         let leave = self.leaving(|other| other == pool);
-        // A machine whose VM an administrator took away is a Node until the daemon has found out.
+        // If an administrator removed a machine's VM, the machine counts as a node until the daemon notices.
         let slots = self.world.pools.iter().filter(|one| one.name == pool).flat_map(|one| one.vmids.clone());
         let serve = slots
             .filter_map(|vmid| self.record(vmid))
@@ -104,7 +106,8 @@ impl Checker {
         let most = ((leave.len() + serve.count()) * share / 100).max(1);
         if leave.len() >= most {
             self.violated(&format!(
-                "{name} is removed at the same time as {leave:?}, and only {share} % of its pool may be"
+                "{name} is removed at the same time as {leave:?}, but only {share} % of its pool may be removed at a \
+                time"
             ));
         }
     }
@@ -120,24 +123,24 @@ impl Checker {
         leave.map(|record| format!("{}: {}", record["name"], record["intent"]["reason"])).collect()
     }
 
-    /// An administrator wants other disks for a pool.
+    /// Called when an administrator changes the disk size of a pool.
     pub fn disks_change(&self, pool: &'static str, gib: u32) {
         self.inner().disks.insert(pool, gib);
         self.is_worth_a_try(pool);
     }
 
-    /// Why a machine should have been replaced by now, if so.
+    /// The reason why a machine should have been replaced by now, if any.
     pub fn overdue(&self, pool: &PoolShape, vmid: u32, node: &Value) -> Option<String> {
         let created = node["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok()?;
         let age = self.now().duration_since(created);
         let oldest = pool.oldest.and_then(|oldest: Duration| SignedDuration::try_from(oldest).ok());
         if let Some(oldest) = oldest.filter(|oldest| age > *oldest + TURN) {
-            return Some(format!("the Node of VM {vmid} is {age:#} old, and only {oldest:#} is allowed"));
+            return Some(format!("the Node of VM {vmid} is {age:#} old, but may only be {oldest:#} old"));
         }
         self.other_disk(pool, vmid).filter(|_| self.world.rules.drift)
     }
 
-    /// A machine's disk, if it differs from what its pool's machines are created with.
+    /// Describes a machine's disk if its size differs from the size in its pool's settings.
     pub fn other_disk(&self, pool: &PoolShape, vmid: u32) -> Option<String> {
         let wanted = self.inner().disks.get(pool.name).map(|gib| format!("size={gib}G"))?;
         let disk = self.world.pve.config_of(vmid, "scsi0")?;
@@ -147,7 +150,7 @@ impl Checker {
 }
 
 impl PoolShape {
-    /// The minimum at a time.
+    /// The pool's minimum at this time.
     fn minimum(&self, now: Timestamp) -> usize {
         let more = self.schedule.as_ref().filter(|(_, hours)| hours.is_now(now)).map_or(0, |(min, _)| *min);
         self.min.max(more)

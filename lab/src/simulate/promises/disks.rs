@@ -1,5 +1,5 @@
-//! Storages: what clones and others use of them, and disks of VMs that are gone. Leftover disks are logged
-//! when they appear, because the final state does not show how they came about.
+//! Storages: their use by clones and by other clients, and leftover disks of VMs that no longer exist.
+//! Leftover disks are logged when they appear, because the final state does not show how they came about.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::pool_shape::Places;
 use crate::simulate::promises::room::GROWS;
 
-/// For how long after a lie a storage's wrong report may still be believed.
+/// How long the daemon may still believe a storage's wrong report after the storage reports correctly again.
 const BELIEVED: Duration = Duration::from_mins(4);
 
-/// Leftover disks of a destroyed VM are noticed.
+/// Leftover disks of destroyed VMs are noticed.
 pub struct Disks;
 
 impl Promise for Disks {
@@ -27,13 +27,13 @@ impl Promise for Disks {
 }
 
 impl Checker {
-    /// A storage reports wrong numbers from now on, or correct ones again.
+    /// Called when a storage begins to report wrong numbers, or reports correct ones again.
     pub fn storage_lies(&self, storage: &str, lies: bool) {
         let until = (!lies).then(|| Instant::now() + BELIEVED);
         self.inner().lies.0.insert(storage.to_owned(), until);
     }
 
-    /// Reports disks that belong to no VM and no record.
+    /// Logs disks that belong to no VM and no record.
     pub fn look_at_disks(&self) {
         let [vms, _, volumes] = self.world.pve.changes();
         let now = Some([vms, volumes, self.world.kube.latest_change("ConfigMap")]);
@@ -50,8 +50,9 @@ impl Checker {
         }
     }
 
-    /// The clones that a machine's pool may put on one of its storages: the records of existing and upcoming
-    /// ones. A VMID that an unmanaged VM has taken gets no clone, although the record cannot show that yet.
+    /// The clones on storages that pools name: VMID, storage and record of each existing or upcoming machine.
+    /// If an unmanaged VM has taken the VMID, there will be no clone, although the record cannot show that
+    /// yet.
     fn stored(&self) -> Vec<(u32, String, Value)> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
@@ -64,7 +65,7 @@ impl Checker {
         stored.collect()
     }
 
-    /// What others than those clones use of the storages that pools name, by storage and host.
+    /// The bytes that are not used by those clones on the storages that pools name, by storage and host.
     pub fn others_on_storages(&self) -> Vec<((String, String), u64)> {
         let named = self.world.pools.iter().flat_map(|pool| &pool.places.storages);
         let places: Vec<_> =
@@ -84,7 +85,7 @@ impl Checker {
         used.collect()
     }
 
-    /// What the storage lacks for a new machine's clone, if anything.
+    /// Why the storage has no room for a new machine's clone, if so.
     pub fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
         let storage = record["madeOf"]["stored_on"].as_str()?;
         if self.inner().lies.knows_nothing_of(storage) {
@@ -97,7 +98,7 @@ impl Checker {
             .filter(|(_, on, other)| on == storage && (there.shared || other["host"] == host))
             .map(|(vmid, _, other)| {
                 let known = self.is_written(*vmid, as_of);
-                // A VM that already existed and was deleted by another client will not come.
+                // A VM that existed and was deleted by another client is not created again.
                 let comes = other["intent"]["kind"] == "create" && other["smbiosUuid"].is_null() && known;
                 let planned = if comes { disk(other) } else { 0 };
                 planned.max(self.world.pve.allocated(*vmid, storage))
@@ -105,20 +106,20 @@ impl Checker {
             .sum();
         let place = (storage.to_owned(), host.to_owned());
         let seen = self.inner().sights.others.get(&place)?.iter().map(|(_, used)| *used).min()?;
-        // Room that was freed since the last check may be known.
+        // The daemon may already know about space that was freed since the last check.
         let now = self.others_on_storages().into_iter().find(|(other, _)| *other == place);
         let others = now.map_or(seen, |(_, used)| used.min(seen));
         let sum = others + own + disk(record) + Places::STORAGE_RESERVE;
         (sum > there.size + GROWS).then(|| {
             format!(
-                "would have {sum} of {} bytes on {storage}, including its reserve and {own} of other clones",
+                "would have {sum} of {} bytes used on {storage}, including its reserve and {own} for other clones",
                 there.size
             )
         })
     }
 }
 
-/// The bytes that a record's machine has for its disk.
+/// The disk size of a record's machine, in bytes.
 fn disk(record: &Value) -> u64 {
     let text = record["madeOf"]["disk"].as_str().unwrap_or_default();
     let gib = text.split(' ').nth(1).and_then(|size| size.strip_suffix("Gi")?.parse::<u64>().ok());

@@ -1,11 +1,11 @@
-//! Calls with an unknown outcome: the next call about their VM must be a question.
+//! Calls with an unknown outcome: before such a call is repeated, the daemon must read the state of the VM.
 
 use stage::{Call, Side};
 
 use crate::simulate::checker::objects::newid;
 use crate::simulate::checker::{Checker, Promise};
 
-/// A call that may have been carried out is checked before it is repeated.
+/// The outcome of a call that may have been carried out is checked before the call is repeated.
 pub struct Doubt;
 
 impl Promise for Doubt {
@@ -15,14 +15,14 @@ impl Promise for Doubt {
 }
 
 impl Checker {
-    /// The answer to a call is lost, and perhaps the call too.
+    /// Called when the answer to a call is lost, and perhaps the call itself.
     pub fn lost(&self, call: Call<'_>) {
         if let Some(vmid) = told(&call) {
             self.inner().unsure.insert(vmid, format!("{} {}", call.method, call.path));
         }
     }
 
-    /// A POST with an unknown outcome is not repeated before its outcome was checked.
+    /// Checks that a POST with an unknown outcome is not repeated before its outcome was checked.
     pub fn must_ask_first(&self, call: &Call<'_>) {
         if call.side == Side::Kubernetes {
             return;
@@ -42,7 +42,8 @@ impl Checker {
     }
 }
 
-/// The VM of a POST. Calls to the guest agent may be repeated: what they start has an effect only once.
+/// The VM of a POST. `None` for calls to the guest agent: they may be repeated, because what they start has
+/// an effect only once.
 fn told(call: &Call<'_>) -> Option<u32> {
     let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
     match (call.method, parts.as_slice()) {

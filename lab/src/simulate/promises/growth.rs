@@ -1,5 +1,5 @@
-//! Machines that grow in place: which pools' machines, and how far, drawn from the seed; the limits of
-//! growth; and that nothing of it is left once all is calm.
+//! Machines that grow in place: checks the limits of growth, and that no growth is left unfinished once the
+//! cluster has settled.
 
 use serde_json::Value;
 use stage::Call;
@@ -19,8 +19,8 @@ impl Promise for Growth {
 }
 
 impl Checker {
-    /// A record says that its machine grows: no further than the settings allow, and only if its host has
-    /// room.
+    /// Called when a record is written. If its machine is to grow, it must stay within the limits of the
+    /// settings, and its host must have room.
     pub fn must_grow_rightly(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         if written["growing"].is_null() || !before["growing"].is_null() {
@@ -34,7 +34,7 @@ impl Checker {
         let least = size(&before);
         if cores > most.0 || memory > most.1 || cores < least.0 || memory < least.1 {
             self.violated(&format!(
-                "{name} is to grow from {least:?} to {:?}, up to {most:?}",
+                "{name} is to grow from {least:?} to {:?}, but the limit is {most:?}",
                 (cores, memory)
             ));
         }
@@ -51,15 +51,15 @@ impl Checker {
         }
     }
 
-    /// What is left of a growth once all is calm.
+    /// What is wrong with a machine that may grow, once the cluster has settled.
     pub fn has_grown_badly(&self, vmid: u32, record: &Value) -> Option<String> {
         self.world.pool_of(vmid)?.grows?;
         if !record["growing"].is_null() {
-            return Some(format!("VM {vmid} is still to grow"));
+            return Some(format!("the growth of VM {vmid} has not completed"));
         }
         let waiting = self.world.pve.waits_for_start(vmid);
         if let Some(key) = waiting.iter().find(|key| ["vcpus", "memory"].contains(&key.as_str())) {
-            return Some(format!("VM {vmid} has a different `{key}` at its next start"));
+            return Some(format!("VM {vmid} would start with a different `{key}`"));
         }
         let guest = self.world.pve.guests().into_iter().find(|guest| guest.vmid == vmid)?;
         let (has, said) = ((guest.cores, guest.memory), size(record));
@@ -67,7 +67,7 @@ impl Checker {
     }
 }
 
-/// vCPUs and bytes of memory that a record's machine has, or is to have.
+/// The vCPUs and bytes of memory that a record's machine has, or should have.
 fn size(record: &Value) -> (u32, u64) {
     let cores = record["cores"].as_u64().and_then(|cores| cores.try_into().ok());
     (cores.unwrap_or(0), record["memory"].as_u64().unwrap_or(0))

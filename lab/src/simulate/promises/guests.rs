@@ -1,5 +1,5 @@
-//! VMs: those of others stay as they are, a machine's record comes before its VM, no pod needs a VM that is
-//! removed, and there are as many as the settings allow.
+//! Promises about VMs: unmanaged VMs are not changed, a machine's record is written before its VM is created,
+//! no pod needs a VM that is removed, and the number of VMs is as the settings require.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use world::proxmox::VmView;
 use crate::simulate::checker::objects::{is_kept, is_ready, name, newid};
 use crate::simulate::checker::{Checker, Promise};
 
-/// The longest time from a look at the quorum, or at a VM, to the call that relies on it.
+/// The longest time between the check of the quorum, or of a VM, and the call that relies on it.
 const JUST_LOOKED: Duration = Duration::from_secs(2);
 
-/// For how long a pool may be below its minimum after an administrator or a fault took machines away.
+/// How long a pool may be below its minimum after an administrator or a fault removed machines.
 const DISTURBED: Duration = Duration::from_mins(40);
 
-/// VMs are cloned, stopped and destroyed only when that is allowed.
+/// VMs are cloned, stopped and destroyed only when it is allowed.
 pub struct Guests;
 
 impl Promise for Guests {
@@ -57,7 +57,7 @@ impl Checker {
         };
         let id = record["id"].as_str().unwrap_or("?");
         if !text.contains(id) {
-            self.violated(&format!("VM {vmid} is cloned for a different machine from its record's"));
+            self.violated(&format!("VM {vmid} is cloned for a machine other than the one in its record"));
         }
     }
 
@@ -66,7 +66,7 @@ impl Checker {
         self.inner().asked.insert(vmid, Instant::now());
         let Some(vm) = self.world.pve.vm(vmid).filter(|vm| vm.node == host) else { return };
         if self.is_foreign(vmid) {
-            // A call with a digest of the configuration is refused for any other one.
+            // Proxmox VE rejects a call whose digest belongs to another configuration.
             if rest == ["config"] && String::from_utf8_lossy(call.body).contains("digest=") {
                 return;
             }
@@ -76,11 +76,11 @@ impl Checker {
             ("DELETE", []) => {
                 self.inner().figures.destructions += 1;
                 let lost = self.inner().no_quorum_since.is_some_and(|since| since.elapsed() > JUST_LOOKED);
-                // It may have come back since the last check.
+                // The quorum may have returned since the last check.
                 if lost && !self.world.pve.is_quorate() {
                     self.violated(&format!("VM {vmid} is destroyed without quorum"));
                 }
-                // Proxmox VE itself does not destroy a VM that is started at that moment.
+                // A VM that was started just now is ignored: Proxmox VE itself does not destroy a running VM.
                 let runs = self.world.pve.runs_for(vmid).is_some_and(|time| time > JUST_LOOKED);
                 if vm.running && runs && self.world.pve.is_online(host) {
                     self.violated(&format!("VM {vmid} is destroyed while it runs"));
@@ -91,7 +91,7 @@ impl Checker {
         }
     }
 
-    /// A VM is about to lose its power: no pod may need it.
+    /// Called when a VM is about to be shut down or stopped: no pod may need it.
     fn stop_asked(&self, vmid: u32) {
         let (Some(node), Some(pool)) = (self.node_of(vmid), self.world.pool_of(vmid)) else { return };
         let unready = self.inner().unready_since.get(&node).copied();
@@ -112,7 +112,7 @@ impl Checker {
         }
         if let Some(pod) = self.ending(&node).iter().find(|pod| !self.may_go_down(pod, &record)) {
             self.violated(&format!(
-                "VM {vmid} is stopped while {} has time left to end on {node}",
+                "VM {vmid} is stopped while {} still has time to end on {node}",
                 name(pod)
             ));
         }
@@ -134,7 +134,7 @@ impl Checker {
             let min = self.sure_minimum(pool);
             if left < min {
                 self.violated(&format!(
-                    "VM {vmid} is stopped, which leaves {left} of pool {}, with a minimum of {min}",
+                    "VM {vmid} is stopped, which leaves {left} machines in pool {}, although its minimum is {min}",
                     pool.name
                 ));
             }
@@ -181,7 +181,7 @@ impl Checker {
                 ours.iter().filter(|vmid| !hidden(vmid)).filter(|vmid| pool.vmids.contains(vmid)).count();
             if number > pool.max {
                 self.violated(&format!(
-                    "pool {} has {number} VMs, and only {} are allowed",
+                    "pool {} has {number} VMs, but only {} are allowed",
                     pool.name, pool.max
                 ));
             }

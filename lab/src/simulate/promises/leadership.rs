@@ -1,4 +1,5 @@
-//! Which instance leads, and whether anything may be begun: checked from outside, at each call.
+//! Which instance leads, and whether new work may begin: checked at each call from the Lease and the pause
+//! switch in the cluster.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use crate::simulate::checker::{Checker, Promise};
 
 /// How long a leader may take to notice the pause: an earlier read may still be in progress.
 const HEARD: Duration = Duration::from_secs(30);
-/// The object with the pause switch.
+/// The name of the object that contains the pause switch.
 const STATE: &str = "autoscaler-state";
 
-/// Only the leader writes, and nothing is begun while everything is paused.
+/// Only the leader writes, and no removal or creation begins while the daemon is paused.
 pub struct Leadership;
 
 impl Promise for Leadership {
@@ -28,13 +29,13 @@ impl Promise for Leadership {
 }
 
 impl Checker {
-    /// Who holds the Lease.
+    /// The instance that holds the Lease.
     pub fn leader(&self) -> Option<String> {
         let lease = self.world.kube.get("Lease", "pve-autoscaler", "pve-autoscaler")?;
         lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty()).map(ToOwned::to_owned)
     }
 
-    /// Whether everything is paused.
+    /// Whether the daemon is paused.
     pub fn is_paused(&self) -> bool {
         let map = self.world.kube.get("ConfigMap", "pve-autoscaler", STATE);
         map.is_some_and(|map| !map["data"]["paused"].is_null())
@@ -57,7 +58,7 @@ impl Checker {
         inner.turns.paused_since = paused.then(|| since.unwrap_or_else(Instant::now));
     }
 
-    /// A write of one of the daemons: it must have been sent within its term.
+    /// Checks that a daemon's write was sent within the daemon's term.
     pub fn must_lead(&self, who: &str, call: &Call<'_>) {
         if call.method == "GET" || call.path.contains("/leases") || self.is_order(call) {
             return;
@@ -70,7 +71,7 @@ impl Checker {
         }
     }
 
-    /// A record is written: nothing may be begun while everything is paused.
+    /// Checks that no record that begins a creation or removal is written while the daemon is paused.
     pub fn must_not_begin(&self, who: &str, call: &Call<'_>) {
         let paused = self.inner().turns.paused_since;
         if paused.is_none_or(|since| call.sent.saturating_duration_since(since) <= HEARD) {
@@ -81,13 +82,13 @@ impl Checker {
         match (call.method, kinds) {
             ("PUT", (Some("create"), Some("retire"))) => {
                 self.violated(&format!(
-                    "{who} begins to remove {} while everything is paused",
+                    "{who} begins to remove {} while the daemon is paused",
                     written["name"]
                 ));
             }
             ("POST", (None, Some("create"))) => {
                 self.violated(&format!(
-                    "{who} begins to create {} while everything is paused",
+                    "{who} begins to create {} while the daemon is paused",
                     written["name"]
                 ));
             }
@@ -95,19 +96,20 @@ impl Checker {
         }
     }
 
-    /// A record before and after a call that writes it; nothing if there is none.
+    /// The records before and after a call that writes a ConfigMap, each null if it does not exist. `None`
+    /// for other calls.
     pub fn change_of_record(&self, call: &Call<'_>) -> Option<(Value, Value)> {
         let writes = call.side == Side::Kubernetes && matches!(call.method, "POST" | "PUT");
         let path = call.path.split("/configmaps").nth(1).filter(|_| writes)?;
         let map: Value = serde_json::from_slice(call.body).unwrap_or_default();
-        // The path of a call that creates a record has no name: the record may exist even if the answer was
-        // lost.
+        // A call that creates a record has no name in its path. The record may already exist if an earlier
+        // answer was lost.
         let name = map["metadata"]["name"].as_str().unwrap_or(path.trim_start_matches('/'));
         let before = self.world.kube.get("ConfigMap", "pve-autoscaler", name).map(|map| record(&map));
         Some((before.unwrap_or_default(), record(&map)))
     }
 
-    /// An operator's order to pause or resume needs no fence.
+    /// Whether the call is an operator's order to pause or resume, which any instance may write.
     fn is_order(&self, call: &Call<'_>) -> bool {
         let of_state = call.path.ends_with(&format!("/configmaps/{STATE}"))
             || (call.method == "POST" && call.path.ends_with("/configmaps"));

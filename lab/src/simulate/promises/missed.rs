@@ -1,6 +1,6 @@
-//! Pods that would be missed if their node lost its power. Pods that tolerate everything come back to a
-//! closed node as soon as they are evicted from it, as with kube-scheduler. A pod that came after the removal
-//! of its machine was ordered may end with it; any other pod must be gone before.
+//! Pods whose work would be lost if their node lost its power. As with kube-scheduler, pods that tolerate
+//! everything come back to a cordoned node as soon as they are evicted from it. A pod that came after the
+//! removal of its machine was ordered may end with the machine; any other pod must be gone before.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::simulate::checker::Checker;
 use crate::simulate::checker::objects::name;
 
 impl Checker {
-    /// Pods on a node that would be missed, by name.
+    /// The names of pods on a node whose work would be lost.
     pub fn serving(&self, node: &str) -> Vec<String> {
         self.missed(node).iter().map(|pod| name(pod).to_owned()).collect()
     }
@@ -23,7 +23,7 @@ impl Checker {
         pods
     }
 
-    /// Pods on a node that are being deleted and have time left.
+    /// Pods on a node that are being deleted and still have time to end.
     pub fn ending(&self, node: &str) -> Vec<Arc<Value>> {
         let now = self.world.clock.now();
         let mut pods = self.at_work(node);
@@ -44,13 +44,14 @@ impl Checker {
         pods
     }
 
-    /// The daemon orders the removal of a machine; again, if the order did not arrive or was undone since.
+    /// Called when the daemon orders the removal of a machine. It orders it again if the order was lost or
+    /// undone.
     pub fn begins_to_go(&self, name: &str) {
         let now = self.world.clock.now();
         self.inner().told.0.insert(name.to_owned(), now);
     }
 
-    /// Whether a pod on the machine of this record may lose its power with it.
+    /// Whether a pod may end together with the machine of this record.
     pub fn may_go_down(&self, pod: &Value, record: &Value) -> bool {
         if pod["spec"]["tolerations"].as_array().is_none_or(|all| !all.iter().any(is_for_all)) {
             return false;
@@ -59,9 +60,9 @@ impl Checker {
         let mut bound = conditions.filter(|one| one["type"] == "PodScheduled" && one["status"] == "True");
         let came = bound.next().and_then(|one| one["lastTransitionTime"].as_str()?.parse().ok());
         let told = record["name"].as_str().and_then(|name| self.inner().told.0.get(name).copied());
-        // A machine that is given up before it was a node was not removed by such an order.
+        // If a machine is given up before it becomes a node, no order for its removal was recorded.
         let given_up = record["intent"]["kind"] == "discard";
-        // Creation times are known to the second.
+        // Condition times have a resolution of one second.
         let later = |(told, came): (Timestamp, Timestamp)| told.as_second() <= came.as_second();
         given_up || told.zip(came).is_some_and(later)
     }

@@ -1,4 +1,4 @@
-//! The daemon's promises, each in its own file, in the order in which they are checked.
+//! The daemon's promises, one in each file. They are checked in this order.
 
 mod brakes;
 mod disks;
@@ -22,7 +22,7 @@ mod warm;
 
 use super::checker::Promise;
 
-/// All of them.
+/// All promises.
 pub const ALL: &[&dyn Promise] = &[
     &leadership::Leadership,
     &doubt::Doubt,

@@ -1,6 +1,5 @@
-//! Networks and tags: the bridge and VLAN of each pool and who may use which tags, drawn from the seed, with
-//! no more rights than necessary; and that no machine of a pool is cloned again and again while a right is
-//! missing for it.
+//! Promises about networks and tags: while a right is missing that a pool's machines need, the daemon does
+//! not clone one machine of the pool after another.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,29 +11,31 @@ use crate::simulate::checker::Checker;
 use crate::simulate::checker::memory::{Missing, Right};
 use crate::simulate::checker::objects::newid;
 
-/// How long after refused settings arrived the refusal must be known, including anything lost on the way.
+/// How long the daemon may take to know that settings were refused, counted from their arrival. It includes
+/// lost calls.
 const KNOWN: Duration = Duration::from_mins(6);
-/// After this time, another attempt is allowed in any case.
+/// The time after which the daemon may try again in any case.
 const TRIED_AGAIN: Duration = Duration::from_mins(14);
 
 impl Checker {
-    /// A right is revoked.
+    /// Called when a right is revoked.
     pub fn right_is_missing(&self, right: Right) {
         self.inner().missing = Missing { what: Some(right), met: BTreeMap::new() };
     }
 
-    /// The right is restored.
+    /// Called when the right is restored.
     pub fn right_is_back(&self) {
         self.inner().missing = Missing::default();
     }
 
-    /// The settings of a pool have changed, so another attempt is allowed.
+    /// Called when the settings of a pool have changed, which allows another attempt.
     pub fn is_worth_a_try(&self, pool: &'static str) {
         self.inner().missing.met.remove(pool);
     }
 
-    /// A call arrives as it was sent. If the settings of a machine that needs the right are refused, the
-    /// daemon will know it. A clone long after that, but too early for another attempt, must not be made.
+    /// Called when a call arrives. If the settings of a machine are refused because a right is missing, the
+    /// daemon must know it after a while. From then on, it must not clone until it is time for another
+    /// attempt.
     pub fn settings_or_clone_arrive(&self, call: &Call<'_>) {
         if call.side != Side::Proxmox || !self.world.pve.is_quorate() {
             return;
@@ -71,14 +72,15 @@ impl Checker {
         } else if since > KNOWN {
             drop(inner);
             self.violated(&format!(
-                "a machine of pool {name} is cloned {} s after the settings of one were refused, although a right is still missing: {what:?}",
+                "a machine of pool {name} is cloned {} s after the settings of another one were refused, although a \
+                right is still missing: {what:?}",
                 since.as_secs(),
             ));
         }
     }
 }
 
-/// Whose settings a call writes.
+/// The VMID of the VM whose settings the call writes.
 fn vmid_of_settings(call: &Call<'_>) -> Option<u32> {
     let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
     match (call.method, parts.as_slice()) {

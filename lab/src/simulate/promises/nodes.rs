@@ -1,4 +1,5 @@
-//! Nodes, their pods and their records: the order in which they are deleted, and no duplicate addresses.
+//! Promises about Nodes, their pods and their records: they are deleted in the right order, and no two Nodes
+//! have the same address.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 use crate::simulate::checker::objects::{is_ready, name, uuid};
 use crate::simulate::checker::{Checker, Promise};
 
-/// Nodes and records are deleted only after their VMs, and pods only evicted.
+/// Nodes and records are deleted only after their VMs, and pods are only evicted.
 pub struct Nodes;
 
 impl Promise for Nodes {

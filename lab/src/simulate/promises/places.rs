@@ -1,5 +1,5 @@
-//! Where machines may be placed: the seed's settings, the size of its hosts, and the checks when the daemon
-//! chooses a place. `room` counts what is taken of a host.
+//! Where machines may be placed: checked against the settings and the size of the hosts when the daemon
+//! chooses a place. `room` counts the resources of a host that are in use.
 
 use stage::{Call, Side};
 
@@ -19,8 +19,8 @@ impl Promise for Placement {
 }
 
 impl Checker {
-    /// A record is written: the host of a new machine must have room for it, and the host of a waiting one
-    /// must have room for it to run.
+    /// Called when a record is written: the host must have room for a new machine, or for a warm machine that
+    /// is to run.
     pub fn must_have_room(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         let (Some(vmid), Some(host)) = (vmid(&written), written["host"].as_str()) else { return };
@@ -52,8 +52,9 @@ impl Checker {
         }
     }
 
-    /// A pool with the most lenient limits of all whose machines were put on a host, or woken there, by the
-    /// same decision: each came beside those before it alone, and their records are written in any order.
+    /// The pool with the most lenient limits of all pools whose machines were placed or woken on the host by
+    /// the same decision. The decision checked each machine only against those before it, but the records may
+    /// be written in any order.
     fn leniently(&self, host: &str, pool: &PoolShape, as_of: AsOf<'_>) -> PoolShape {
         let mut lenient = pool.clone();
         let with = self.decided_with(as_of);
@@ -68,7 +69,7 @@ impl Checker {
         lenient
     }
 
-    /// A requested clone goes where its record says.
+    /// Checks that a machine is cloned to the host and storage in its record.
     pub fn must_be_put_where_planned(&self, call: &Call<'_>) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         let (Side::Proxmox, "POST", ["nodes", here, "qemu", _, "clone"]) = (call.side, call.method, &*parts)
@@ -85,7 +86,7 @@ impl Checker {
         let stored = record["madeOf"]["stored_on"].as_str();
         if record["host"] != target || field("storage") != stored {
             let (name, host) = (&record["name"], &record["host"]);
-            self.violated(&format!("{name} was to be on {host} and {stored:?}, but is cloned by {body}"));
+            self.violated(&format!("{name} should be on {host} and {stored:?}, but is cloned by {body}"));
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Hosts that may be switched off: which, and how many stay on, drawn from the seed; and the checks when one
-//! is asked to shut down or is woken.
+//! Hosts that may be switched off: checks each shutdown and each wake-up of a host.
 
 use std::time::Duration;
 
@@ -9,13 +8,14 @@ use tokio::time::Instant;
 use crate::simulate::checker::memory::AsOf;
 use crate::simulate::checker::{Checker, Promise};
 
-/// After this time, a host that another client has switched on again is treated as any other.
+/// If a host that the daemon shut down has been on for this long, the daemon no longer counts as having shut
+/// it down.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
-/// The time from the call to the end of the power.
+/// The time between the call and the moment at which the host is off.
 const GOES: Duration = Duration::from_mins(1);
 
-/// Hosts are switched off only if nothing is on them.
+/// Hosts are switched off only if no machine uses them.
 pub struct Power;
 
 impl Promise for Power {
@@ -34,7 +34,7 @@ impl Checker {
         self.inner().asleep.asked.contains_key(host) && !self.world.pve.is_online(host)
     }
 
-    /// Hosts that are on again, no matter which client switched them on, are no longer asleep.
+    /// Forgets hosts that have been on again for a while, no matter which client switched them on.
     pub fn look_at_sleepers(&self) {
         if self.world.rules.power.is_none() {
             return;
@@ -50,7 +50,7 @@ impl Checker {
         });
     }
 
-    /// A host is asked to shut down, or is woken.
+    /// Called when a host is asked to shut down or is woken.
     pub fn must_switch_rightly(&self, who: &str, call: &Call<'_>) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, &*parts) {
@@ -73,14 +73,14 @@ impl Checker {
         }
     }
 
-    /// Why a host must not be shut down, if so.
+    /// The reason why a host must not be shut down, if any.
     fn stays_on(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
         let Some(power) = &self.world.rules.power else { return Some("no host may be shut down".to_owned()) };
         if !power.hosts.contains(&host) {
             return Some("it has no `power`".to_owned());
         }
         if let Some(what) = self.is_used_by(host, as_of) {
-            return Some(format!("{what} is still there"));
+            return Some(format!("{what} still uses it"));
         }
         let (going, dark) = {
             let inner = self.inner();
@@ -98,15 +98,15 @@ impl Checker {
         let stays = |name: &&String| **name != host && !going.contains(name) && self.seems_on(name, as_of);
         let on = self.world.hosts.iter().filter(stays).count();
         if on * 2 <= all {
-            return Some(format!("{on} of {all} votes are not a majority"));
+            return Some(format!("only {on} of {all} votes would remain, which is not a majority"));
         }
         if on < power.min_on {
-            return Some(format!("only {on} of at least {} hosts stay on", power.min_on));
+            return Some(format!("only {on} hosts would stay on, but at least {} must", power.min_on));
         }
         let off = going.len();
         power
             .max_off
             .filter(|most| off >= *most)
-            .map(|most| format!("{going:?} are off, and only {most} may be"))
+            .map(|most| format!("{going:?} are off, and only {most} may be off"))
     }
 }

@@ -1,5 +1,5 @@
-//! What is taken of hosts and storages, counted from Proxmox VE and the records independently, and what of it
-//! a daemon could know when it chose a place.
+//! The resources in use on hosts and storages, counted independently from Proxmox VE and the records, and how
+//! much of that a daemon could know when it chose a place.
 
 use std::time::Duration;
 
@@ -15,30 +15,30 @@ use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::pool_shape::{Places, PoolShape};
 use crate::simulate::drawn::{devices, standing};
 
-/// The longest time for which everything may have been frozen meanwhile.
+/// The longest time for which everything may be frozen between a read and a write.
 const LONGEST: Duration = Duration::from_secs(*standing::SECONDS.end());
 /// The longest time from a decision to the writing of its record, including all repetitions.
 const CLAIMED: Duration = Duration::from_secs(75);
 /// The time between two checks of storages.
 const WEIGHED: Duration = Duration::from_secs(5);
-/// What linked clones and cloud-init drives in creation take of a storage meanwhile.
+/// How much linked clones and new cloud-init drives may add to a storage's use after the check, in bytes.
 pub const GROWS: u64 = 2 * GIB;
-/// The host of the template that hosts without their own clone.
+/// The host of the template from which machines are cloned on hosts without a template of their own.
 const TEMPLATES_HOST: &str = "pve1";
 
-/// Where the token's rights over VMs are.
+/// The path at which the token's rights over VMs are granted.
 const POOL: &str = "/pool/k8s-workers";
 
-/// What is taken of a host.
+/// The resources in use on a host.
 #[derive(Debug, Default)]
 struct Taken {
     vcpus: u32,
     promised: u64,
     used: u64,
     of_pool: usize,
-    /// PCI devices of the mapping.
+    /// The number of PCI devices in use.
     devices: usize,
-    /// Who was promised something, for the message.
+    /// The VMIDs of the VMs to which resources were promised, for the message.
     by: Vec<u32>,
 }
 
@@ -50,7 +50,7 @@ impl Taken {
     }
 }
 
-/// Where everything is, and since when, for other promises.
+/// Keeps track of the location of VMs and the state of hosts, for other promises.
 pub struct Room;
 
 impl Promise for Room {
@@ -60,7 +60,7 @@ impl Promise for Room {
 }
 
 impl Checker {
-    /// Checks where everything is.
+    /// Updates the location of VMs and the state of hosts and storages.
     pub fn look_at_places(&self) {
         self.look_at_guests();
         let now = Instant::now();
@@ -90,14 +90,15 @@ impl Checker {
             if looks.back().is_none_or(|(_, last)| *last != used) {
                 looks.push_back((now, used));
             }
-            // The one before the window was still valid at its beginning.
+            // The last value from before the window is kept, because it was still valid at the window's
+            // beginning.
             while looks.get(1).is_some_and(|(at, _)| at.elapsed() > STALE + LONGEST) {
                 looks.pop_front();
             }
         }
     }
 
-    /// As long as no VM changes, nothing changes here.
+    /// Updates the locations of VMs, unless no VM has changed.
     fn look_at_guests(&self) {
         let [vms, ..] = self.world.pve.changes();
         if self.inner().sights.as_of.replace(vms) == Some(vms) {
@@ -118,7 +119,7 @@ impl Checker {
             }
             if sight.node != node || sight.running != running {
                 let starts = sight.starts + u32::from(running && !sight.running);
-                // A completed clone is where its record says.
+                // A completed clone that is on the host in its record was not moved.
                 let planned = || self.record(vmid).is_some_and(|record| record["host"] == node.as_str());
                 let moved = if sight.node == node || planned() { sight.moved } else { Some(now) };
                 *sight = Sight { node, running, since: now, moved, starts, size, sized: sight.sized };
@@ -126,7 +127,7 @@ impl Checker {
         }
     }
 
-    /// Why a host takes no machine of a pool, independent of its room, if so.
+    /// The reason, apart from missing room, why no machine of a pool may be placed on a host.
     pub fn refuses(
         &self,
         host: &str,
@@ -140,33 +141,34 @@ impl Checker {
         if !pool.places.allows(host) {
             return Some(format!("is not one of {:?}", pool.places.hosts));
         }
-        // A host that loses its power during maintenance is not known to be off when the maintenance ends.
+        // If a host loses its power during maintenance, the daemon may not know that it is off when the
+        // maintenance ends.
         let shut = {
             let sights = &self.inner().sights;
             [&sights.kept_empty, &sights.off, &sights.silent].map(|since| since.get(host).copied())
         };
-        // A host that is checked in its present state may be woken.
+        // Without `as_of`, the present state is checked: a host that a daemon switched off may be woken.
         let stays_shut = |since| as_of.map_or_else(|| !self.is_asleep(host), |as_of| as_of.knew(since));
         if shut.into_iter().flatten().any(stays_shut) {
             return Some("is off, in maintenance or silent".to_owned());
         }
         let threads = self.world.pve.host(host)?.cores;
         if pool.grows.is_some_and(|grows| grows.cores > threads) {
-            return Some(format!("starts no VM with more vCPUs than its {threads} threads"));
+            return Some(format!("cannot start a VM with more vCPUs than its {threads} threads"));
         }
         let taken = self.taken(host, pool, as_of, except);
         let devices = self.world.rules.devices.on(host);
         if pool.device && taken.devices >= devices {
-            return Some(format!("has {devices} devices, of which {} are taken: {taken:?}", taken.devices));
+            return Some(format!("has {devices} devices, of which {} are in use: {taken:?}", taken.devices));
         }
         let there = taken.of_pool;
         let most = pool.places.most.filter(|most| there >= *most)?;
-        Some(format!("has {there} of the pool, and only {most} are allowed"))
+        Some(format!("has {there} machines of the pool, and only {most} are allowed"))
     }
 
-    /// What a host lacks for a machine of a pool to run, or to grow, by this many vCPUs and bytes of memory,
-    /// if anything. Resources that do not grow are not checked, because others may have overcommitted the
-    /// host since.
+    /// Why a host lacks room for a machine of a pool to run or to grow by this many vCPUs and bytes of
+    /// memory, if so. Resources that do not grow are not checked, because other clients may have
+    /// overcommitted the host in the meantime.
     pub fn lacks(
         &self,
         host: &str,
@@ -191,11 +193,11 @@ impl Checker {
             (wanted > 0, "bytes used", there.own_memory + taken.used + wanted + reserve, there.memory),
         ];
         let (_, what, sum, most) = sums.into_iter().find(|(more, _, sum, most)| *more && sum > most)?;
-        Some(format!("would have {sum} {what}, including its reserve, of {most}; taken: {taken:?}"))
+        Some(format!("would have {sum} {what}, including its reserve, of {most}; in use: {taken:?}"))
     }
 
-    /// Whether some host has room for one more machine of a pool in the present state; `wakes`: hosts that
-    /// were switched off count, because they are woken for it.
+    /// Whether any host currently has room for one more machine of a pool. With `wakes`, hosts that a daemon
+    /// switched off count too, because they can be woken.
     pub fn has_room(&self, pool: &PoolShape, wakes: bool) -> bool {
         let gib = self.inner().disks.get(pool.name).copied().unwrap_or_default();
         let wanted = u64::from(gib) * GIB + GROWS;
@@ -217,13 +219,14 @@ impl Checker {
         })
     }
 
-    /// Whether a host is on, or may have been when a daemon looked.
+    /// Whether a host is on, or may have been on when the daemon last read its state.
     pub fn seems_on(&self, host: &str, as_of: AsOf<'_>) -> bool {
         let since = self.inner().sights.off.get(host).copied();
         self.world.pve.is_online(host) || since.is_none_or(|since| !as_of.knew(since))
     }
 
-    /// A machine that is on a host or will be placed there, or an unmanaged VM that runs there.
+    /// A machine that is on the host or will be placed on it, or an unmanaged VM that runs on it, if the
+    /// daemon must know about it.
     pub fn is_used_by(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
         let (guests, foreign) = (self.world.pve.guests(), self.foreigners());
         for guest in guests.iter().filter(|guest| guest.node == host && !guest.template) {
@@ -244,21 +247,21 @@ impl Checker {
         coming.map(|record| format!("{}, which is to be created,", record["name"]))
     }
 
-    /// Whether no VM on this host was moved or started recently.
+    /// Whether the VM has been stopped on this host long enough for the daemon to know.
     pub fn is_where_it_was(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
         let inner = self.inner();
         let sight = inner.sights.guests.get(&vmid);
         sight.is_some_and(|sight| sight.node == host && !sight.running && as_of.knew(sight.since))
     }
 
-    /// Whether a VM has been running on this host for long enough that a daemon knew.
+    /// Whether the VM has been running on this host long enough for the daemon to know.
     pub fn runs_where_it_did(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
         let inner = self.inner();
         let sight = inner.sights.guests.get(&vmid);
         sight.is_some_and(|sight| sight.node == host && sight.running && as_of.knew(sight.since))
     }
 
-    /// What a machine has, as far as it was known: at least what it began with.
+    /// The size of a machine that the daemon must have known, at least its initial size.
     fn size_of(&self, vmid: u32, pool: &PoolShape, as_of: Option<AsOf<'_>>) -> (u32, u64) {
         let (cores, memory) = pool.size();
         let inner = self.inner();
@@ -267,13 +270,14 @@ impl Checker {
         known.map_or((cores, memory), |sight| (sight.size.0.max(cores), sight.size.1.max(memory)))
     }
 
-    /// A daemon creates a record; `given_up`: it may not know, because it no longer waits for the answer.
+    /// Called when a daemon creates a record. With `given_up`, the daemon may not know about the record,
+    /// because it no longer waits for the answer.
     pub fn record_made(&self, vmid: u32, who: &str, given_up: bool) {
         let maker = (!given_up).then(|| (who.to_owned(), Instant::now()));
         self.inner().sights.written.insert(vmid, maker);
     }
 
-    /// The answer to a call that creates a record is lost.
+    /// Called when the answer to a call that creates a record is lost.
     pub fn record_in_doubt(&self, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call).filter(|_| call.method == "POST") else {
             return;
@@ -283,7 +287,7 @@ impl Checker {
         }
     }
 
-    /// Whether a daemon knew of a record when it decided.
+    /// Whether the daemon knew of a record when it decided.
     pub fn is_written(&self, vmid: u32, as_of: AsOf<'_>) -> bool {
         match self.inner().sights.written.get(&vmid) {
             Some(Some((who, since))) => who == as_of.who || as_of.knew(*since),
@@ -292,12 +296,12 @@ impl Checker {
         }
     }
 
-    /// A daemon asks a warm machine to join.
+    /// Called when a daemon asks a warm machine to join.
     pub fn woken(&self, vmid: u32, who: &str) {
         self.inner().sights.woken.insert(vmid, (who.to_owned(), Instant::now()));
     }
 
-    /// VMIDs of machines whose records a daemon may have written for the same decision.
+    /// The VMIDs of machines whose records the daemon may have written for the same decision.
     pub fn decided_with(&self, as_of: AsOf<'_>) -> Vec<u32> {
         let inner = self.inner();
         let made = inner.sights.written.iter().filter_map(|(vmid, maker)| Some((vmid, maker.as_ref()?)));
@@ -325,14 +329,14 @@ impl Checker {
                 let sight = inner.sights.guests.get(&guest.vmid);
                 let knew = |since| as_of.is_none_or(|as_of| as_of.knew(since));
                 let known = sight.is_some_and(|sight| knew(sight.since));
-                // Its record follows it, perhaps later than the decision.
+                // After a move, the record is updated to the new host, perhaps later than the decision.
                 let follows = sight.and_then(|sight| sight.moved).is_none_or(knew);
                 (known, follows, sight.map_or(0, |sight| sight.starts))
             };
             let machine = self.world.pool_of(guest.vmid).filter(|_| !foreign.contains(&guest.vmid));
             let Some(own) = machine else {
                 if guest.node == host && is_known {
-                    // It may have lost them since the last check here.
+                    // The token may have lost its rights since the last check.
                     let blind = (!self.world.pve.has_grants_on(POOL)).then(Instant::now);
                     let blind = blind.or(self.inner().sights.blind);
                     let sees = blind.is_none_or(|last| as_of.is_none_or(|as_of| as_of.knew(last)));
@@ -352,7 +356,7 @@ impl Checker {
                 continue;
             }
             taken.of_pool += usize::from(own.name == pool.name);
-            // Its first start is the daemon's own, unless an administrator started it.
+            // The first start of a VM is the daemon's own, unless an administrator started the VM.
             let first = starts <= 1 && !self.inner().started.contains(&guest.vmid);
             let runs = guest.running && (is_known || first);
             taken.devices += usize::from(own.device && (runs || record["intent"]["kind"] == "create"));
@@ -369,7 +373,7 @@ impl Checker {
             let Some(own) = self.world.pool_of(vmid).filter(|_| Some(vmid) != except && is_known) else {
                 continue;
             };
-            // A VM that already existed and was deleted by another client will not come.
+            // A VM that existed and was deleted by another client is not created again.
             let comes = record["intent"]["kind"] == "create" && record["smbiosUuid"].is_null();
             if record["host"] != host || !comes {
                 continue;
@@ -384,8 +388,8 @@ impl Checker {
         taken
     }
 
-    /// An unmanaged VM: what it was assigned counts if the daemon may see the VM, and what it uses counts in
-    /// any case.
+    /// Adds the resources of an unmanaged VM. Those it uses always count; those assigned to it only if the
+    /// token can see the VM.
     fn count_foreign(&self, guest: &GuestView, sees: bool, taken: &mut Taken) {
         let stopped = self.world.rules.count_stopped && guest.lock.is_none();
         let known = sees && (guest.pool.is_some() || self.world.rules.power.is_some());
@@ -398,7 +402,7 @@ impl Checker {
     }
 }
 
-/// Whether a machine is to run, so that its host keeps room for it.
+/// Whether the host must keep room for a machine, because the machine is to run.
 fn will_run(record: &Value) -> bool {
     record["intent"]["kind"] == "create" && (!is_kept(record) || record["warm"] == "booted")
 }

@@ -1,11 +1,12 @@
-//! Tokens and other secrets: each token is for one join, and the daemons' logs contain no secrets.
+//! Promises about tokens and other secrets: each token is used for one join, and the daemons' logs contain no
+//! secrets.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::simulate::checker::{Checker, Promise};
 
-/// Tokens end with their machines, and secrets are never logged.
+/// Tokens are removed with their machines, and secrets are never logged.
 pub struct Secrets;
 
 impl Promise for Secrets {
@@ -16,7 +17,7 @@ impl Promise for Secrets {
 }
 
 impl Checker {
-    /// Whether there is a bootstrap token for this machine.
+    /// Whether a bootstrap token for this machine exists.
     pub fn token_of(&self, machine: &str) -> bool {
         self.world.kube.list("Secret").iter().any(|secret| {
             let encoded = secret["data"]["description"].as_str().unwrap_or_default();
@@ -25,7 +26,7 @@ impl Checker {
         })
     }
 
-    /// Tokens are for one join: none outlives it, whatever its time to live.
+    /// Checks that no token exists after its machine has joined, even if the token has not expired.
     pub fn tokens(&self) {
         let (kube, [vms, ..]) = (&self.world.kube, self.world.pve.changes());
         let now = Some([kube.latest_change("Secret"), kube.latest_change("ConfigMap"), vms]);
@@ -57,7 +58,7 @@ impl Checker {
             self.log.leaks(&inner.secrets)
         };
         if let Some(line) = leaks.first() {
-            self.violated(&format!("a secret is in the log line `{line}`"));
+            self.violated(&format!("the log line `{line}` contains a secret"));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Seeds of machines: which pools have them, and the checks of their images. Each image belongs to its
-//! machine, exists when the machine starts, and is removed with it; images of others stay as they are.
+//! Promises about the seed images of machines: each image belongs to its machine, exists when the machine
+//! starts, and is removed with it. Images of other clients are not changed.
 
 use serde_json::Value;
 use stage::{Call, Side};
@@ -8,7 +8,7 @@ use crate::simulate::checker::objects::{name, vmid};
 use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::seeds::{DRIVE, FOREIGN, OURS, machine_of};
 
-/// Each machine starts with its own seed image, and images of others stay.
+/// Each machine starts with its own seed image, and images of other clients are not changed.
 pub struct Seeds;
 
 impl Promise for Seeds {
@@ -31,7 +31,7 @@ impl Checker {
         records.find(|record| record["id"] == id)
     }
 
-    /// A call that removes an image, or starts a machine with a seed.
+    /// Checks a call that removes an image, or starts a machine that has a seed image.
     pub fn must_mind_seeds(&self, call: &Call<'_>) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, &*parts) {
@@ -50,11 +50,12 @@ impl Checker {
     fn seed_removed(&self, volume: &str) {
         let record = machine_of(volume).and_then(|id| self.machine_with(id));
         let Some(record) = record else {
-            return self.violated(&format!("{volume} is removed, although it is not a machine's seed"));
+            return self
+                .violated(&format!("{volume} is removed, although it is not the seed image of a machine"));
         };
         let vmid = vmid(&record).unwrap_or_default();
         if self.world.pve.config_of(vmid, DRIVE).is_some_and(|drive| drive.contains(volume)) {
-            self.violated(&format!("{volume} is removed while VM {vmid} has it"));
+            self.violated(&format!("{volume} is removed while VM {vmid} uses it"));
         }
     }
 
@@ -62,29 +63,30 @@ impl Checker {
         let Some(storage) = self.world.pool_of(vmid).and_then(|pool| pool.seed) else { return };
         let (Some(vm), Some(record)) = (self.world.pve.vm(vmid), self.record(vmid)) else { return };
         let wanted = format!("{storage}:iso/{OURS}{}.iso", record["id"].as_str().unwrap_or("?"));
-        // A VM that an administrator has started stays as it is: the call has no effect.
+        // An administrator has already started the VM, so the call has no effect.
         if vm.running {
             return;
         }
         let drive = vm.config.get(DRIVE).and_then(|drive| drive.split(',').next());
         if drive != Some(wanted.as_str()) {
-            self.violated(&format!("VM {vmid} is started with {drive:?}, not with its seed {wanted}"));
+            self.violated(&format!("VM {vmid} is started with {drive:?} instead of its seed image {wanted}"));
         }
     }
 
-    /// All images of others still exist.
+    /// Checks that all images of other clients still exist.
     pub fn images_of_others_stay(&self) {
         let files = self.world.pve.files();
         let there = files.iter().filter(|(volume, _)| machine_of(volume).is_none()).count();
         let wanted = FOREIGN.len() * (1 + self.world.hosts.len());
         if there != wanted {
             self.violated(&format!(
-                "there were {wanted} images of others, and now there are {there}: {files:?}"
+                "there were {wanted} images of other clients, and now there are {there}: {files:?}"
             ));
         }
     }
 
-    /// Seeds whose machine is gone, once all is calm, and machines that have none.
+    /// Seed images that are left over once the cluster has settled: the VM of their machine no longer exists,
+    /// and no unmanaged VM uses them.
     pub fn seeds_left(&self) -> Vec<String> {
         let files = self.world.pve.files();
         let mut wrong = Vec::new();
@@ -98,7 +100,7 @@ impl Checker {
             }
             let vmid = self.machine_with(id).as_ref().and_then(vmid);
             if vmid.is_none_or(|vmid| self.world.pve.vm(vmid).is_none()) {
-                wrong.push(format!("the seed {volume} is left over"));
+                wrong.push(format!("the seed image {volume} is left over"));
             }
         }
         wrong

@@ -1,4 +1,4 @@
-//! The state that the world must reach once there are no more faults and the daemon has had its time.
+//! The state that the cluster must reach once there are no more faults and the daemon has had enough time.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::simulate::promises::volumes::OUT_OF_SERVICE;
 use crate::simulate::workload::FITS;
 
 impl Checker {
-    /// What is not yet in its final state; `idle`: no more pods are wanted.
+    /// What has not reached its final state yet. With `idle`, no more pods are wanted.
     pub fn unsettled(&self, idle: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         let ours = self.ours();
@@ -47,7 +47,7 @@ impl Checker {
         wrong
     }
 
-    /// Machines of a pool that are to become nodes.
+    /// The number of a pool's machines that are nodes or will become nodes.
     fn members(&self, pool: &PoolShape) -> usize {
         let all = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
         all - self.kept(pool).len()
@@ -129,8 +129,8 @@ impl Checker {
             if number > self.minimum(pool) && !needed {
                 wrong.push(format!("no pod needs Node {who}"));
             }
-            // Pods that may not be moved keep a node in place, and neither a pool at its maximum nor full
-            // hosts have room for another.
+            // A node stays if its pods may not be moved. No replacement is possible if the pool is at its
+            // maximum or the hosts are full.
             if idle || (!needed && number < pool.max) {
                 wrong.extend(self.overdue(pool, *vmid, &node).filter(|_| self.has_room(pool, false)));
             }
@@ -138,7 +138,7 @@ impl Checker {
         wrong
     }
 
-    /// Pods that are pending although a pool could take them.
+    /// Pods that are pending although a pool has room for them.
     fn waiting_pods(&self) -> Vec<String> {
         let pods = self.world.kube.list("Pod");
         let waiting = pods.iter().filter(|pod| {
@@ -153,13 +153,13 @@ impl Checker {
         };
         let wrong = waiting.filter_map(|pod| {
             let pool = self.world.pools.iter().find(|pool| could(pod, pool))?;
-            Some(format!("{} is pending, but pool {} could take it", name(pod), pool.name))
+            Some(format!("{} is pending, but pool {} has room for it", name(pod), pool.name))
         });
         wrong.collect()
     }
 }
 
-/// The daemon's own taints that must not stay.
+/// Taints of the daemon that must not remain on a Node.
 fn taints(node: &Value) -> impl Iterator<Item = String> {
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let keys = taints.into_iter().filter_map(|taint| Some(taint["key"].as_str()?.to_owned()));

@@ -1,5 +1,5 @@
-//! Everything is frozen for a while, as guests are whose hypervisor has no time for them: nothing runs, but
-//! the clocks go on.
+//! Times at which everything is frozen, like guests whose hypervisor has no time for them: nothing runs, but
+//! the clocks continue.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use crate::simulate::checker::Checker;
 use crate::simulate::checker::memory::AsOf;
 
-/// Earlier decisions have been written by then.
+/// How long a freeze is remembered. By then, decisions from before the freeze have been written.
 const REMEMBERED: Duration = Duration::from_mins(6);
 
 impl Checker {
-    /// Everything was frozen for this long until now: what was in progress is as far as before.
+    /// Called after everything was frozen for this time, in which calls in progress did not advance.
     pub fn all_stood_still(&self, time: Duration) {
         let mut inner = self.inner();
         inner.stood.0.retain(|(end, _)| end.elapsed() < REMEMBERED);
@@ -20,7 +20,7 @@ impl Checker {
         inner.delay_what_is_on_its_way(time);
     }
 
-    /// A daemon that has sent something, and what it could not know at that time.
+    /// Describes the daemon that sent a write at this time, and how long it was frozen before.
     pub fn as_of<'a>(&self, who: &'a str, sent: Instant) -> AsOf<'a> {
         let inner = self.inner();
         let stood = inner.stood.0.iter().filter(|(end, _)| *end + REMEMBERED > sent);

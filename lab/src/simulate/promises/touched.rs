@@ -1,5 +1,5 @@
-//! VMs that others hold: a VM that cannot be destroyed is not emptied for that, and a VM in no resource pool
-//! is unknown.
+//! Promises about VMs that other clients protect or hide: a machine is not drained if its VM cannot be
+//! destroyed, and a VM in no resource pool is unknown to the daemon.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use crate::simulate::checker::objects::{is_ready, vmid};
 use crate::simulate::checker::{Checker, Promise};
 
-/// The longest time between a change by others and its effect: an earlier read may still be in progress.
+/// The longest time until a daemon reacts to another client's change: an earlier read may still be in
+/// progress.
 const READ: Duration = Duration::from_mins(2);
 
 /// Protected VMs are not shut down in vain.
@@ -22,7 +23,7 @@ impl Promise for Touched {
 }
 
 impl Checker {
-    /// An administrator protects a VM, or removes the protection.
+    /// Called when an administrator protects a VM, or removes the protection.
     pub fn is_protected(&self, vmid: u32, protected: bool) {
         let held = &mut self.inner().touched.protected;
         if protected {
@@ -32,7 +33,7 @@ impl Checker {
         }
     }
 
-    /// An administrator takes a VM out of the machines' pool, or puts it back.
+    /// Called when an administrator takes a VM out of the machines' resource pool, or puts it back.
     pub fn is_outside(&self, vmid: u32, outside: bool) {
         let until = (!outside).then(Instant::now);
         self.inner().touched.outside.insert(vmid, until);
@@ -44,8 +45,8 @@ impl Checker {
         inner.touched.outside.get(&vmid).is_some_and(|until| until.is_none_or(|until| until.elapsed() < READ))
     }
 
-    /// A record is written: from here on, its machine is shut down, which is of no use if it cannot be
-    /// destroyed.
+    /// Called when a record is written. If its machine is to be shut down, the VM must not be protected,
+    /// because the shutdown would be useless.
     pub fn must_leave_what_is_protected(&self, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         let begins = before["entered"]["Stopping"].is_null() && !written["entered"]["Stopping"].is_null();

@@ -1,6 +1,6 @@
-//! Volumes: a StatefulSet whose pods have one each, on nodes that may fall silent or lose their power. A
-//! ready machine releases its volumes before it is stopped; volumes of an unready one become free once it is
-//! off.
+//! Promises about the volumes of a StatefulSet's pods, whose nodes may become silent or lose their power. A
+//! ready machine is stopped only after its volumes are detached; volumes of an unready machine become free
+//! once the machine is off.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::simulate::checker::objects::{name, uuid};
 use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::databases::NAME;
 
-/// The taint of a Node that is permanently off.
+/// The taint of a Node whose machine is permanently off.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// For how long after a host has its power back it may still be reported off: others notice late, and no
-/// guest has booted by then.
+/// How long a host may still be reported as off after its power is back: the report is late, and no guest has
+/// booted yet.
 const COMES_BACK: Duration = Duration::from_secs(10);
 
-/// A Node is out of service only if its machine is off.
+/// A Node is marked as out of service only if its machine is off.
 pub struct Volumes;
 
 impl Promise for Volumes {
@@ -27,11 +27,11 @@ impl Promise for Volumes {
 }
 
 impl Checker {
-    /// A Node is marked as off: its VM must be off.
+    /// Checks that the VM is off if its Node is marked as out of service.
     pub fn must_be_off(&self, call: &Call<'_>) {
         let Some(node) = call.path.strip_prefix("/api/v1/nodes/") else { return };
         let changes = call.side == Side::Kubernetes && call.method == "PATCH";
-        // Existing values are repeated in each change of the others.
+        // A change of other taints repeats the existing ones.
         let says = |text: &str| text.contains(OUT_OF_SERVICE);
         if !changes || !says(&String::from_utf8_lossy(call.body)) {
             return;
@@ -46,7 +46,7 @@ impl Checker {
             running && self.world.pve.vm(*vmid).is_some_and(|vm| uuid(&vm).as_deref() == own)
         };
         if let Some(vmid) = self.world.pve.vmids().into_iter().find(runs) {
-            self.violated(&format!("Node {node} is marked as off while its VM {vmid} runs"));
+            self.violated(&format!("Node {node} is marked as out of service while its VM {vmid} runs"));
         }
     }
 
@@ -58,7 +58,7 @@ impl Checker {
             .collect()
     }
 
-    /// Pods that have a node but do not start, because a volume is attached elsewhere.
+    /// Pods that are bound to a node but do not start, because their volume is attached to another node.
     pub fn held_up(&self) -> Vec<String> {
         let pods = self.world.kube.list("Pod");
         let held = pods.iter().filter(|pod| {

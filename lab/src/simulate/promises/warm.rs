@@ -1,5 +1,5 @@
-//! Machines that a pool keeps ahead of demand: how many and how, drawn from the seed; what must never happen
-//! to a waiting one, and its state once all is calm.
+//! Promises about warm machines: what must never happen to a warm machine, and its state once the cluster has
+//! settled.
 
 use serde_json::Value;
 
@@ -8,36 +8,42 @@ use crate::simulate::checker::objects::is_kept;
 use crate::simulate::drawn::pool_shape::{PoolShape, State};
 
 impl Checker {
-    /// The VMs of a pool's machines that are kept.
+    /// The VMIDs of a pool's warm machines.
     pub fn kept(&self, pool: &PoolShape) -> Vec<u32> {
         let ours = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid));
         ours.filter(|vmid| self.record(*vmid).is_some_and(|record| is_kept(&record))).collect()
     }
 
-    /// A waiting machine has no token, and is not a Node.
+    /// Checks that a warm machine has no token and is not a Node.
     pub fn nothing_joins_unasked(&self) {
         for vmid in self.world.pools.iter().flat_map(|pool| self.kept(pool)) {
             let Some(record) = self.record(vmid) else { continue };
             let older = record["oldTokenIds"].as_array().is_some_and(|ids| !ids.is_empty());
             if older || !record["tokenId"].is_null() {
-                self.violated(&format!("VM {vmid} is to be kept warm, but a token was created for it"));
+                self.violated(&format!("VM {vmid} is kept warm, but a token was created for it"));
             }
             let by_hand = self.inner().started.contains(&vmid);
             if let Some(node) = self.node_of(vmid).filter(|_| !by_hand) {
-                self.violated(&format!("VM {vmid} is to be kept warm, but is the Node {node}"));
+                self.violated(&format!("VM {vmid} is kept warm, but is the Node {node}"));
             }
         }
     }
 
-    /// What is wrong with a waiting machine once all is calm.
+    /// What is wrong with a warm machine once the cluster has settled.
     pub fn waits_badly(&self, vmid: u32, record: &Value) -> Option<String> {
         let (vm, pool) = (self.world.pve.vm(vmid)?, self.world.pool_of(vmid)?);
         if record["entered"]["Warm"].is_null() {
             return Some(format!("VM {vmid} is not warm yet"));
         }
-        let Some(warm) = pool.warm else { return Some(format!("VM {vmid} is kept warm for no pool")) };
+        let Some(warm) = pool.warm else {
+            return Some(format!("VM {vmid} is kept warm, but its pool has no warm machines"));
+        };
         if record["warm"] != warm.state.name() {
-            return Some(format!("VM {vmid} is kept {}, not {}", record["warm"], warm.state.name()));
+            return Some(format!(
+                "VM {vmid} is kept {}, but should be {}",
+                record["warm"],
+                warm.state.name()
+            ));
         }
         let lock = vm.config.get("lock").map(String::as_str);
         let expected = match warm.state {
@@ -52,13 +58,15 @@ impl Checker {
         self.other_disk(pool, vmid)
     }
 
-    /// What a pool keeps once all is calm: as many as it should, as far as its maximum leaves room for them.
+    /// What is wrong with the number of a pool's warm machines once the cluster has settled. It may be lower
+    /// than in the settings if the pool's maximum leaves no room.
     pub fn keeps_badly(&self, pool: &PoolShape) -> Option<String> {
         let all = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
         let kept = self.kept(pool).len();
         let wanted = pool.warm.map_or(0, |warm| warm.count).min(pool.max - (all - kept).min(pool.max));
         let full = kept < wanted && !self.has_room(pool, false);
-        (kept != wanted && !full).then(|| format!("pool {} keeps {kept} machines, not {wanted}", pool.name))
+        (kept != wanted && !full)
+            .then(|| format!("pool {} keeps {kept} warm machines, but should keep {wanted}", pool.name))
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a guest's kubeadm and kubelet ask of a control plane. The Proxmox side calls it, the Kubernetes side
-//! answers.
+//! The requests that a guest's kubeadm and kubelet make to a control plane. The Proxmox VE side makes the
+//! calls, the Kubernetes side implements them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 /// One `kubeadm join` as it arrives at the control plane.
 #[derive(Clone, Debug)]
 pub struct JoinRequest {
-    /// The guest's machine: its SMBIOS uuid, which becomes the Node's `systemUUID`.
+    /// The SMBIOS uuid of the guest's machine, which becomes the Node's `systemUUID`.
     pub system_uuid: String,
     /// `host:port` of the API server that the join configuration names.
     pub api_server: String,
@@ -18,7 +18,7 @@ pub struct JoinRequest {
     pub ca_cert_hashes: Vec<String>,
     /// The name under which the kubelet registers.
     pub node_name: String,
-    /// The guest's addresses, the first is its `InternalIP`.
+    /// The guest's addresses. The first one is its `InternalIP`.
     pub addresses: Vec<String>,
     /// vCPUs of the machine.
     pub cpus: u32,
@@ -34,29 +34,31 @@ pub struct JoinRequest {
     pub provider_id: Option<String>,
     /// `--max-pods`, if given.
     pub max_pods: Option<u32>,
-    /// What the join lays over the cluster's configuration of kubelets: a JSON object, if there is any.
+    /// The patch that the join applies to the cluster's kubelet configuration, as a JSON object. `None` if
+    /// there is no patch.
     pub kubelet_patch: Option<String>,
-    /// The JoinConfiguration as kubeadm got it, for a control plane that reads it with kubeadm's own code.
+    /// The JoinConfiguration as kubeadm received it, for a control plane that parses it with kubeadm's own
+    /// code.
     pub configuration: String,
 }
 
-/// An agent of K3s at its server's door.
+/// A K3s agent's request to join its server.
 #[derive(Clone, Debug)]
 pub struct K3sRequest {
-    /// Its machine; the bootstrap token and the CA's hash are kubeadm's, and empty.
+    /// The agent's machine. The bootstrap token and the CA hashes are only used by kubeadm, and are empty.
     pub machine: JoinRequest,
-    /// The server's token, or the one for agents.
+    /// The token of the server, or the token for agents.
     pub token: String,
 }
 
-/// How a join ended, in kubeadm's own terms.
+/// How a join failed, as kubeadm reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinFailure {
     /// What kubeadm writes to standard error.
     pub stderr: String,
-    /// Exit status, 1 in all cases that were seen.
+    /// Exit status: 1 in all observed cases.
     pub exit_code: i32,
-    /// How long kubeadm takes until it gives up.
+    /// The time after which kubeadm gives up.
     pub after: Duration,
 }
 
@@ -66,8 +68,8 @@ pub trait ControlPlane: Send + Sync {
     /// success. The Node object may appear a moment after the answer.
     fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>>;
 
-    /// An agent of K3s asks to be let in: checks address and token, and starts a kubelet for the node on
-    /// success. What is said otherwise stands in the agent's log, and it asks again.
+    /// Lets a K3s agent join: checks its address and token, and starts a kubelet for the node on success. The
+    /// agent writes an error to its log, and tries again.
     fn join_k3s(&self, request: K3sRequest) -> BoxFuture<'_, Result<(), String>> {
         let server = request.machine.api_server;
         Box::pin(
@@ -75,23 +77,24 @@ pub trait ControlPlane: Send + Sync {
         )
     }
 
-    /// The guest with this system uuid lost its power (or was shut down): its kubelet reports nothing more.
+    /// Reports that the guest with this system uuid lost its power or was shut down. Its kubelet sends
+    /// nothing more.
     fn power_lost(&self, system_uuid: &str);
 
-    /// The kubelet of the guest with this system uuid was started again, on a machine with this many CPUs and
-    /// bytes of memory.
+    /// Reports that the kubelet of the guest with this system uuid was restarted, on a machine with this many
+    /// CPUs and bytes of memory.
     fn kubelet_restarted(&self, _system_uuid: &str, _cpus: u32, _memory: u64) {}
 
-    /// The guest with the first of these system uuids, which is off, will boot with the other one: its
-    /// kubelet has the same name.
+    /// Reports that the guest with the system uuid `_old`, which is off, will boot with the uuid `_new`. Its
+    /// kubelet keeps its name.
     fn uuid_changed(&self, _old: &str, _new: &str) {}
 
-    /// The guest with this system uuid booted again after it had joined: its kubelet goes on under its old
-    /// name.
+    /// Reports that the guest with this system uuid, which had joined before, has booted again. Its kubelet
+    /// keeps its name.
     fn booted_again(&self, system_uuid: &str);
 }
 
-/// The control plane of guests that have none, or that reach theirs by themselves.
+/// The control plane of guests that have none, or that reach their own one without the lab's help.
 #[derive(Clone, Copy, Debug)]
 pub struct NoControlPlane;
 

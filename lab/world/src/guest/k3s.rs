@@ -1,5 +1,5 @@
-//! The agent of K3s as a unit of the guest: reads its configuration files, and asks its server without end to
-//! be let in.
+//! The K3s agent as a systemd unit of the guest. It reads its configuration files, and tries to join its
+//! server until it succeeds.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use super::{
     control_plane::{JoinRequest, K3sRequest},
 };
 
-/// What an agent has once its server has taken it.
+/// The certificate that an agent receives when it joins its server.
 pub(super) const CERTIFICATE: &str = "/var/lib/rancher/k3s/agent/client-kubelet.crt";
-/// Its unit's log.
+/// The log of the agent's unit.
 pub(super) const JOURNAL: &str = "/run/log/k3s-agent";
-/// The unit has given up.
+/// This file exists if the unit has failed.
 pub(super) const FAILED: &str = "/run/systemd/failed-k3s-agent";
 
 const CONFIGURATION: &str = "/etc/rancher/k3s/config.yaml";
 const MORE: &str = "/etc/rancher/k3s/config.yaml.d/";
-/// Between two attempts.
+/// The time between two attempts to join.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Starts the unit again.
+/// Restarts the agent's unit.
 pub(super) fn restart(guest: &Guest) {
     guest.remove_file(FAILED);
     let running = guest.clone();
@@ -65,7 +65,8 @@ fn log(guest: &Guest, line: &str) {
     guest.write_file(JOURNAL, journal);
 }
 
-/// All configuration files in their order; a list below a key with `+` is added to what was there.
+/// Returns the merged content of all configuration files, in their order. A list under a key that ends in `+`
+/// is appended to the list under the plain key.
 fn configuration(guest: &Guest) -> Result<Map<String, Value>, String> {
     let mut files = vec![CONFIGURATION.to_owned()];
     let below = guest.files_below(MORE);

@@ -1,5 +1,5 @@
-//! `kubeadm join` as it behaves in a guest: reads a JoinConfiguration, asks the control plane, leaves a
-//! kubelet behind.
+//! `kubeadm join` as it behaves in a guest: it reads a JoinConfiguration, asks the control plane, and leaves
+//! a kubelet behind.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::{
     shell::{Output, Shell},
 };
 
-/// How far a clock may be behind: certificates are made valid from a little earlier on.
+/// How far a guest's clock may be behind. Certificates are valid from a little before their creation.
 const CLOCK_SKEW: Duration = Duration::from_mins(5);
-/// How long the preflight checks take until they refuse.
+/// The time after which the preflight checks fail.
 const PREFLIGHT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(shell: &mut Shell, words: &[&str], output: &mut Output) -> i32 {
@@ -46,7 +46,7 @@ async fn join(shell: &mut Shell, words: &[&str], output: &mut Output) -> i32 {
     let Some(text) = text else {
         return fail(output, "error: unable to read config: no such file or directory");
     };
-    // What was made while the guest was frozen is from its future.
+    // A certificate that was made while the guest was frozen is not valid yet by the guest's clock.
     if shell.guest.clock_behind() > CLOCK_SKEW {
         tokio::time::sleep(PREFLIGHT).await;
         return fail(
@@ -170,8 +170,8 @@ fn request(shell: &Shell, config: &Value) -> Result<JoinRequest, String> {
     })
 }
 
-/// The patch for kubelets in the folder that the configuration names (`app/util/patches`): kubeadm reads it
-/// before it asks any server.
+/// Returns the kubelet patch from the folder that the configuration names (`app/util/patches`). kubeadm reads
+/// it before it contacts a server.
 fn patch(shell: &Shell, config: &Value) -> Result<Option<String>, String> {
     let Some(folder) = config.pointer("/patches/directory").and_then(Value::as_str) else { return Ok(None) };
     let file = format!("{folder}/kubeletconfiguration+merge.json");
@@ -192,7 +192,7 @@ fn taint(taint: &Value) -> String {
     format!("{}={}:{}", part("key"), part("value"), part("effect"))
 }
 
-/// A list of name and value (v1beta4) or a map (v1beta3).
+/// Reads kubelet arguments: a list of names and values (v1beta4), or a map (v1beta3).
 fn kubelet_arguments(arguments: Option<&Value>) -> Vec<(String, String)> {
     let string = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
     match arguments {

@@ -1,8 +1,8 @@
 //! The inside of a virtual machine, as far as an autoscaler can see it through the guest agent: systemd's
 //! state, `/bin/sh -c` with the few programs of a kubeadm template, and the kubelet once it has joined.
 //!
-//! Files below `/run` and `/tmp` live as long as one boot, all others as long as the VM's disk. Whatever runs
-//! in the guest ends with its power.
+//! Files below `/run` and `/tmp` exist until the next boot, all other files as long as the VM's disk. All
+//! processes in the guest end when its power is cut.
 
 use std::{
     collections::BTreeMap,
@@ -28,13 +28,13 @@ mod syntax;
 pub struct GuestFaults {
     /// The guest agent never answers.
     pub agent_never: bool,
-    /// The guest agent answers so much later than usual.
+    /// The additional time until the guest agent answers after a boot.
     pub agent_late: Duration,
     /// The system comes up `degraded`.
     pub degraded: bool,
     /// The system comes up in `maintenance`.
     pub maintenance: bool,
-    /// The system stays in `starting` for so much longer.
+    /// The additional time for which the system stays in `starting`.
     pub starting_for: Duration,
     /// `kubeadm join` fails with this text.
     pub join_fails: Option<String>,
@@ -42,19 +42,19 @@ pub struct GuestFaults {
     pub join_hangs: bool,
     /// The guest ignores requests to shut down.
     pub ignores_shutdown: bool,
-    /// Its kernel takes no notice of what is plugged into its machine.
+    /// The guest's kernel ignores CPUs and memory that are plugged in, and does not release them.
     pub deaf_to_plugs: bool,
-    /// Its kernel brings up no further CPUs (`nr_cpus=`), and lets go of those that are plugged.
+    /// The guest's kernel brings up no additional CPUs (`nr_cpus=`), but releases plugged CPUs.
     pub deaf_to_cpus: bool,
-    /// Its QEMU emulates, and plugs in no CPUs.
+    /// The VM's QEMU emulates the processor, and cannot plug in CPUs.
     pub plugs_no_cpus: bool,
-    /// Its kubelet goes on saying what it said at first, however often it is restarted.
+    /// The kubelet keeps reporting its first CPUs and memory, however often it is restarted.
     pub kubelet_reports_no_more: bool,
     /// Programs that the template lacks.
     pub missing_programs: Vec<String>,
 }
 
-/// What a guest learns about itself.
+/// What a guest knows about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     /// SMBIOS uuid, lower case.
@@ -73,12 +73,12 @@ pub struct Identity {
     pub disk: u64,
 }
 
-/// How long this boot and what runs in it takes.
+/// How long the steps of one boot take.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// From power on to the agent.
+    /// From power-on to the agent's first answer.
     pub agent: Duration,
-    /// From the agent to the end of `starting`.
+    /// From the agent's first answer to the end of `starting`.
     pub running: Duration,
     /// A join.
     pub join: Duration,
@@ -89,7 +89,7 @@ pub struct Pace {
 pub struct Disk(Mutex<BTreeMap<String, Vec<u8>>>);
 
 impl Disk {
-    /// A copy, as a clone of the VM has it.
+    /// Returns a copy of the disk, for a clone of the VM.
     #[must_use]
     pub fn copied(&self) -> Self {
         Self(Mutex::new(self.files().clone()))
@@ -143,7 +143,7 @@ struct Live {
     processes: BTreeMap<u64, Option<Finished>>,
     next_pid: u64,
     silent_until: Option<Instant>,
-    /// Since when its memory has been on disk, and how far its clock is behind.
+    /// When the guest was frozen, if its memory is on disk now. `behind` is how far its clock lags.
     frozen: Option<Instant>,
     behind: Duration,
     flocks: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
@@ -155,12 +155,12 @@ impl std::fmt::Debug for Guest {
     }
 }
 
-/// A script that cloud-init runs at the first boot of each clone, if the template has it …
+/// The script that cloud-init runs at the first boot of each clone, if the template contains it.
 pub const FIRST_BOOT: &str = "/var/lib/cloud/scripts/per-instance/first-boot";
-/// … and what says that it was run.
+/// The file that marks that the script `FIRST_BOOT` was run.
 const FIRST_BOOT_DONE: &str = "/var/lib/cloud/instance/sem/config_scripts_per_instance";
 
-/// The file that tells a joined guest from others.
+/// The kubelet's configuration, which exists only in a guest that has joined a cluster.
 pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
 impl Guest {
@@ -192,7 +192,7 @@ impl Guest {
         guest
     }
 
-    /// Runs the template's script of the first boot once the guest is up, if there is one.
+    /// Runs the template's first-boot script, if it has one, once the guest is up.
     fn run_first_boot(&self) {
         let Some(script) = self.read_file(FIRST_BOOT) else { return };
         if self.read_file(FIRST_BOOT_DONE).is_some() {
@@ -215,7 +215,7 @@ impl Guest {
         });
     }
 
-    /// Cuts the power: everything in the guest ends, the control plane hears no more of it.
+    /// Cuts the guest's power. Everything in the guest ends, and the control plane hears no more from it.
     pub fn power_off(&self) {
         if !self.0.off.is_cancelled() {
             self.0.off.cancel();
@@ -228,7 +228,7 @@ impl Guest {
         self.read_file(KUBELET_CONF).is_some() || self.read_file(k3s::CERTIFICATE).is_some()
     }
 
-    /// Whether the guest lets itself be shut down.
+    /// Whether the guest reacts to a request to shut down.
     pub fn shuts_down(&self) -> bool {
         !self.0.faults.ignores_shutdown
     }
@@ -248,12 +248,12 @@ impl Guest {
         self.0.booted.elapsed() + Duration::from_millis(500) >= self.0.pace.agent
     }
 
-    /// Its memory goes to disk: its clock stands still until it goes on.
+    /// Freezes the guest while its memory is on disk. Its clock stands still.
     pub fn freeze(&self) {
         self.live().frozen = Some(Instant::now());
     }
 
-    /// It goes on, with the clock of the moment in which it was frozen.
+    /// Resumes the guest. Its clock continues from the moment when the guest was frozen.
     pub fn thaw(&self) {
         let mut live = self.live();
         if let Some(since) = live.frozen.take() {
@@ -261,7 +261,7 @@ impl Guest {
         }
     }
 
-    /// How far its clock is behind.
+    /// How far the guest's clock is behind.
     pub fn clock_behind(&self) -> Duration {
         self.live().behind
     }
@@ -289,12 +289,12 @@ impl Guest {
         }
     }
 
-    /// What it learnt about itself.
+    /// What the guest knows about itself.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
 
-    /// Starts a command; `None` if the program is missing.
+    /// Starts a command. Returns its process id, or `None` if the program is missing.
     pub fn exec(&self, command: Vec<String>, stdin: Vec<u8>) -> Option<u64> {
         let program = command.first()?;
         if !self.has_program(program) {
@@ -319,8 +319,8 @@ impl Guest {
         Some(pid)
     }
 
-    /// The state of a command: `None` for an unknown pid, `Some(None)` while it runs. A finished one is
-    /// forgotten by the first read.
+    /// Returns the state of a command: `None` for an unknown pid, `Some(None)` while the command runs. A
+    /// finished command is forgotten when its state is read.
     pub fn exec_status(&self, pid: u64) -> Option<Option<Finished>> {
         let mut live = self.live();
         let finished = live.processes.get(&pid)?.clone();
@@ -335,7 +335,7 @@ impl Guest {
         if is_volatile(path) { self.live().files.get(path).cloned() } else { self.disk().get(path).cloned() }
     }
 
-    /// The paths of all files that a pattern with `*` means, in their order.
+    /// Returns the paths of all files that match, sorted.
     pub(super) fn files_like(&self, fits: impl Fn(&str) -> bool) -> Vec<String> {
         let of_boot: Vec<String> = self.live().files.keys().filter(|path| fits(path)).cloned().collect();
         let on_disk: Vec<String> = self.disk().keys().filter(|path| fits(path)).cloned().collect();
@@ -344,7 +344,7 @@ impl Guest {
         all
     }
 
-    /// The paths of all files on the disk below a folder, in their order.
+    /// Returns the paths of all files below a folder of the disk, sorted.
     pub(crate) fn files_below(&self, folder: &str) -> Vec<String> {
         self.disk().keys().filter(|path| path.starts_with(folder)).cloned().collect()
     }
@@ -358,7 +358,7 @@ impl Guest {
         }
     }
 
-    /// Removes a file; says whether there was one.
+    /// Removes a file. Returns whether the file existed.
     pub fn remove_file(&self, path: &str) -> bool {
         let removed =
             if is_volatile(path) { self.live().files.remove(path) } else { self.disk().remove(path) };

@@ -1,17 +1,19 @@
-//! CPUs and memory that are plugged into a guest that runs: its kernel shows them, a program switches them
-//! on, and a program that asks the kernel afterwards sees them. A kubelet asks once, when it starts.
+//! CPUs and memory that are plugged into a running guest. The kernel first shows them as offline, a program
+//! brings them online, and a program that asks the kernel afterwards sees them. A kubelet asks once, when it
+//! starts.
 
 use super::Guest;
 
-/// A kernel takes memory in blocks of this many bytes.
+/// The size in bytes of the blocks in which a kernel manages memory.
 const BLOCK: u64 = 128 << 20;
-/// Where the kernel shows CPUs …
+/// The prefix of the paths at which the kernel shows CPUs.
 const CPUS: &str = "/sys/devices/system/cpu/cpu";
-/// … and blocks of memory.
+/// The prefix of the paths at which the kernel shows blocks of memory.
 const BLOCKS: &str = "/sys/devices/system/memory/memory";
 
 impl Guest {
-    /// Its machine has this many CPUs and bytes of memory from now on. What is new is there, and not used.
+    /// Gives the guest's machine this many CPUs and bytes of memory. Added CPUs and memory are offline at
+    /// first.
     pub fn plug(&self, cpus: u32, memory: u64) {
         if self.0.faults.deaf_to_plugs {
             return;
@@ -28,17 +30,17 @@ impl Guest {
         self.lose(BLOCKS, memory / BLOCK);
     }
 
-    /// Whether it does not let go of what is to be plugged out.
+    /// Whether the guest refuses to release CPUs and memory that are to be unplugged.
     pub fn holds_on(&self) -> bool {
         self.0.faults.deaf_to_plugs
     }
 
-    /// Whether its machine takes no further CPUs.
+    /// Whether the guest's machine cannot take additional CPUs.
     pub fn has_no_room_for_cpus(&self) -> bool {
         self.0.faults.plugs_no_cpus
     }
 
-    /// Takes away what was plugged out: what has this number or a higher one.
+    /// Removes the unplugged CPUs or blocks of memory: those with the number `first` or a higher one.
     fn lose(&self, below: &str, first: u64) {
         let is_left = |path: &str| {
             let number =
@@ -54,12 +56,12 @@ impl Guest {
         }
     }
 
-    /// CPUs that are used.
+    /// The number of CPUs that are online.
     pub fn cpus(&self) -> u32 {
         self.identity().cpus + u32::try_from(self.count(CPUS, "1")).unwrap_or(u32::MAX)
     }
 
-    /// Bytes of memory that are used.
+    /// The memory that is online, in bytes.
     pub fn memory(&self) -> u64 {
         self.identity().memory + BLOCK * self.count(BLOCKS, "online")
     }
@@ -70,7 +72,7 @@ impl Guest {
         files.filter(|(_, content)| String::from_utf8_lossy(content).trim() == state).count() as u64
     }
 
-    /// Its kubelet is started again.
+    /// Restarts the guest's kubelet.
     pub(super) fn restart_kubelet(&self) {
         if self.joined() && !self.0.faults.kubelet_reports_no_more {
             self.0.control_plane.kubelet_restarted(&self.0.identity.uuid, self.cpus(), self.memory());

@@ -41,14 +41,14 @@ const PROGRAMS: &[&str] = &[
     "nproc",
 ];
 
-/// Whether the template has a program.
+/// Whether the template contains a program.
 pub fn exists(name: &str) -> bool {
     PROGRAMS.contains(&name)
 }
 
 /// Runs a program with arguments as the guest agent does.
 pub async fn run(guest: &Guest, command: Vec<String>, stdin: Vec<u8>) -> Finished {
-    // Going through a shell's own argument list keeps every byte of the arguments as it is.
+    // Passing the command as the shell's own arguments keeps every byte of it unchanged.
     let arguments = std::iter::once("sh".to_owned()).chain(command).collect();
     shell::run(guest, "\"$@\"", arguments, stdin).await
 }
@@ -110,7 +110,7 @@ pub(super) fn call<'s>(
                 0
             }
             "date" => {
-                // The program that sets it knows the time.
+                // A program that sets the clock passes the correct time.
                 if words.contains(&"-s") {
                     shell.guest.set_clock();
                 }
@@ -333,7 +333,7 @@ async fn limited(shell: &mut Shell, words: &[String], output: &mut Output) -> i3
     }
 }
 
-/// `flock [-n] [-x] [-w SECONDS] [-E CODE] FILE command…`, or a descriptor that `exec N>FILE` opened.
+/// `flock [-n] [-x] [-w SECONDS] [-E CODE] FILE command…`, or with a descriptor that `exec N>FILE` opened.
 async fn flock(shell: &mut Shell, words: &[String], output: &mut Output) -> i32 {
     let mut wait = None;
     let mut conflict = 1;

@@ -1,4 +1,4 @@
-//! Runs what `syntax` parsed, over the guest's files and programs. Time is virtual.
+//! Runs the commands that `syntax` parsed, with the guest's files and programs. Time is virtual.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,7 +20,7 @@ pub struct Shell {
     refuse_unset: bool,
     last: i32,
     pub(super) stdin: Vec<u8>,
-    /// What file descriptors above 2 point at.
+    /// The files that file descriptors above 2 refer to.
     pub(super) descriptors: BTreeMap<u32, String>,
     pub(super) held: Vec<Arc<OwnedMutexGuard<()>>>,
     output: BTreeMap<u32, String>,
@@ -28,11 +28,11 @@ pub struct Shell {
 
 /// How a command ended.
 pub(super) enum Flow {
-    /// Go on with this status.
+    /// Continue with this status.
     Status(i32),
-    /// The innermost loop ends.
+    /// End the innermost loop.
     Break,
-    /// The shell ends with this status.
+    /// End the shell with this status.
     Exit(i32),
 }
 
@@ -45,7 +45,7 @@ impl Flow {
     }
 }
 
-/// What commands wrote.
+/// The output of commands.
 #[derive(Default)]
 pub(super) struct Output {
     pub(super) out: Vec<u8>,
@@ -99,7 +99,7 @@ impl Shell {
         })
     }
 
-    /// `tested`: the caller looks at a failure, so `set -e` does not apply.
+    /// Runs a command. If `tested`, the caller handles a failure, so `set -e` does not apply.
     fn command<'s>(
         &'s mut self,
         command: &'s Command,
@@ -200,12 +200,12 @@ impl Shell {
                 Flow::Break => return Flow::Status(0),
                 Flow::Status(_) => {}
             }
-            // A loop that does not sleep must not stop the world.
+            // A shell loop that never sleeps must not block the simulation.
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
 
-    /// Words with `*` stand for the files that they mean, or for themselves if there is none.
+    /// Runs a `for` loop. Words with `*` expand to the matching files, or to themselves if no file matches.
     async fn each(
         &mut self,
         name: &str,
@@ -465,7 +465,7 @@ impl Shell {
                         None => targets.files.insert(*from, format!("&{to}")),
                     };
                 }
-                // What is written to a closed descriptor is lost.
+                // Output to a closed descriptor is discarded.
                 Redirect::Close(descriptor) => {
                     targets.files.insert(*descriptor, "/dev/null".to_owned());
                 }

@@ -1,20 +1,20 @@
-//! The part of POSIX shell syntax that bootstrap scripts use. Everything else is refused by name, never
-//! misread.
+//! The part of POSIX shell syntax that bootstrap scripts use. All other syntax is refused with an error that
+//! names it, never misread.
 
 /// A piece of a word.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
-    /// Text as it is.
+    /// Literal text.
     Text(String),
-    /// A variable: name, default of `${NAME:-default}`, whether it stood in quotes.
+    /// A variable: its name, the default of `${NAME:-default}`, and whether it is quoted.
     Variable(String, Option<String>, bool),
-    /// `$(…)`, and whether it stood in quotes.
+    /// `$(…)`, and whether it is quoted.
     Command(String, bool),
-    /// `$((…))`: numbers and variables between `+` and `-`.
+    /// `$((…))`: numbers and variables that are added and subtracted.
     Sum(Vec<Term>),
 }
 
-/// One operand of a sum: whether it is taken away, and a number or the name of a variable.
+/// One operand of a sum: whether it is subtracted, and a number or the name of a variable.
 pub type Term = (bool, String);
 
 /// A word before its expansion.
@@ -73,7 +73,7 @@ const RESERVED: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", 
 /// Parses a script.
 ///
 /// # Errors
-/// The first thing that is no part of the subset.
+/// Returns an error that names the first construct outside the supported syntax.
 pub fn parse(script: &str) -> Result<Vec<Command>, String> {
     let mut parser = Parser { tokens: tokens(script)?, at: 0 };
     let commands = parser.list(&[])?;
@@ -224,7 +224,7 @@ fn expansion(rest: &[char], quoted: bool) -> Result<(Piece, usize), String> {
     }
 }
 
-/// `$((a + b - 1))`, from behind the opening parentheses.
+/// Parses `$((a + b - 1))`, starting after the opening parentheses.
 fn sum(rest: &[char]) -> Result<(Piece, usize), String> {
     let end = rest.windows(2).position(|pair| pair == [')', ')']);
     let end = end.ok_or("Syntax error: Missing '))'")?;

@@ -1,11 +1,11 @@
-//! Who asks, and what they may do.
+//! Authentication and authorization: who a client is, and what it may do.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::{kinds::SECRET, object::text, path::Route, refusal::Refusal, spec::Rule, state::State};
 
-/// A client that asks.
+/// The identity of a client.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     pub name: String,
@@ -19,12 +19,12 @@ enum Rights {
     Rules(Vec<Rule>),
 }
 
-/// One thing that a client wants to do.
+/// An action that a client wants to perform.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt<'a> {
     pub verb: &'a str,
     pub group: &'a str,
-    /// With its subresource: `pods/eviction`.
+    /// The resource with its subresource, such as `pods/eviction`.
     pub resource: &'a str,
     pub namespace: &'a str,
     pub name: &'a str,
@@ -36,7 +36,7 @@ impl Identity {
         format!("system:serviceaccount:{namespace}:{name}")
     }
 
-    /// Whether this may be done.
+    /// Whether the client may perform the attempt.
     pub fn may(&self, attempt: &Attempt<'_>) -> bool {
         let Rights::Rules(rules) = &self.rights else { return true };
         let among = |list: &[String], one: &str| list.iter().any(|found| found == "*" || found == one);
@@ -49,13 +49,13 @@ impl Identity {
         })
     }
 
-    /// Lets a request through.
+    /// Checks that the client may make a request.
     ///
     /// # Errors
-    /// 403 in the API server's words.
+    /// Returns 403 with the API server's message if the client may not make it.
     pub fn check(&self, route: &Route, verb: &str) -> Result<(), Refusal> {
         let kind = route.kind;
-        // Every user may ask about itself.
+        // Every authenticated user may ask about itself.
         if matches!(kind.group, "authorization.k8s.io" | "authentication.k8s.io") && self.name != ANONYMOUS {
             return Ok(());
         }
@@ -63,7 +63,7 @@ impl Identity {
             Some(sub) => format!("{}/{sub}", kind.plural),
             None => kind.plural.to_owned(),
         };
-        // A namespace is its own namespace.
+        // A Namespace object is authorized as if it were in the namespace that it names.
         let namespace =
             if kind.plural == "namespaces" { route.name.as_deref().unwrap_or("") } else { &route.namespace };
         let name = route.name.as_deref().unwrap_or("");
@@ -89,10 +89,10 @@ impl Identity {
 const ANONYMOUS: &str = "system:anonymous";
 
 impl State {
-    /// Tells who asks from the `Authorization` header.
+    /// Identifies a client by its `Authorization` header.
     ///
     /// # Errors
-    /// 401 for a token that does not exist.
+    /// Returns 401 if the token is unknown.
     pub(super) fn authenticate(&self, authorization: Option<&str>) -> Result<Identity, Refusal> {
         let Some(authorization) = authorization else {
             return Ok(Identity {
@@ -128,7 +128,7 @@ impl State {
             .ok_or_else(|| Refusal::new(401, "Unauthorized", "Unauthorized", Value::Null))
     }
 
-    /// The user of a bootstrap token that may authenticate.
+    /// The user of a bootstrap token. `None` if the token may not be used for authentication.
     pub(super) fn bootstrap_identity(&self, token: &str) -> Option<Identity> {
         let (id, secret) = token.split_once('.')?;
         let object = self.store.get(&SECRET, "kube-system", &format!("bootstrap-token-{id}"))?;
@@ -147,7 +147,7 @@ impl State {
         for group in
             field("auth-extra-groups").unwrap_or_default().split(',').filter(|group| !group.is_empty())
         {
-            // One group outside of this name space spoils the token.
+            // A single group without this prefix makes the whole token invalid.
             if !group.starts_with("system:bootstrappers:") {
                 return None;
             }
@@ -196,15 +196,15 @@ pub(super) fn secret_field(secret: &Value, name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What kubeadm's role `kubeadm:bootstrap-signer-clusterinfo` lets `system:anonymous` read, and no other
-/// user.
+/// The rule of kubeadm's role `kubeadm:bootstrap-signer-clusterinfo`, which kubeadm grants to
+/// `system:anonymous` only.
 fn cluster_info() -> Rule {
     let mut rule = Rule::new("get", "", "configmaps", Some("kube-public"));
     rule.names = vec!["cluster-info".into()];
     rule
 }
 
-/// 403 of a path outside of the resources.
+/// The 403 for a path that is not a resource.
 pub(super) fn forbidden_path(who: &Identity, path: &str) -> Refusal {
     let message = format!("forbidden: User \"{}\" cannot get path \"{path}\"", who.name);
     Refusal::new(403, "Forbidden", message, json!({}))

@@ -1,6 +1,6 @@
-//! Secrets of type `kubernetes.io/service-account-token`: the controller puts a token in
-//! (`pkg/controller/serviceaccount`), and a client that shows it is that service account. The token is no JWT
-//! here: only this server reads it.
+//! Secrets of type `kubernetes.io/service-account-token`. The controller puts a token into each
+//! (`pkg/controller/serviceaccount`), and a client with that token acts as the service account. The token is
+//! not a JWT, since only this server reads it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use super::{
 const KIND: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// Whether it is such a Secret without a token.
+/// Whether the Secret is of this type and has no token yet.
 pub(super) fn lacks_token(secret: &Value) -> bool {
     secret["type"] == KIND && secret["data"]["token"].is_null()
 }
@@ -25,8 +25,8 @@ fn account(secret: &Value) -> &str {
 }
 
 impl State {
-    /// Puts a token, the namespace and the CA into each Secret that waits for them and whose account is
-    /// there.
+    /// Fills in the token, the namespace and the CA of each Secret that lacks a token and whose service
+    /// account exists.
     pub(super) fn fill_account_tokens(&mut self) {
         let waiting: Vec<Key> = self
             .store
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// The user name of the service account whose token this is.
+    /// The user name of the service account that the token belongs to.
     pub(super) fn account_of(&self, token: &str) -> Option<String> {
         let of_it = |secret: &&Value| {
             secret["type"] == KIND

@@ -1,4 +1,4 @@
-//! Defaults and checks of what is written.
+//! Defaults and validation of objects that are written.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use super::{
 const NAME_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const KEY_RULE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// Gives a new object the status that it begins with, whatever was sent.
+/// Sets the initial status of a new object, and drops the status that the client sent.
 pub(super) fn fresh_status(kind: &Kind, object: &mut Value) {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -81,7 +81,7 @@ impl State {
     /// Fills in defaults and checks an object that is about to be written.
     ///
     /// # Errors
-    /// 400 or 422 in the API server's words.
+    /// Returns 400 or 422 with the API server's message.
     pub(super) fn admit(&self, kind: &Kind, old: Option<&Value>, new: &mut Value) -> Result<(), Refusal> {
         match kind.plural {
             "pods" if old.is_none() => self.default_pod(new),
@@ -156,7 +156,7 @@ impl State {
         if !self.spec.pod_groups
             && let Some(fields) = spec.as_object_mut()
         {
-            // A field whose gate is off is dropped.
+            // The API server drops a field whose feature gate is off.
             fields.remove("schedulingGroup");
         }
         default_pod_spec(spec);
@@ -171,7 +171,7 @@ impl State {
     }
 }
 
-/// What pods and pod templates get if they say nothing.
+/// Fills in the defaults of a pod or a pod template.
 fn default_pod_spec(spec: &mut Value) {
     default(spec, "restartPolicy", json!("Always"));
     default(spec, "terminationGracePeriodSeconds", json!(30));
@@ -200,7 +200,8 @@ fn default_pod_spec(spec: &mut Value) {
     }
 }
 
-/// The two tolerations that every pod gets which has none for these taints (`DefaultTolerationSeconds`).
+/// Adds the two default tolerations, unless the pod already tolerates these taints
+/// (`DefaultTolerationSeconds`).
 fn tolerate_outages(spec: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let has = list(spec, "/tolerations").iter().any(|one| {
@@ -313,7 +314,7 @@ fn check_pod(pod: &Value, causes: &mut Vec<Cause>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What of a Node is set once and for all.
+/// Rejects changes to Node fields that cannot change once they are set.
 fn check_node_change(old: &Value, new: &Value) -> Result<(), Refusal> {
     for (field, named) in [("providerID", "providerID"), ("podCIDR", "podCIDRs")] {
         let (before, after) = (&old["spec"][field], &new["spec"][field]);
@@ -351,10 +352,10 @@ fn check_taints(node: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks the times of a Lease, as its decoder does: exactly six decimals.
+/// Checks that the times of a Lease have exactly six decimals, as its decoder requires.
 ///
 /// # Errors
-/// 400 for another form.
+/// Returns 400 if a time has another form.
 pub(super) fn check_lease_times(lease: &Value) -> Result<(), Refusal> {
     for field in ["acquireTime", "renewTime"] {
         let Some(time) = lease["spec"][field].as_str() else { continue };
@@ -376,7 +377,8 @@ fn check_lease(lease: &Value, causes: &mut Vec<Cause>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What is wrong with a time that must have exactly six decimals: the rest and what should stand there.
+/// What is wrong with a time that does not have exactly six decimals: the part that cannot be parsed, and
+/// what is expected instead. `None` if the time is valid.
 fn micro_problem(time: &str) -> Option<(String, &'static str)> {
     if time.parse::<jiff::Timestamp>().is_err() {
         return Some((time.to_owned(), "2006"));

@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! Handling of HTTP requests.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
@@ -20,7 +20,7 @@ use crate::{
     serve::{Body, NoAnswer, full},
 };
 
-/// Answers one request, with the faults that tests have asked for.
+/// Answers one request, and applies the faults that tests have injected.
 pub(super) async fn handle(kube: &Kube, request: Request<Bytes>) -> Result<Response<Body>, NoAnswer> {
     let (parts, body) = request.into_parts();
     let time = {
@@ -70,7 +70,7 @@ fn respond(kube: &Kube, parts: &Parts, body: &Bytes) -> Response<Body> {
         Ok(response) => response,
         Err(refusal) => refused(&refusal),
     };
-    // As Go's server does with each answer.
+    // Go's HTTP server sends this header with each answer.
     let date = kube.state().now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
     if let Ok(date) = HeaderValue::from_str(&date) {
         response.headers_mut().insert(header::DATE, date);

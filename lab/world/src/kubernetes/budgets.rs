@@ -12,7 +12,7 @@ use super::{
     state::{State, Work},
 };
 
-/// How often a budget looks again at pods that are said to be going.
+/// How long the controller waits before it checks a budget with `disruptedPods` again.
 const AGAIN: std::time::Duration = std::time::Duration::from_mins(2);
 
 impl State {
@@ -51,8 +51,8 @@ impl State {
         if !disrupted.is_empty() {
             self.wake(Work::Budgets(key.0.clone()), AGAIN);
         }
-        // The controller sees a pod go before it drops it from the map: the change of the status makes it
-        // look again.
+        // The real controller first updates the counts. That change triggers another sync, which drops the
+        // pod from `disruptedPods`.
         if budget["status"]["currentHealthy"] != healthy
             && let Some(known) = budget["status"]["disruptedPods"].as_object()
         {
@@ -78,7 +78,7 @@ impl State {
         });
     }
 
-    /// How many pods there should be, and how many of them must be healthy.
+    /// The expected number of pods, and how many of them must be healthy.
     fn wanted_pods(&self, budget: &Value, pods: &[Value]) -> (i64, i64) {
         let present = i64::try_from(pods.len()).unwrap_or(i64::MAX);
         let (min, max) = (&budget["spec"]["minAvailable"], &budget["spec"]["maxUnavailable"]);
@@ -113,7 +113,7 @@ impl State {
     }
 }
 
-/// A number or a percentage of a whole, rounded up as the controller does.
+/// The value of a number, or of a percentage of `whole`. Percentages are rounded up, as in the controller.
 fn share(value: &Value, whole: i64) -> i64 {
     match value.as_str().and_then(|text| text.strip_suffix('%')) {
         Some(percent) => {

@@ -1,4 +1,4 @@
-//! What the tables that kubectl prints show of each kind (`pkg/printers/internalversion`).
+//! The columns of the tables that kubectl prints for each kind (`pkg/printers/internalversion`).
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -8,7 +8,8 @@ use super::{
     object::{self, list, number, text},
 };
 
-/// A column: its name, its priority (1: only with `-o wide`), and what it shows at a moment.
+/// A column: its name, its priority (1: shown only with `-o wide`), and the function that computes its value
+/// for an object at a given time.
 pub(super) type Column = (&'static str, u8, fn(&Value, Timestamp) -> Value);
 
 /// The columns of a kind.
@@ -184,7 +185,7 @@ fn shown(value: &Value) -> Value {
     }
 }
 
-/// How long ago something was, as `duration.HumanDuration` of apimachinery writes it.
+/// The time since `time`, in the format of apimachinery's `duration.HumanDuration`.
 fn since(time: &str, now: Timestamp) -> Value {
     let Ok(time) = time.parse::<Timestamp>() else { return json!("<unknown>") };
     json!(human(now.duration_since(time)))

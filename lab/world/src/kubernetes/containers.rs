@@ -1,4 +1,4 @@
-//! What kubelets do with pods: start, make ready, complete, stop.
+//! The work of kubelets with pods: starting containers, making pods Ready, and completing and stopping pods.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{
     state::{State, Work},
 };
 
-/// How often a pod looks whether its volumes are there.
+/// How often a kubelet checks whether the volumes of a pod are attached.
 const WAITS: Duration = Duration::from_secs(1);
 
 impl State {
-    /// A pod was bound to a node.
+    /// Reacts to the binding of a pod to a node.
     pub(super) fn note_bound(&mut self, key: &Key, node: &str, uid: &str) {
         if self.store.get(&super::kinds::NODE, "", node).is_none() {
             self.wake(Work::PodGc(node.into()), self.spec.timings.pod_gc);
@@ -25,7 +25,7 @@ impl State {
         self.watch_tolerations(key, node);
     }
 
-    /// A pod was marked for deletion.
+    /// Reacts to a pod that has been marked for deletion.
     pub(super) fn note_terminating(&mut self, key: &Key, pod: &Value) {
         let node = text(pod, "/spec/nodeName");
         if !self.hears(node) || number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0) {
@@ -37,7 +37,7 @@ impl State {
         self.wake(Work::Stop(key.clone(), object::uid(pod).into()), wait);
     }
 
-    /// The kubelet of a node is back: it goes on with its pods.
+    /// Lets the kubelet of a node continue with its pods after an interruption.
     pub(super) fn resume_pods(&mut self, node: &str) {
         for key in self.pods.on(node) {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
@@ -53,7 +53,8 @@ impl State {
         }
     }
 
-    /// The pod, where it is still this one, still wanted, and its kubelet runs.
+    /// Returns the pod if it still has this uid, is not being deleted, and its kubelet can reach the API
+    /// server.
     fn live(&self, key: &Key, uid: &str) -> Option<Value> {
         let pod = self.store.get(&POD, &key.0, &key.1)?;
         let node = text(&pod, "/spec/nodeName");
@@ -61,7 +62,7 @@ impl State {
         fit.then(|| (*pod).clone())
     }
 
-    /// The containers start.
+    /// Starts the containers of a pod.
     pub(super) fn start_pod(&mut self, key: &Key, uid: &str) {
         let Some(pod) = self.live(key, uid) else { return };
         if text(&pod, "/status/phase") != "Pending" {
@@ -110,7 +111,7 @@ impl State {
         }
     }
 
-    /// A pod becomes Ready.
+    /// Makes a pod Ready.
     pub(super) fn make_ready(&mut self, key: &Key, uid: &str) {
         if self.pods_never_ready {
             return;
@@ -131,7 +132,7 @@ impl State {
         });
     }
 
-    /// The containers end by themselves, with success.
+    /// Completes a pod, as if its containers had succeeded by themselves.
     pub(super) fn complete_pod(&mut self, key: &Key, uid: &str) {
         if self.live(key, uid).is_none() {
             return;
@@ -140,7 +141,7 @@ impl State {
         self.edit(&POD, key, |pod| end(pod, &now, "Succeeded"));
     }
 
-    /// The containers of a deleted pod end.
+    /// Stops the containers of a deleted pod.
     pub(super) fn stop_pod(&mut self, key: &Key, uid: &str) {
         let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { return };
         if object::uid(&pod) != uid || !self.hears(text(&pod, "/spec/nodeName")) {
@@ -165,7 +166,7 @@ fn container_status(container: &Value, state: Value, ready: bool) -> Value {
     })
 }
 
-/// The status of a pod whose containers have ended.
+/// Writes the status of a pod whose containers have ended.
 fn end(pod: &mut Value, now: &str, phase: &str) {
     if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
         return;
@@ -203,7 +204,7 @@ fn pod_condition(pod: &mut Value, of: &str, holds: bool, now: &str) {
         condition["reason"] = json!("ContainersNotReady");
     }
     object::set_condition(pod, condition, now);
-    // A kubelet writes all conditions again but those of others.
+    // With each status, a kubelet writes all conditions that it owns, including `PodScheduled`.
     for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
         if condition["type"] == "PodScheduled" {
             condition["observedGeneration"] = generation.clone();

@@ -1,8 +1,9 @@
-//! Custom resources: served once their CustomResourceDefinition is there, and kept to its schema.
+//! Custom resources. They are served once their CustomResourceDefinition exists, and are validated against
+//! its schema.
 //!
-//! Of a structural schema this reads types, properties and what is pruned, defaults, required fields, minima,
-//! lengths, values and the rules (`x-kubernetes-validations`) that are made of `has`, `!`, `&&` and `||`.
-//! What may not be changed may be changed here.
+//! The supported parts of a structural schema are types, properties, pruning, defaults, required fields,
+//! minima, lengths, enums, and those rules (`x-kubernetes-validations`) that consist of `has`, `!`, `&&` and
+//! `||`. Rules that restrict changes (`oldSelf`) are ignored.
 
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use super::{
 };
 
 impl State {
-    /// Whether the API server has this kind.
+    /// Whether the API server serves this kind.
     pub(super) fn serves(&self, kind: &Kind) -> bool {
         if *kind == POD_GROUP {
             return self.spec.pod_groups;
@@ -23,7 +24,7 @@ impl State {
         !kind.is_custom() || self.schema(kind).is_some()
     }
 
-    /// The schema of a custom kind's version, if that is served.
+    /// The schema of a custom kind, if its version is served.
     fn schema(&self, kind: &Kind) -> Option<Value> {
         let name = format!("{}.{}", kind.plural, kind.group);
         let definition = self.store.get(&CUSTOM_RESOURCE, "", &name)?;
@@ -32,10 +33,11 @@ impl State {
         Some(version["schema"]["openAPIV3Schema"].clone())
     }
 
-    /// Fills in defaults, drops what the schema does not know, and checks a custom object.
+    /// Fills in the defaults of a custom object, drops fields that its schema does not have, and validates
+    /// it.
     ///
     /// # Errors
-    /// 422 in the API server's words.
+    /// Returns 422 with the API server's message if the object does not match the schema.
     pub(super) fn keep_to_schema(&self, kind: &Kind, new: &mut Value) -> Result<(), Refusal> {
         let Some(schema) = self.schema(kind) else { return Ok(()) };
         let mut causes = Vec::new();
@@ -154,7 +156,7 @@ fn text_of<'a>(schema: &'a Value, field: &str) -> &'a str {
     schema[field].as_str().unwrap_or("")
 }
 
-/// A rule that is being read.
+/// The evaluation of a validation rule.
 struct Rule<'a> {
     rest: &'a str,
     of: &'a Value,
@@ -202,7 +204,7 @@ impl Rule<'_> {
     }
 }
 
-/// What the API server says of a definition once it is served.
+/// The status of a CustomResourceDefinition that is served.
 pub(super) fn established() -> Value {
     json!({ "conditions": [
         { "type": "NamesAccepted", "status": "True", "reason": "NoConflicts" },

@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// Runs the controller of one DaemonSet: a pod on each node that should have one.
+    /// Runs the controller of one DaemonSet, which keeps a pod on each node that should have one.
     pub(super) fn tend_daemon_set(&mut self, key: &Key) {
         let Some(set) = self.store.get(&DAEMON_SET, &key.0, &key.1) else { return };
         if object::is_terminating(&set) {
@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-/// The template with the tolerations that the controller adds.
+/// The pod template of a DaemonSet, with the tolerations that the controller adds.
 fn daemon_template(set: &Value) -> Value {
     let mut template = set["spec"]["template"].clone();
     let mut tolerations = list(&template, "/spec/tolerations").to_vec();
@@ -92,7 +92,7 @@ fn daemon_template(set: &Value) -> Value {
     template
 }
 
-/// Whether a daemon pod should be made on a node, and whether one that is there may stay.
+/// Whether a node should get a new daemon pod, and whether an existing one may stay.
 fn wanted_on(spec: &Value, node: &Value) -> (bool, bool) {
     if !selected(spec, node) {
         return (false, false);
@@ -107,7 +107,7 @@ fn wanted_on(spec: &Value, node: &Value) -> (bool, bool) {
     (!refused(&["NoSchedule", "NoExecute"]), !refused(&["NoExecute"]))
 }
 
-/// Binds a daemon pod to its node by its affinity; the scheduler does the rest.
+/// Pins a daemon pod to its node by node affinity. The scheduler then binds it.
 fn pin(pod: &mut Value, node: &str) {
     let term = json!({
         "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [node] }],
@@ -116,7 +116,7 @@ fn pin(pod: &mut Value, node: &str) {
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = required;
 }
 
-/// The node that a daemon pod is for.
+/// The node that a daemon pod is bound or pinned to.
 fn target(pod: &Value) -> &str {
     let pinned = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0";
     match text(pod, "/spec/nodeName") {

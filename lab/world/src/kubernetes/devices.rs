@@ -1,8 +1,8 @@
-//! Devices for pods' ResourceClaims, as the scheduler allocates them: this many of a class, of the slices
-//! that name the node.
+//! Devices for the ResourceClaims of pods, allocated as the scheduler does: a number of devices of a class,
+//! from the ResourceSlices of the node.
 //!
-//! Of selectors only `device.driver == "…"` of a class is read; claims are found by their names. Requests of
-//! other kinds are not known, and a pod with one fits nowhere.
+//! A class may only have the selector `device.driver == "…"`, and a pod must name its claims directly. A pod
+//! with another kind of request fits no node.
 
 use std::collections::BTreeSet;
 
@@ -22,17 +22,17 @@ type Device = (String, String, String);
 #[derive(Debug)]
 struct Allocated {
     claim: Key,
-    /// The devices, each with the request that it is for.
+    /// The devices, each with the name of its request.
     devices: Vec<(String, Device)>,
 }
 
 impl State {
-    /// Whether there are devices on the node for all claims of the pod that have none yet.
+    /// Checks that the node has the devices for all claims of the pod.
     pub(super) fn has_devices(&self, pod: &Value, node: &str) -> Result<(), Misfit> {
         self.allocate(pod, node).map(drop).map_err(|reason| Misfit::hopeless(&reason))
     }
 
-    /// Writes into the claims of a pod what they get on its node.
+    /// Allocates devices of the node to the claims of a pod, and reserves the claims for the pod.
     pub(super) fn take_devices(&mut self, pod: &Value, node: &str) {
         let user = json!({ "resource": "pods", "name": object::name(pod), "uid": object::uid(pod) });
         for one in self.allocate(pod, node).unwrap_or_default() {
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// Takes a pod that is gone out of its claims; those that no other uses have no devices any longer.
+    /// Removes a pod that is gone from its claims. Claims that no other pod uses lose their devices.
     pub(super) fn give_devices_back(&mut self, pod: &Value) {
         for one in list(pod, "/spec/resourceClaims") {
             let claim = (object::namespace(pod).to_owned(), text(one, "/resourceClaimName").to_owned());
@@ -70,7 +70,8 @@ impl State {
         }
     }
 
-    /// What the pod's claims would get on a node; nothing for those that have their devices there already.
+    /// The devices that each claim of the pod would receive on a node. The list is empty for a claim that is
+    /// already allocated.
     fn allocate(&self, pod: &Value, node: &str) -> Result<Vec<Allocated>, String> {
         let names: Vec<&str> =
             list(pod, "/spec/resourceClaims").iter().map(|one| text(one, "/resourceClaimName")).collect();
@@ -141,7 +142,7 @@ fn devices_of(claim: &Value) -> Vec<Device> {
     all.map(|one| (part(one, "/driver"), part(one, "/pool"), part(one, "/device"))).collect()
 }
 
-/// The driver that a class asks for.
+/// The driver that a class selects.
 fn driver_of(class: &Value) -> Option<String> {
     let [selector] = list(class, "/spec/selectors") else { return None };
     let expression = text(selector, "/cel/expression").strip_prefix("device.driver == \"")?;

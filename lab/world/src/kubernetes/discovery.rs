@@ -1,4 +1,4 @@
-//! Which groups and resources there are, the version, and the health checks.
+//! Discovery of groups and resources, the version, and the health checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +9,21 @@ use super::{
     refusal::Refusal,
 };
 
-/// An answer outside of the resources.
+/// The answer for a path that is not a resource.
 pub(super) enum Found {
     Text(&'static str),
     Object(Value),
 }
 
-/// Whether every user may read a path.
+/// Whether clients may read a path without authentication.
 pub(super) fn is_open(segments: &[&str]) -> bool {
     matches!(segments, ["version" | "healthz" | "readyz" | "livez", ..])
 }
 
-/// Answers a path outside of the resources.
+/// Answers a request for a path that is not a resource.
 ///
 /// # Errors
-/// 404 for one that is not there.
+/// Returns 404 if the path does not exist.
 pub(super) fn answer(
     segments: &[&str],
     version: &str,
@@ -84,7 +84,7 @@ fn groups(kinds: &[&Kind]) -> Value {
     for kind in kinds.iter().filter(|kind| !kind.group.is_empty()) {
         versions.entry(kind.group).or_default().insert(kind.version);
     }
-    // `v1` sorts before `v1beta1`, as it is preferred.
+    // `v1` sorts before `v1beta1`, and is therefore the preferred version.
     let groups: Vec<Value> = versions
         .into_iter()
         .map(|(name, versions)| {
@@ -103,7 +103,7 @@ fn groups(kinds: &[&Kind]) -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// Where the OpenAPI specification of each group version is.
+/// The paths of the OpenAPI specifications, one for each group version.
 fn specifications(kinds: &[&Kind]) -> Value {
     let mut paths = serde_json::Map::new();
     for kind in kinds {
@@ -117,7 +117,7 @@ fn specifications(kinds: &[&Kind]) -> Value {
     json!({ "paths": paths })
 }
 
-/// A specification without schemas: clients read from it that the server validates fields itself.
+/// A specification without schemas. It tells clients that the server validates fields itself.
 fn specification(kinds: &[&Kind], group: &str, version: &str) -> Value {
     let mut paths = serde_json::Map::new();
     for kind in kinds.iter().filter(|kind| kind.group == group && kind.version == version) {
@@ -165,7 +165,7 @@ fn resource(kind: &Kind) -> Value {
     })
 }
 
-/// What `kubectl get all` shows.
+/// Whether `kubectl get all` shows the kind.
 fn is_workload(kind: &Kind) -> bool {
     matches!(kind.group, "apps" | "batch") || matches!(kind.kind, "Pod" | "Service" | "ReplicationController")
 }
@@ -180,7 +180,8 @@ fn subresources(kind: &Kind) -> Vec<Value> {
             "kind": of,
             "verbs": verbs,
         });
-        // A kind of another group. Clients that find none for evictions delete instead.
+        // The kind belongs to another group. Clients that do not find `Eviction` delete pods instead of
+        // evicting them.
         let group = match of {
             "Eviction" => "policy",
             "Scale" => "autoscaling",

@@ -1,4 +1,4 @@
-//! Events: the same objects in two groups with two sets of field names.
+//! Events. The same objects are served in two groups, with different field names.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ const NAMES: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// An object as its resource shows it.
+/// Converts a stored object to the form in which its resource serves it.
 pub(super) fn outgoing(kind: &Kind, object: &Value) -> Value {
     let mut object = object.clone();
     if kind.group == "events.k8s.io" {
@@ -29,7 +29,7 @@ pub(super) fn outgoing(kind: &Kind, object: &Value) -> Value {
     object
 }
 
-/// An object as it is kept.
+/// Converts a received object to the form in which it is stored.
 pub(super) fn incoming(kind: &Kind, object: &mut Value) {
     if kind.group == "events.k8s.io" {
         object["apiVersion"] = json!("v1");
@@ -97,7 +97,7 @@ impl State {
         self.create(&EVENT, event);
     }
 
-    /// What events of both forms have.
+    /// The fields that events of both forms share.
     fn event(&mut self, about: &Value, kind: &str, reason: &str, message: &str) -> Value {
         let time = self.now();
         let namespace = match object::namespace(about) {

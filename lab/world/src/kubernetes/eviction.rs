@@ -1,4 +1,4 @@
-//! Evictions and the budgets that they need.
+//! Evictions, and the disruption budgets that limit them.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -13,16 +13,16 @@ use super::{
     state::State,
 };
 
-/// The refusal of a budget.
+/// The message of an eviction that a budget does not allow.
 const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
-/// More names than this in `disruptedPods` block evictions.
+/// Evictions are refused if `disruptedPods` contains more names than this.
 const DISRUPTED_LIMIT: usize = 2000;
 
 impl State {
     /// Answers an eviction (`pods/eviction` of the API server's registry).
     ///
     /// # Errors
-    /// 404, 409, 429 or 500 as the API server gives them.
+    /// Returns 400, 403, 404, 409, 429 or 500, as the API server does.
     pub(super) fn evict(&mut self, route: &Route, query: &Query, body: &[u8]) -> Result<Value, Refusal> {
         let name = route.name.as_deref().unwrap_or("");
         let body: Value =
@@ -54,7 +54,8 @@ impl State {
                 }
             }
         }
-        // Checked only now: a refusal has used up the budget all the same.
+        // The preconditions are checked last, as in Kubernetes: an eviction that they refuse has already used
+        // up the budget.
         options.check(&POD, &pod)?;
         if !options.dry_run {
             self.disrupt(&key);
@@ -118,7 +119,7 @@ impl State {
         Ok(())
     }
 
-    /// The condition that tells why a pod goes.
+    /// Sets the condition that says why the pod is removed.
     fn disrupt(&mut self, key: &Key) {
         let now = self.stamp();
         self.edit(&POD, key, |pod| {
@@ -140,7 +141,7 @@ impl State {
     }
 }
 
-/// 403 of a budget; the cause came with 1.37.
+/// The 403 that a budget causes. Its `causes` were added in Kubernetes 1.37.
 fn forbidden(name: &str, why: &str, cause: &str) -> Refusal {
     let text = format!("The disruption budget {name} does not allow evicting pods currently: {cause}");
     let details = json!({
@@ -157,7 +158,7 @@ fn forbidden(name: &str, why: &str, cause: &str) -> Refusal {
     )
 }
 
-/// Why a budget allows nothing.
+/// Why a budget allows no disruption.
 fn no_room(budget: &Value) -> String {
     let (name, status) = (object::name(budget), &budget["status"]);
     let count = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -183,7 +184,7 @@ fn no_room(budget: &Value) -> String {
     }
 }
 
-/// The condition of a budget.
+/// The condition `DisruptionAllowed` of a budget.
 pub(super) fn disruption_allowed(allowed: bool, generation: &Value) -> Value {
     let (status, reason) = if allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
     json!({

@@ -1,4 +1,4 @@
-//! Whether a pod fits a node, in the terms and the order of kube-scheduler's filters.
+//! Whether a pod fits a node, with the messages and in the order of kube-scheduler's filters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 /// Why a pod does not fit a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Misfit {
-    /// The reasons in kube-scheduler's words.
+    /// The reasons, in the wording of kube-scheduler.
     pub reasons: Vec<String>,
     /// Whether the eviction of other pods could help.
     pub resolvable: bool,
@@ -41,19 +41,20 @@ pub(super) struct Place {
     pub allocatable: Amounts,
 }
 
-/// What the other pods mean for one pod, worked out once for all nodes.
+/// The constraints that other pods and volumes impose on one pod, computed once for all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Company {
-    /// Topology domains that anti-affinity closes: key and value.
+    /// Topology domains that anti-affinity excludes, by key and value.
     closed: BTreeSet<(String, String)>,
-    /// For each affinity term: its key, the values where a match is, and whether the pod may be the first of
-    /// its kind.
+    /// For each affinity term: its topology key, the domains with a matching pod, and whether the pod itself
+    /// matches the term.
     wanted: Vec<(String, BTreeSet<String>, bool)>,
-    /// For each hard spread constraint: key, pods by value, how many more are allowed, the pod counts itself.
+    /// For each hard spread constraint: its topology key, the number of pods in each domain, the maximum
+    /// skew, and whether the pod itself counts.
     spread: Vec<(String, BTreeMap<String, i64>, i64, bool)>,
     /// Node affinities of the bound volumes.
     volumes: Vec<Value>,
-    /// Claims that wait for their first consumer but that no provisioner can provide.
+    /// Whether a claim waits for its first consumer but has no provisioner.
     unprovided: bool,
 }
 
@@ -89,7 +90,7 @@ pub(super) fn selected_by_terms(terms: &[Value], node: &Value) -> bool {
     })
 }
 
-/// Whether node selector and required node affinity of a pod's spec select a node.
+/// Whether the node selector and the required node affinity of a pod's spec select a node.
 pub(super) fn selected(spec: &Value, node: &Value) -> bool {
     let labels = &node["metadata"]["labels"];
     let plain = spec["nodeSelector"]
@@ -99,7 +100,7 @@ pub(super) fn selected(spec: &Value, node: &Value) -> bool {
     plain && terms.and_then(Value::as_array).is_none_or(|terms| selected_by_terms(terms, node))
 }
 
-/// Whether a pod fits a node.
+/// Checks that a pod fits a node.
 pub(super) fn fits(
     pod: &Value,
     facts: &Facts,
@@ -140,7 +141,7 @@ pub(super) fn fits(
     alongside(company, node)
 }
 
-/// Whether there is room.
+/// Checks that the node has room for the pod.
 fn room(facts: &Facts, place: &Place, usage: Option<&Usage>) -> Result<(), Misfit> {
     let mut reasons = Vec::new();
     let mut resolvable = true;
@@ -158,7 +159,7 @@ fn room(facts: &Facts, place: &Place, usage: Option<&Usage>) -> Result<(), Misfi
     if reasons.is_empty() { Ok(()) } else { Err(Misfit { reasons, resolvable }) }
 }
 
-/// Spread constraints and pod (anti-)affinity.
+/// Checks spread constraints and pod (anti-)affinity.
 fn alongside(company: &Company, node: &Value) -> Result<(), Misfit> {
     let labels = &node["metadata"]["labels"];
     let domain = |key: &str| labels.get(key).and_then(Value::as_str);
@@ -186,7 +187,7 @@ fn alongside(company: &Company, node: &Value) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// Whether a pod (anti-)affinity term of a pod in `home` means another pod.
+/// Whether a pod (anti-)affinity term matches another pod. `home` is the namespace of the pod with the term.
 fn means(term: &Value, home: &str, other: &Value) -> bool {
     let namespaces = list(term, "/namespaces");
     let there = object::namespace(other);
@@ -201,7 +202,7 @@ fn means(term: &Value, home: &str, other: &Value) -> bool {
 }
 
 impl State {
-    /// What the other pods and the volumes mean for a pod.
+    /// The constraints that other pods and volumes impose on a pod.
     pub(super) fn company(&self, pod: &Value, places: &[Place]) -> Company {
         let home = object::namespace(pod);
         let mut company = Company::default();

@@ -1,8 +1,8 @@
-//! Gangs: pods of a PodGroup are bound once there is room for its minimum, as kube-scheduler 1.37 does with
-//! its gate `GenericWorkload`.
+//! Gangs. The pods of a PodGroup are bound once there is room for its minimum, as kube-scheduler 1.37 does
+//! with the feature gate `GenericWorkload`.
 //!
-//! Preemption for gangs, topology constraints and composite groups are not played, and what the pods of one
-//! gang ask of each other is not looked at.
+//! Preemption for gangs, topology constraints and composite groups are not supported. Constraints between the
+//! pods of one gang are ignored.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
 };
 
 impl State {
-    /// The PodGroup that a pod names, unless its pods are placed one by one.
+    /// The PodGroup that a pod names, unless the group's policy places its pods one by one.
     pub(super) fn gang_of(&self, pod: &Value) -> Option<Key> {
         let name = text(pod, "/spec/schedulingGroup/podGroupName");
         if name.is_empty() {
@@ -30,8 +30,8 @@ impl State {
         (!one_by_one).then(|| (namespace.to_owned(), name.to_owned()))
     }
 
-    /// Binds the waiting pods of a gang if there is room for its minimum. Before the group and its pods are
-    /// there, it is not looked at.
+    /// Binds the waiting pods of a gang if there is room for its minimum. Does nothing until the group and
+    /// enough of its pods exist.
     pub(super) fn schedule_gang(&mut self, gang: &Key, queue: &[(Key, Arc<Facts>)], places: &[Place]) {
         let Some(group) = self.store.get(&POD_GROUP, &gang.0, &gang.1) else { return };
         let minimum = number(&group, "/spec/schedulingPolicy/gang/minCount").unwrap_or(1);

@@ -1,4 +1,4 @@
-//! What a test does to the cluster, past its API.
+//! What a test can do to the cluster without its API.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,19 +16,19 @@ use super::{
     state::{State, Work},
 };
 
-/// Calls that are remembered.
+/// The number of calls that are recorded.
 const LOG: usize = 100_000;
 
-/// A call that was answered, or not.
+/// A call to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
-    /// When its answer was there.
+    /// The time when the call ended.
     pub time: Timestamp,
     /// HTTP method.
     pub method: String,
     /// Path with its query.
     pub path: String,
-    /// Status, 0 if there was no answer.
+    /// The HTTP status, or 0 if there was no answer.
     pub status: u16,
 }
 
@@ -37,23 +37,23 @@ pub struct CallRecord {
 pub enum Effect {
     /// The call is carried out later.
     Delay(Duration),
-    /// The call is carried out, and its answer is this long on its way: what was read may be out of date by
-    /// then.
+    /// The call is carried out, but its answer is delayed. What was read may be out of date when the answer
+    /// arrives.
     WorkThenDelay(Duration),
-    /// Nothing is done, and this is the answer.
+    /// The call is not carried out. This is its answer.
     Answer {
         /// Status code.
         status: u16,
         /// Body.
         body: Value,
     },
-    /// The call is carried out, its answer is lost.
+    /// The call is carried out, but its answer is lost.
     WorkThenLose,
     /// The call is lost on its way.
     Lose,
 }
 
-/// A fault for the next matching calls.
+/// A fault that applies to the next matching calls.
 pub type Fault = crate::fault::Fault<Effect>;
 
 impl State {
@@ -70,11 +70,11 @@ impl State {
 }
 
 impl Kube {
-    /// Makes an object, or merges it into the one that is there; its status too. Returns what is stored, or
-    /// why it was refused.
+    /// Creates an object, or merges it into the existing one, including its status. Returns the stored
+    /// object.
     ///
     /// # Errors
-    /// The kind is unknown, or the object is invalid: the API server's message.
+    /// Returns an error if the kind is unknown, or the API server's message if the object is invalid.
     pub fn apply(&self, object: &Value) -> Result<Arc<Value>, String> {
         let mut state = self.state();
         let kind = State::kind_of(object).ok_or_else(|| format!("unknown kind {}", object["kind"]))?;
@@ -97,19 +97,19 @@ impl Kube {
         })
     }
 
-    /// One object by its kind, such as `Node`. The namespace of a cluster-wide one is empty.
+    /// Returns an object by its kind, such as `Node`. The namespace of a cluster-wide object is empty.
     pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.state().store.get(kinds::by_kind(kind)?, namespace, name)
     }
 
-    /// All objects of a kind by namespace and name.
+    /// All objects of a kind, sorted by namespace and name.
     pub fn list(&self, kind: &str) -> Vec<Arc<Value>> {
         let state = self.state();
         kinds::by_kind(kind).map(|kind| state.store.all(kind).cloned().collect()).unwrap_or_default()
     }
 
-    /// The version of the latest change of a kind, 0 before the first: a reader that looks all the time sees
-    /// whether there is anything new.
+    /// The version of the latest change to a kind, or 0 before the first change. By polling it, a reader can
+    /// tell whether anything has changed.
     pub fn latest_change(&self, kind: &str) -> u64 {
         kinds::by_kind(kind).map_or(0, |kind| self.state().store.collection(kind).latest_change())
     }
@@ -121,7 +121,7 @@ impl Kube {
         }
     }
 
-    /// Evicts a pod as `kubectl drain` does; says whether it was allowed.
+    /// Evicts a pod as `kubectl drain` does. Returns whether the eviction was allowed.
     pub fn evict_by_hand(&self, namespace: &str, name: &str) -> bool {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
         let Ok(Target::Object(route)) = path::target(&path) else { return false };
@@ -129,7 +129,7 @@ impl Kube {
         self.state().evict(&route, &Query::parse(None), eviction.as_bytes()).is_ok()
     }
 
-    /// Changes an object by a merge patch; says whether it is there.
+    /// Changes an object by a merge patch. Returns whether the object exists.
     pub fn patch_by_hand(&self, kind: &str, namespace: &str, name: &str, patch: &Value) -> bool {
         let Some(kind) = kinds::by_kind(kind) else { return false };
         let key: Key = (namespace.into(), name.into());
@@ -146,13 +146,13 @@ impl Kube {
         self.state().faults.push(fault);
     }
 
-    /// Takes back all faults.
+    /// Removes all faults.
     pub fn forget_faults(&self) {
         self.state().faults.clear();
     }
 
-    /// Makes the API server unreachable and ends its watches, or ends that. Scheduler, controllers and
-    /// kubelets go on.
+    /// Makes the API server unreachable and ends its watches, or makes it reachable again. The scheduler, the
+    /// controllers and the kubelets go on working.
     pub fn set_away(&self, away: bool) {
         let mut state = self.state();
         state.away = away;
@@ -166,14 +166,15 @@ impl Kube {
         self.state().calls.iter().cloned().collect()
     }
 
-    /// Forgets the past of all objects, so that watches and lists from before are answered with 410.
+    /// Forgets the history of all objects, and ends all watches. Later watches and lists from older versions
+    /// are answered with 410.
     pub fn expire_resource_versions(&self) {
         let mut state = self.state();
         state.store.forget();
         state.cut.give();
     }
 
-    /// Makes a kubelet silent as a broken network does, or lets it be heard again.
+    /// Silences a kubelet, as a broken network does, or ends the silence.
     pub fn set_kubelet_silent(&self, node: &str, silent: bool) {
         let mut state = self.state();
         if let Some(kubelet) = state.kubelets.get_mut(node) {
@@ -184,33 +185,33 @@ impl Kube {
         }
     }
 
-    /// Keeps the scheduler from looking at any pod, or lets it go on.
+    /// Pauses the scheduler, or lets it continue.
     pub fn set_scheduler_rests(&self, rests: bool) {
         let mut state = self.state();
         state.scheduler_rests = rests;
         state.wake(Work::Schedule, Duration::ZERO);
     }
 
-    /// Gives the scheduler a filter that no other component knows of, or takes it away.
+    /// Adds a filter to the scheduler that no other component knows about, or removes it.
     pub fn set_plugin(&self, plugin: Option<Plugin>) {
         let mut state = self.state();
         state.plugin = plugin;
         state.wake(Work::Schedule, Duration::ZERO);
     }
 
-    /// Makes the pods of all kubelets never become Ready, or ends that.
+    /// While `never` is set, pods do not become Ready.
     pub fn set_pods_never_ready(&self, never: bool) {
         self.state().pods_never_ready = never;
     }
 
-    /// Keeps Nodes that register from becoming Ready, as a network plugin that does not come up, or ends
-    /// that.
+    /// While `never` is set, Nodes that register do not become Ready, as if the network plugin did not come
+    /// up.
     pub fn set_nodes_never_ready(&self, never: bool) {
         self.state().nodes_never_ready = never;
     }
 
-    /// Lets all kubelets ask for the certificates that they serve with, as `serverTLSBootstrap` in their
-    /// configuration does, or ends that.
+    /// Sets whether all kubelets request their serving certificates, as with `serverTLSBootstrap` in their
+    /// configuration.
     pub fn set_server_tls_bootstrap(&self, on: bool) {
         let mut state = self.state();
         state.server_tls_bootstrap = on;
@@ -220,7 +221,7 @@ impl Kube {
         }
     }
 
-    /// Restarts a kubelet: it registers its Node again if that is gone.
+    /// Restarts a kubelet. It registers its Node again if the Node is gone.
     pub fn restart_kubelet(&self, node: &str) {
         let mut state = self.state();
         let delay = state.spec.timings.kubelet_restart;

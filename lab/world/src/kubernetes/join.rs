@@ -15,22 +15,22 @@ use super::{
 };
 use crate::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest, K3sRequest};
 
-/// kubeadm looks for the signature of its token this often …
+/// How often kubeadm retries a join that cannot go on yet.
 const ATTEMPTS: Duration = Duration::from_secs(5);
-/// … and for how long.
+/// How long kubeadm retries before it gives up.
 const PATIENCE: Duration = Duration::from_secs(302);
-/// From a wrong CA hash to the end.
+/// How long a join with a wrong CA hash takes to fail.
 const WRONG_HASH: Duration = Duration::from_millis(1500);
-/// From a Node of the same name that is Ready to the end.
+/// How long a join takes to fail if a Ready Node already has the name.
 const NAME_TAKEN: Duration = Duration::from_millis(1500);
-/// Pods a kubelet takes by default.
+/// The default number of pods that a kubelet accepts.
 const MAX_PODS: u32 = 110;
 
 /// Why a join cannot go on now.
 enum Obstacle {
-    /// It may pass; this is what kubeadm says when its patience is over.
+    /// The obstacle may pass. The text is kubeadm's error once it gives up.
     ForNow(String),
-    /// It stays.
+    /// The obstacle does not pass.
     ForGood(JoinFailure),
 }
 
@@ -110,7 +110,7 @@ impl State {
         found.map(|(name, _)| name.clone())
     }
 
-    /// One attempt of a join: in the order of kubeadm's own checks.
+    /// Makes one attempt to join, with kubeadm's own checks in their order.
     fn admit_join(&mut self, request: &JoinRequest) -> Result<(), Obstacle> {
         const IDENTITY: &str =
             "error execution phase preflight: couldn't validate the identity of the API Server";
@@ -151,7 +151,7 @@ impl State {
         Ok(())
     }
 
-    /// One attempt of an agent of K3s.
+    /// Makes one attempt of a K3s agent to join.
     fn admit_agent(&mut self, request: &K3sRequest) -> Result<(), String> {
         let server = &request.machine.api_server;
         if self.away || *server != self.spec.endpoint {
@@ -183,7 +183,7 @@ impl State {
         self.add_kubelet(machine, request.max_pods.unwrap_or(MAX_PODS));
         if let Some(kubelet) = self.kubelets.get_mut(&request.node_name) {
             let patch = request.kubelet_patch.as_deref().unwrap_or("null");
-            // The guest's kubeadm has read it.
+            // The guest's kubeadm has already parsed the patch.
             kubelet.settings = serde_json::from_str(patch).unwrap_or_default();
         }
         let delay = self.spec.timings.register;

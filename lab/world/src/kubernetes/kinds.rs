@@ -1,10 +1,10 @@
 //! The resources that this API server serves.
 
 /// One resource type.
-#[expect(clippy::struct_field_names, reason = "the API calls it so")]
+#[expect(clippy::struct_field_names, reason = "the API calls the field `kind`")]
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Kind {
-    /// API group, empty for the core one.
+    /// The API group, empty for the core group.
     pub group: &'static str,
     /// Its version.
     pub version: &'static str,
@@ -16,11 +16,11 @@ pub(super) struct Kind {
     pub namespaced: bool,
     /// Short names, for discovery.
     pub short: &'static [&'static str],
-    /// Whether the status is a subresource that a write of the object leaves alone.
+    /// Whether the status is a subresource. Writes to the object itself do not change it.
     pub status: bool,
     /// Whether `metadata.generation` counts the changes of its spec.
     pub generation: bool,
-    /// The name under which its objects are kept; two resources may show the same objects.
+    /// The name under which the objects are stored. Two resources may serve the same objects.
     pub store: &'static str,
 }
 
@@ -30,7 +30,7 @@ impl Kind {
         if self.group.is_empty() { self.version.into() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether it is served only if its CustomResourceDefinition is.
+    /// Whether the resource is served only if its CustomResourceDefinition exists.
     pub fn is_custom(&self) -> bool {
         self.group.ends_with(".x-k8s.io")
     }
@@ -56,12 +56,12 @@ pub(super) fn by_plural(group: &str, plural: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.group == group && kind.plural == plural).copied()
 }
 
-/// The resource of this kind; the core group goes first.
+/// The resource of this kind. If there are several, the one in the core group wins.
 pub(super) fn by_kind(kind: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|one| one.kind == kind).copied()
 }
 
-/// The resource whose objects are kept under this name.
+/// The resource whose objects are stored under this name.
 pub(super) fn by_store(store: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|one| one.store == store).copied()
 }
@@ -128,7 +128,7 @@ pub(super) static BUDGET: Kind =
     of("policy", "v1", with_generation(core("PodDisruptionBudget", "poddisruptionbudgets", true, &["pdb"])));
 pub(super) static PRIORITY_CLASS: Kind =
     of("scheduling.k8s.io", "v1", core("PriorityClass", "priorityclasses", false, &["pc"]));
-/// Served only if its gate is on.
+/// Served only if its feature gate is on.
 pub(super) static POD_GROUP: Kind =
     of("scheduling.k8s.io", "v1beta1", with_generation(core("PodGroup", "podgroups", true, &[])));
 pub(super) static STORAGE_CLASS: Kind =
@@ -159,7 +159,7 @@ pub(super) static CLUSTER_ROLE_BINDING: Kind =
 pub(super) static ROLE: Kind = of("rbac.authorization.k8s.io", "v1", core("Role", "roles", true, &[]));
 pub(super) static ROLE_BINDING: Kind =
     of("rbac.authorization.k8s.io", "v1", core("RoleBinding", "rolebindings", true, &[]));
-/// Kept, and shown; what they say is not evaluated.
+/// Stored and served, but not evaluated.
 static ADMISSION_POLICY: Kind = of(
     "admissionregistration.k8s.io",
     "v1",
@@ -192,7 +192,7 @@ pub(super) static SIGNING_REQUEST: Kind = of(
     with_status(core("CertificateSigningRequest", "certificatesigningrequests", false, &["csr"])),
 );
 
-/// All of them, the core group first.
+/// All resources, those of the core group first.
 pub(super) static KINDS: [&Kind; 44] = [
     &NODE,
     &POD,

@@ -1,4 +1,4 @@
-//! Kubelets: machines that register Nodes, beat, and run the pods that are bound to them.
+//! Kubelets. They register Nodes, send heartbeats, and run the pods that are bound to their Nodes.
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -11,12 +11,13 @@ use super::{
     state::{State, Work},
 };
 
-/// A Node's status is written every this many beats if nothing has changed; the Lease at each.
+/// The Node's status is written once in this many heartbeats if nothing has changed. The Lease is renewed at
+/// each.
 const STATUS_EVERY: u64 = 30;
-/// The kubelet keeps so much memory from the pods, in KiB (its default hard eviction threshold).
+/// The memory that the kubelet withholds from pods, in KiB (its default hard eviction threshold).
 const EVICTION_MEMORY: i128 = 100 * 1024;
 
-/// Why a Node is not ready that has just registered.
+/// The reason why a Node that has just registered is not ready.
 const NOT_YET: &str = "KubeletNotReady";
 
 /// One kubelet.
@@ -26,9 +27,9 @@ pub(super) struct Kubelet {
     pub max_pods: u32,
     /// The machine runs.
     pub alive: bool,
-    /// It runs but cannot be heard.
+    /// The kubelet runs, but cannot reach the API server.
     pub silent: bool,
-    /// The uid of the Node that it knows as its own; another one it does not touch.
+    /// The uid of the Node that the kubelet considers its own. It does not touch a Node with another uid.
     pub node_uid: String,
     pub last_beat: Instant,
     pub beats: u64,
@@ -62,12 +63,12 @@ impl State {
         self.kubelets.insert(name, kubelet);
     }
 
-    /// Whether the kubelet of a node runs and can be heard.
+    /// Whether the kubelet of a node runs and can reach the API server.
     pub(super) fn hears(&self, node: &str) -> bool {
         self.kubelets.get(node).is_some_and(|kubelet| kubelet.alive && !kubelet.silent)
     }
 
-    /// The kubelet starts: it finds its Node or makes one.
+    /// Starts the kubelet, which finds its Node or creates one.
     pub(super) fn register(&mut self, name: &str) {
         let Some(kubelet) = self.kubelets.get(name).filter(|kubelet| kubelet.alive) else { return };
         if kubelet.silent {
@@ -104,14 +105,14 @@ impl State {
         self.resume_pods(name);
     }
 
-    /// A kubelet that starts says what its machine has.
+    /// Updates the Node with what the machine has, as a kubelet does when it starts.
     fn say_machine(&mut self, name: &str) {
         let Some(kubelet) = self.kubelets.get(name) else { return };
         let has = capacity(&kubelet.machine, kubelet.max_pods);
         let leaves = allocatable(&kubelet.machine, kubelet.max_pods, &kubelet.settings);
         let (id, uuid) = (kubelet.machine_id.clone(), kubelet.machine.system_uuid.to_lowercase());
         self.edit(&NODE, &(String::new(), name.into()), |node| {
-            // Another machine may have had this name.
+            // Another machine may have used this name before.
             node["status"]["nodeInfo"]["machineID"] = id.clone().into();
             node["status"]["nodeInfo"]["systemUUID"] = uuid.clone().into();
             for (field, amounts) in [("capacity", &has), ("allocatable", &leaves)] {
@@ -122,7 +123,7 @@ impl State {
         });
     }
 
-    /// The kubelet's first complete report.
+    /// Sends the kubelet's first complete report.
     pub(super) fn become_ready(&mut self, name: &str) {
         if !self.hears(name) || !self.owns_node(name) {
             return;
@@ -141,7 +142,7 @@ impl State {
         self.report(name);
     }
 
-    /// One beat: the Lease, and now and then the status.
+    /// Sends one heartbeat: renews the Lease, and occasionally writes the status.
     pub(super) fn beat(&mut self, name: &str) {
         let Some(kubelet) = self.kubelets.get_mut(name).filter(|kubelet| kubelet.alive) else { return };
         kubelet.beats += 1;
@@ -166,7 +167,7 @@ impl State {
         }
     }
 
-    /// Makes the Lease, or renews it.
+    /// Renews the Lease, or creates it if `create` is set.
     pub(super) fn renew(&mut self, name: &str, create: bool) {
         if !self.hears(name) || !self.owns_node(name) {
             return;
@@ -202,7 +203,7 @@ impl State {
         let boot = self.kubelets.get(name).map(|kubelet| kubelet.boot_id.clone());
         self.edit(&NODE, &(String::new(), name.into()), |node| {
             set_health(node, (status, reason, message), &now);
-            // A machine that has booted again.
+            // The machine may have rebooted.
             node["status"]["nodeInfo"]["bootID"] = json!(boot);
         });
     }
@@ -275,7 +276,7 @@ impl State {
         })
     }
 
-    /// Makes a Node of the start: there, Ready, with its Lease.
+    /// Adds a Node that exists from the start. It is Ready and has a Lease.
     pub(super) fn add_static_node(&mut self, machine: NodeSpec) {
         let name = machine.name.clone();
         self.add_kubelet(machine, 110);
@@ -286,7 +287,7 @@ impl State {
     }
 }
 
-/// Writes the conditions of a Node as its kubelet does: healthy but for Ready, which is given.
+/// Writes the conditions of a healthy Node as its kubelet does, with the given `Ready` condition.
 fn set_health(node: &mut Value, ready: (&str, &str, &str), now: &str) {
     for (of, status, reason, message) in HEALTHY {
         let (status, reason, message) = if of == "Ready" { ready } else { (status, reason, message) };
@@ -320,8 +321,8 @@ fn capacity(machine: &NodeSpec, max_pods: u32) -> Value {
     })
 }
 
-/// What is left for pods (`GetNodeAllocatableReservation` of `pkg/kubelet/cm`): of all that there is without
-/// what is reserved and without the hard eviction threshold.
+/// What remains for pods: the capacity without the reservations and the hard eviction threshold
+/// (`GetNodeAllocatableReservation` of `pkg/kubelet/cm`).
 fn allocatable(machine: &NodeSpec, max_pods: u32, settings: &Value) -> Value {
     let mut amounts = capacity(machine, max_pods);
     let reserved = |resource: &str| -> i128 {
@@ -349,7 +350,7 @@ fn allocatable(machine: &NodeSpec, max_pods: u32, settings: &Value) -> Value {
     amounts
 }
 
-/// A taint from `key=value:Effect`.
+/// Parses a taint that is written as `key=value:Effect`.
 fn taint(text: &str) -> Value {
     let (head, effect) = text.rsplit_once(':').unwrap_or((text, "NoSchedule"));
     let (key, value) = head.split_once('=').unwrap_or((head, ""));
@@ -365,7 +366,7 @@ pub(super) fn has_taint(node: &Value, key: &str, effect: &str) -> bool {
     list(node, "/spec/taints").iter().any(|one| one["key"] == key && one["effect"] == effect)
 }
 
-/// Whether a Node has not been Ready since it registered.
+/// Whether a Node has never been Ready since it registered.
 fn is_new(node: &Value) -> bool {
     object::condition(node, "Ready")
         .is_some_and(|ready| ready["status"] == "False" && ready["reason"] == NOT_YET)

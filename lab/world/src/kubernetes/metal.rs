@@ -1,5 +1,5 @@
-//! Machines that are no VMs: a management controller switches each, and its kubelet starts with it under the
-//! machine's own name.
+//! Machines that are not VMs. A management controller switches each machine on and off. Its kubelet starts
+//! with it, under the machine's own name.
 
 use std::time::Duration;
 
@@ -12,29 +12,30 @@ use super::{
     state::{State, Work},
 };
 
-/// A machine at the start: off.
+/// A bare-metal machine, which is off at first.
 #[derive(Clone, Debug)]
 pub struct MetalSpec {
-    /// What its kubelet registers.
+    /// The Node that its kubelet registers.
     pub node: NodeSpec,
-    /// From the moment it is switched on until its kubelet starts.
+    /// The time from switching the machine on until its kubelet starts.
     pub boot: Duration,
-    /// From a request to shut down until it is off; `None`: its operating system does not listen.
+    /// The time from a shutdown request until the machine is off. `None` if its operating system ignores the
+    /// request.
     pub shutdown: Option<Duration>,
-    /// Its kubelet starts.
+    /// Whether its kubelet starts.
     pub joins: bool,
-    /// The uuid that its controller says, if it says one.
+    /// The uuid that its controller reports, if any.
     pub uuid: Option<String>,
-    /// Its controller answers.
+    /// Whether its controller answers.
     pub answers: bool,
-    /// How many of the next resets its controller refuses: it is busy.
+    /// How many of the next resets its controller refuses because it is busy.
     pub refuses: u32,
-    /// Its controller refuses to begin a shutdown that is under way.
+    /// Whether its controller refuses a shutdown request while a shutdown is under way.
     pub refuses_repeats: bool,
 }
 
 impl MetalSpec {
-    /// A worker of this size that boots for two minutes.
+    /// A worker of this size that takes two minutes to boot.
     pub fn worker(name: &str, cpus: u32, memory_gib: u64) -> Self {
         let node = NodeSpec::worker(name, cpus, memory_gib);
         let uuid = Some(node.system_uuid.clone());
@@ -44,7 +45,7 @@ impl MetalSpec {
     }
 }
 
-/// Something that was asked of a machine's controller.
+/// A reset that was requested from a machine's controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reset {
     /// When.
@@ -53,11 +54,11 @@ pub struct Reset {
     pub machine: String,
     /// `ResetType`.
     pub what: String,
-    /// Pods of workloads that were on its Node then.
+    /// The number of pods on the machine's Node at that time, except those of DaemonSets.
     pub pods: usize,
 }
 
-/// A machine now.
+/// The current state of a machine.
 #[derive(Debug)]
 pub(super) struct Metal {
     spec: MetalSpec,
@@ -78,32 +79,32 @@ impl Kube {
         }
     }
 
-    /// Whether a machine is on; `None` if there is none.
+    /// Whether a machine is on. `None` if it does not exist.
     pub fn metal_is_on(&self, name: &str) -> Option<bool> {
         self.state().metal.get(name).map(|metal| metal.on)
     }
 
-    /// Whether there is such a machine.
+    /// Whether the machine exists.
     pub(crate) fn has_metal(&self, name: &str) -> bool {
         self.state().metal.contains_key(name)
     }
 
-    /// Whether its controller is silent.
+    /// Whether the machine's controller does not answer.
     pub(crate) fn metal_is_silent(&self, name: &str) -> bool {
         self.state().metal.get(name).is_some_and(|metal| !metal.spec.answers)
     }
 
-    /// The uuid that its controller says, if any.
+    /// The uuid that the machine's controller reports, if any.
     pub(crate) fn metal_uuid(&self, name: &str) -> Option<String> {
         self.state().metal.get(name)?.spec.uuid.clone()
     }
 
-    /// What was asked of all controllers.
+    /// The resets that were requested from all controllers.
     pub fn resets(&self) -> Vec<Reset> {
         self.state().resets.clone()
     }
 
-    /// An administrator presses its button, or its controller was asked to.
+    /// Resets a machine, as its power button or its controller does.
     pub fn reset_metal(&self, name: &str, what: &str) {
         let mut state = self.state();
         match what {
@@ -113,7 +114,8 @@ impl Kube {
         }
     }
 
-    /// The same, asked of its controller; what it answers if it refuses.
+    /// Requests a reset from the machine's controller. If the controller refuses, its status code is
+    /// returned.
     pub(crate) fn ask_metal(&self, name: &str, what: &str) -> Result<(), StatusCode> {
         {
             let mut state = self.state();
@@ -130,7 +132,7 @@ impl Kube {
 }
 
 impl Metal {
-    /// Whether the controller takes a reset now.
+    /// Checks that the controller accepts a reset now.
     fn take(&mut self, what: &str) -> Result<(), StatusCode> {
         if self.spec.refuses > 0 {
             self.spec.refuses -= 1;
@@ -176,7 +178,7 @@ impl State {
         }
     }
 
-    /// It has booted, or has shut down.
+    /// Completes the boot or the shutdown of a machine.
     pub(super) fn follow_power(&mut self, name: &str) {
         let Some(metal) = self.metal.get(name) else { return };
         if metal.going_down {

@@ -1,12 +1,13 @@
 //! An embedded Kubernetes API server with the controllers, the scheduler and the kubelets that an autoscaler
 //! meets.
 //!
-//! [`Kube`] is a handle on the whole cluster. The state sits behind one plain lock that is never held across
-//! an await. What follows from a change stands on an agenda (`state::Work`) that one task works off on
-//! tokio's time, so that a runtime with paused time runs hours in seconds. [`spec`] says what a cluster is
-//! made of, `hands` is what a test does to it, everything else answers calls or is a controller.
+//! [`Kube`] is a handle to the whole cluster. The state is behind one plain lock that is never held across an
+//! await. The consequences of a change are put on an agenda (`state::Work`). One task works through the
+//! agenda on tokio's time, so that a runtime with paused time runs hours in seconds. [`spec`] describes the
+//! initial cluster, and `hands` contains what a test can do to it. All other modules answer calls or are
+//! controllers.
 //!
-//! Order, delays and texts follow recordings of Kubernetes 1.36.2.
+//! The order of events, their delays and their messages follow recordings of Kubernetes 1.36.2.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -80,7 +81,7 @@ mod write;
 pub use hands::{CallRecord, Effect, Fault};
 pub use scheduler::Plugin;
 
-/// Something that happened, for a live display and for measurements.
+/// An event for live displays and measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeEvent {
     /// The scheduler found no node for a pod for the first time.
@@ -108,7 +109,7 @@ pub enum KubeEvent {
         /// When.
         at: Timestamp,
     },
-    /// A Node was made.
+    /// A Node was created.
     NodeAdded {
         /// Its name.
         node: String,
@@ -147,10 +148,10 @@ impl std::fmt::Debug for Kube {
 }
 
 impl Kube {
-    /// A cluster that runs from now on. Must be called inside a tokio runtime.
+    /// Starts a cluster. Must be called inside a tokio runtime.
     ///
     /// # Panics
-    /// An object of the spec is refused.
+    /// Panics if an object of the spec is refused.
     pub fn new(mut spec: KubeSpec, clock: WorldClock, seed: u64) -> Self {
         let objects = std::mem::take(&mut spec.objects);
         let (events, _) = broadcast::channel(4096);
@@ -184,22 +185,22 @@ impl Kube {
     /// Answers one request.
     ///
     /// # Errors
-    /// The API is away, or the answer is lost.
+    /// Returns an error if the API server is away or the answer is lost.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<http::Response<Body>, NoAnswer> {
         answer::handle(self, request).await
     }
 
-    /// What happens from now on.
+    /// A receiver of all events from now on.
     pub fn events(&self) -> broadcast::Receiver<KubeEvent> {
         self.0.events.subscribe()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock means that a test has failed already; what it saw is still what it saw.
+        // A poisoned lock means that a test has already failed. The state can still be read.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does all that is due and tells when the next is.
+    /// Performs all work that is due. Returns when the next work is due.
     fn work_off(&self) -> Option<Instant> {
         loop {
             let mut state = self.state();

@@ -1,4 +1,5 @@
-//! What the control plane makes of Nodes by itself: taints, silence, evictions, and what outlives a Node.
+//! What the control plane does with Nodes on its own: taints, detection of silent kubelets, evictions, and
+//! cleanup after deleted Nodes.
 
 use std::time::Duration;
 
@@ -19,11 +20,11 @@ const CONTROLLER: &str = "node-controller";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// `unreachable:NoExecute` outlives the return of a kubelet by so much.
+/// How long the taint `unreachable:NoExecute` remains after a kubelet is back.
 const LAST_TAINT: Duration = Duration::from_secs(3);
 
 impl State {
-    /// Makes a Node's taints follow its conditions and its cordon, and gives it a pod network.
+    /// Updates a Node's taints from its conditions and its cordon, and assigns its pod network.
     pub(super) fn tend_node(&mut self, name: &str) {
         let key: Key = (String::new(), name.into());
         let Some(node) = self.store.get(&NODE, "", name) else { return };
@@ -41,7 +42,8 @@ impl State {
             Duration::try_from(self.now().duration_since(since)).is_ok_and(|passed| passed >= LAST_TAINT)
         });
         let lingering = status != "Unknown" && !settled && has_taint(&node, UNREACHABLE, "NoExecute");
-        // Two loops of the controller: the one for scheduling is the faster.
+        // The controller has two loops. The one for `NoSchedule` taints is faster than the one for
+        // `NoExecute` taints.
         let scheduling = [
             (NOT_READY, "NoSchedule", status == "False"),
             (UNREACHABLE, "NoSchedule", status == "Unknown"),
@@ -69,7 +71,7 @@ impl State {
         }
     }
 
-    /// A look at whether a kubelet has been silent for too long.
+    /// Checks whether a kubelet has been silent for too long.
     pub(super) fn look_for_silence(&mut self, name: &str) {
         let Some(kubelet) = self.kubelets.get(name) else { return };
         let grace = self.spec.timings.monitor_grace;
@@ -119,8 +121,8 @@ impl State {
         }
     }
 
-    /// Sees to the eviction of a pod from a node that has a `NoExecute` taint, and calls it off if it has
-    /// none.
+    /// Plans the eviction of a pod whose toleration of a `NoExecute` taint is missing or limited. If the pod
+    /// may stay, a planned eviction is cancelled.
     pub(super) fn watch_tolerations(&mut self, key: &Key, node: &str) {
         let (Some(pod), Some(node)) = (self.store.get(&POD, &key.0, &key.1), self.store.get(&NODE, "", node))
         else {
@@ -134,7 +136,7 @@ impl State {
         }
     }
 
-    /// The time that a pod's tolerations give it is over.
+    /// Evicts a pod whose toleration of a taint has run out.
     pub(super) fn evict_for_taint(&mut self, key: &Key, uid: &str) {
         let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { return };
         let node = self.store.get(&NODE, "", text(&pod, "/spec/nodeName"));
@@ -148,7 +150,7 @@ impl State {
         self.remove(&POD, key, &Options::default());
     }
 
-    /// A Node has been missing for long: its pods are failed and removed.
+    /// Fails and removes the pods of a Node that has been missing for a while.
     pub(super) fn collect_pods(&mut self, node: &str) {
         if self.store.get(&NODE, "", node).is_some() {
             return;
@@ -159,7 +161,7 @@ impl State {
         }
     }
 
-    /// A Node is gone: its Lease goes.
+    /// Removes the Lease of a Node that is gone.
     pub(super) fn drop_lease(&mut self, node: &str) {
         if self.store.get(&NODE, "", node).is_none() {
             self.erase(&LEASE, &("kube-node-lease".into(), node.into()));

@@ -1,4 +1,4 @@
-//! Reading and shaping objects as JSON. Objects have passed [`is_shaped`], so that their maps are maps.
+//! Functions that read and change objects as JSON. The objects have passed [`is_shaped`].
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub(super) fn is_terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// The elements of a list, none if there is none.
+/// The elements of the list at a pointer. Empty if there is no list.
 pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -74,7 +74,7 @@ pub(super) fn holds(object: &Value, of: &str) -> bool {
     condition(object, of).is_some_and(|one| one["status"] == "True")
 }
 
-/// Sets a condition; its `lastTransitionTime` moves only with its status.
+/// Sets a condition. Its `lastTransitionTime` changes only if its status changes.
 pub(super) fn set_condition(object: &mut Value, mut new: Value, now: &str) {
     let conditions = &mut object["status"]["conditions"];
     if !conditions.is_array() {
@@ -93,17 +93,17 @@ pub(super) fn set_condition(object: &mut Value, mut new: Value, now: &str) {
     }
 }
 
-/// A time as most fields have it: whole seconds.
+/// Formats a time in whole seconds, as in most fields.
 pub(super) fn stamp(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A time as Leases and events have it: exactly six decimals.
+/// Formats a time with exactly six decimals, as in Leases and events.
 pub(super) fn micro_stamp(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// An owner reference that controls.
+/// An owner reference by which `owner` controls another object.
 pub(super) fn owner_reference(api_version: &str, owner: &Value) -> Value {
     json!({
         "apiVersion": api_version,
@@ -115,7 +115,7 @@ pub(super) fn owner_reference(api_version: &str, owner: &Value) -> Value {
     })
 }
 
-/// Whether an object and its main parts are maps where they are there at all.
+/// Whether an object is a map, and each of its main parts is either a map or missing.
 pub(super) fn is_shaped(object: &Value) -> bool {
     let map = |value: &Value| value.is_object() || value.is_null();
     object.is_object() && ["metadata", "spec", "status"].iter().all(|part| map(&object[*part]))

@@ -1,6 +1,6 @@
-//! A Node that is marked as off for good (`node.kubernetes.io/out-of-service`): the pod collector ends its
-//! pods that are being deleted, and the attach/detach controller lets go of its volumes without waiting for
-//! an unmount.
+//! Nodes that are marked as off for good (`node.kubernetes.io/out-of-service`). The pod collector ends those
+//! of their pods that are being deleted. The attach/detach controller detaches their volumes without waiting
+//! for an unmount.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const PERIOD: Duration = Duration::from_secs(20);
 
 impl State {
-    /// Sees to a Node that is out of service for as long as it is.
+    /// Keeps checking a Node while it is out of service.
     pub(super) fn watch_service(&mut self, name: &str) {
         let Some(node) = self.store.get(&NODE, "", name) else { return };
         let work = Work::OutOfService(name.into());
@@ -29,7 +29,8 @@ impl State {
         }
     }
 
-    /// Pods go only if the Node is not ready; volumes once no pod is left that is being deleted.
+    /// Removes the pods of the Node that are being deleted, then detaches its volumes. As long as the Node is
+    /// Ready and has such pods, nothing is done.
     pub(super) fn let_go(&mut self, name: &str) {
         let Some(node) = self.store.get(&NODE, "", name).filter(|node| is_out(node)) else { return };
         let ready = object::holds(&node, "Ready");

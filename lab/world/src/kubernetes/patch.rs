@@ -4,24 +4,24 @@ use serde_json::{Map, Value, json};
 
 use super::{object::text, refusal::Refusal};
 
-/// How a patch is to be read.
+/// The type of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatchType {
     /// RFC 6902.
     Json,
     /// RFC 7386.
     Merge,
-    /// Merge with lists merged by key.
+    /// Strategic merge patch: lists are merged by key.
     Strategic,
     /// Server-side apply.
     Apply,
 }
 
 impl PatchType {
-    /// The type that a media type names.
+    /// The patch type of a media type.
     ///
     /// # Errors
-    /// 415 for another one.
+    /// Returns 415 if the media type is not one of a patch.
     pub fn of(media: &str) -> Result<Self, Refusal> {
         match media {
             "application/json-patch+json" => Ok(Self::Json),
@@ -32,7 +32,7 @@ impl PatchType {
         }
     }
 
-    /// 415: of an unknown type, and of a strategic merge patch to a custom object.
+    /// The 415 for an unknown patch type, or for a strategic merge patch of a custom object.
     pub fn unknown() -> Refusal {
         let text = "415: Unsupported Media Type";
         Refusal::new(415, "UnsupportedMediaType", text, json!({}))
@@ -42,7 +42,7 @@ impl PatchType {
 /// Applies a patch.
 ///
 /// # Errors
-/// 400 if the patch cannot be read, 422 if it does not fit.
+/// Returns 400 if the patch cannot be read, or 422 if it cannot be applied to the object.
 pub(super) fn apply(kind: PatchType, object: &Value, patch: &[u8]) -> Result<Value, Refusal> {
     let mut new = object.clone();
     match kind {
@@ -97,7 +97,7 @@ pub(super) fn merge(object: &mut Value, patch: &Value) {
     }
 }
 
-/// The field by which the elements of a list are told apart. `None`: the list is one atomic value.
+/// The field that identifies the elements of a list. `None` if the list is replaced as a whole.
 fn merge_key(field: &str) -> Option<&'static str> {
     match field {
         "conditions" | "addresses" => Some("type"),
@@ -113,7 +113,7 @@ fn merge_key(field: &str) -> Option<&'static str> {
     }
 }
 
-/// A strategic merge patch; a Node's `taints` and a pod's `tolerations` are atomic in it.
+/// Applies a strategic merge patch. It replaces a Node's `taints` and a pod's `tolerations` as a whole.
 fn strategic(object: &mut Value, patch: &Value, field: &str) {
     match patch {
         Value::Object(changes) => strategic_map(object, changes),
@@ -175,7 +175,7 @@ fn strategic_list(object: &mut Value, elements: &[Value], field: &str) {
     }
 }
 
-/// One operation of a JSON patch. `None` if it cannot be done.
+/// Applies one operation of a JSON patch. `None` if it cannot be applied.
 fn step(object: &mut Value, operation: &Value) -> Option<()> {
     let path = text(operation, "/path");
     let value = || operation.get("value").cloned();

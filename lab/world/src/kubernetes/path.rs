@@ -8,11 +8,11 @@ use super::{
     refusal::Refusal,
 };
 
-/// What a path means.
+/// The target of a path.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Object(Route),
-    /// Discovery, health and version: the segments.
+    /// The segments of a path for discovery, health or the version.
     Other(Vec<String>),
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Route {
     pub namespace: String,
     pub name: Option<String>,
     pub sub: Option<String>,
-    /// The path is the old form of a watch.
+    /// Whether the path has the old form of a watch.
     pub watch: bool,
 }
 
@@ -48,7 +48,7 @@ impl Route {
 /// Reads a path.
 ///
 /// # Errors
-/// 404 in one of its forms.
+/// Returns 404 if the path is unknown.
 pub(super) fn target(path: &str) -> Result<Target, Refusal> {
     let segments: Vec<String> = path
         .split('/')
@@ -115,22 +115,22 @@ impl Query {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is true in one of its notations.
+    /// Whether a parameter is true, in any of its spellings.
     pub fn flag(&self, name: &str) -> bool {
         self.0
             .iter()
             .any(|(found, value)| found == name && matches!(value.as_str(), "1" | "true" | "t" | "True"))
     }
 
-    /// Whether a write is only to be tried.
+    /// Whether a write is a dry run.
     pub fn dry_run(&self) -> bool {
         self.get("dryRun") == "All"
     }
 
-    /// A version that must be a number.
+    /// The parameter `resourceVersion`.
     ///
     /// # Errors
-    /// 400 if it is none.
+    /// Returns 400 if the version is not a number.
     pub fn version(&self) -> Result<Option<u64>, Refusal> {
         let text = self.get("resourceVersion");
         if text.is_empty() {
@@ -158,7 +158,7 @@ pub(super) enum Form {
 /// Reads `Accept`.
 ///
 /// # Errors
-/// 406 if nothing of it can be served.
+/// Returns 406 if none of the accepted forms can be served.
 pub(super) fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
     for part in accept.split(',') {

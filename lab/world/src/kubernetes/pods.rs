@@ -1,4 +1,4 @@
-//! Indexes over the pods: who waits, who is where, and how much of each node is taken.
+//! Indexes of the pods: those that wait, those on each node, and how much of each node they use.
 
 use std::{
     borrow::Cow,
@@ -16,7 +16,7 @@ use super::{
 /// Amounts by resource name, in thousandths.
 pub(super) type Amounts = BTreeMap<String, i128>;
 
-/// What of a pod the scheduler counts with.
+/// The facts about a pod that the scheduler uses.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// Requests.
@@ -25,18 +25,18 @@ pub(super) struct Facts {
     pub ports: Vec<(i64, String)>,
     /// Priority.
     pub priority: i64,
-    /// What decides where it fits, as one text. Pods with equal texts fit alike.
+    /// Everything that decides where the pod fits, as one string. Pods with equal strings fit the same nodes.
     pub class: String,
 }
 
-/// What the pods of a node take.
+/// What the pods of a node use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     /// Requests.
     pub requests: Amounts,
-    /// How many there are.
+    /// The number of pods.
     pub count: i128,
-    /// How often each host port is taken.
+    /// How many pods use each host port.
     pub ports: BTreeMap<(i64, String), usize>,
 }
 
@@ -52,7 +52,7 @@ impl Usage {
         }
     }
 
-    /// Takes a pod away.
+    /// Removes a pod.
     pub fn take_off(&mut self, facts: &Facts) {
         self.count -= 1;
         for (resource, amount) in &facts.requests {
@@ -79,7 +79,7 @@ pub(super) struct Pods {
     counted: BTreeMap<Key, (String, Arc<Facts>)>,
     usage: BTreeMap<String, Usage>,
     shy: BTreeSet<Key>,
-    /// Pods that wait for the room of others: the node that they are to get.
+    /// The nominated node of each pod that waits for preempted pods to end.
     nominated: BTreeMap<Key, String>,
 }
 
@@ -99,13 +99,14 @@ impl Pods {
         self.waiting.iter()
     }
 
-    /// The pods that take room of a node.
+    /// The pods that use resources of a node.
     pub fn counted_on(&self, node: &str) -> Vec<(Key, Arc<Facts>)> {
         let keys = self.by_node.get(node).into_iter().flatten();
         keys.filter_map(|key| Some((key.clone(), self.counted.get(key)?.1.clone()))).collect()
     }
 
-    /// What is taken of a node for a pod: room that others at least as important have been promised is, too.
+    /// The usage of a node that counts for a pod. It includes the room that is promised to other pods of the
+    /// same or a higher priority.
     pub fn usage_for(&self, node: &str, key: &Key, facts: &Facts) -> Option<Cow<'_, Usage>> {
         let usage = self.usage.get(node).map(Cow::Borrowed);
         let promised = self.nominated.iter().filter(|(other, place)| *place == node && *other != key);
@@ -117,17 +118,17 @@ impl Pods {
         })
     }
 
-    /// What is taken of a node.
+    /// The usage of a node.
     pub fn usage(&self, node: &str) -> Option<&Usage> {
         self.usage.get(node)
     }
 
-    /// Pods on nodes that keep others away by their anti-affinity.
+    /// Bound pods whose anti-affinity keeps other pods away.
     pub fn shy(&self) -> impl Iterator<Item = &Key> {
         self.shy.iter()
     }
 
-    /// Takes notice of a change of a pod.
+    /// Updates the indexes after a change of a pod.
     pub fn note(&mut self, key: &Key, old: Option<&Value>, new: Option<&Value>) {
         let known =
             self.waiting.remove(key).or_else(|| self.counted.get(key).map(|(_, facts)| facts.clone()));
@@ -192,8 +193,9 @@ impl Pods {
     }
 }
 
-/// Requests of a pod as kube-scheduler adds them up (`PodRequests`): containers and sidecars together, but at
-/// least what each init container needs on top of the sidecars before it, plus the overhead.
+/// The requests of a pod, as kube-scheduler computes them (`PodRequests`): the sum of containers and
+/// sidecars, plus the overhead. If an init container needs more together with the sidecars before it, that
+/// amount replaces the sum.
 pub(super) fn requests(pod: &Value) -> Amounts {
     let of = |container: &Value| amounts(&container["resources"]["requests"]);
     let mut total = Amounts::new();
@@ -264,7 +266,7 @@ fn facts(pod: &Value) -> Facts {
     for part in parts {
         class += &spec[part].to_string();
     }
-    // Only these look at the pod's own labels.
+    // Only spread constraints and affinity look at the pod's own labels.
     if !spec["topologySpreadConstraints"].is_null() || !spec["affinity"].is_null() {
         class += &pod["metadata"]["labels"].to_string();
     }

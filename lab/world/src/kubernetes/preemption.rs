@@ -1,8 +1,8 @@
-//! Preemption: which pods of lower priority go so that a pod that fits nowhere gets room
+//! Preemption: which pods of lower priority are deleted to make room for a pod that fits no node
 //! (`DefaultPreemption`).
 //!
-//! Only room and host ports are won in that way here; pods that are going already are waited for, never
-//! counted twice.
+//! Preemption frees only resources and host ports. Pods that are already being deleted are waited for, and
+//! are never chosen as victims.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -19,17 +19,17 @@ use super::{
     state::State,
 };
 
-/// A node that would have room, and the pods that had to go for it.
+/// A node that would have room, and the pods that have to be deleted for that.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub node: String,
     victims: Vec<Key>,
-    /// Less is better: budgets that are broken, the highest priority, the sum of priorities, pods, and where
-    /// those go that started last.
+    /// The lowest cost wins. It compares broken budgets, the highest priority of the victims, the sum of
+    /// their priorities, their number, and when the first of them started (later is better).
     cost: (usize, i64, i64, usize, Reverse<String>),
 }
 
-/// A pod that could go.
+/// A pod of lower priority, which could be preempted.
 struct Lower {
     key: Key,
     facts: Arc<Facts>,
@@ -53,7 +53,7 @@ impl State {
         candidates.min_by(|a, b| a.cost.cmp(&b.cost))
     }
 
-    /// Whether a pod waits for others to end that had to go for it.
+    /// Whether a pod waits for preempted pods to end.
     pub(super) fn waits_for_victims(&self, pod: &Value, facts: &Facts) -> bool {
         let node = text(pod, "/status/nominatedNodeName");
         !node.is_empty()
@@ -64,7 +64,8 @@ impl State {
             })
     }
 
-    /// All that have lower priority go, then those come back that still fit, the most important first.
+    /// Takes away all pods of lower priority, then puts back those that still fit, the most important first.
+    /// The victims are those that do not fit.
     fn victims_on(&self, pod: &Value, facts: &Facts, company: &Company, place: &Place) -> Option<Candidate> {
         let mut lower: Vec<Lower> = self
             .pods
@@ -116,7 +117,7 @@ impl State {
         Some(Lower { key, facts, started, breaks })
     }
 
-    /// Deletes those who are in the way.
+    /// Deletes the victims of a preemption.
     pub(super) fn preempt(&mut self, pod: &Value, candidate: &Candidate) {
         let now = self.stamp();
         for key in &candidate.victims {

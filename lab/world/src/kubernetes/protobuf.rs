@@ -1,16 +1,17 @@
 //! Bodies in Kubernetes' protobuf encoding, as kubectl's typed clients send them, read into the JSON form.
 //!
 //! Only the messages and fields that such clients send to this API are known (`generated.proto` of each API
-//! group); an object of another kind is refused, an unknown field is passed over.
+//! group). An object of another kind is refused, and unknown fields are ignored.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::refusal::Refusal;
 
-/// What an encoded object begins with.
+/// The prefix of an encoded object.
 const MAGIC: &[u8] = b"k8s\0";
-/// Messages inside messages; a `LabelSelector` in a pod template's affinity is the deepest.
+/// The maximum nesting of messages. A `LabelSelector` in the affinity of a pod template is nested most
+/// deeply.
 const DEPTH: usize = 16;
 
 /// How a field is to be read. Fields that are pointers in Go are sent only if they are set, others always.
@@ -36,7 +37,7 @@ use Form::{
     TextPointer, Texts,
 };
 
-/// Number, JSON name and form of the fields of a message.
+/// The number, the JSON name and the form of each field of a message.
 fn fields(message: &str) -> Option<&'static [(u64, &'static str, Form)]> {
     Some(match message {
         "ObjectMeta" => &[
@@ -169,10 +170,10 @@ fn workload_fields(message: &str) -> Option<&'static [(u64, &'static str, Form)]
     })
 }
 
-/// The JSON form of a body in protobuf. `None` if it is none.
+/// Converts a protobuf body to JSON. `None` if the body is not protobuf.
 ///
 /// # Errors
-/// 400 for a body that is broken, 415 for a kind that is not known here.
+/// Returns 400 if the body is broken, or 415 if its kind is unknown.
 pub(super) fn to_json(body: &[u8]) -> Result<Option<Value>, Refusal> {
     let Some(envelope) = body.strip_prefix(MAGIC) else { return Ok(None) };
     let broken = || Refusal::bad_request("the protobuf encoding of the body cannot be read");
@@ -208,7 +209,8 @@ enum Part<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, one after the other; `None` at a place that cannot be read, then nothing more.
+/// An iterator over the fields of a message. It returns `None` for a field that cannot be read, and then
+/// ends.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Iterator for Parts<'a> {
@@ -274,7 +276,7 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Option<Value> {
         let Some((_, field, form)) = known.iter().find(|(known, ..)| *known == number) else { continue };
         let slot = || (*field).to_owned();
         match (form, part) {
-            // What Go leaves out of JSON.
+            // Go omits these values from JSON.
             (Text, Part::Bytes([])) | (Number | Flag, Part::Number(0)) => {}
             (Text | TextPointer, Part::Bytes(text)) => {
                 object.insert(slot(), json!(plain(text)));

@@ -1,4 +1,4 @@
-//! Which change puts what on the agenda.
+//! What each change puts on the agenda.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::{
     store::Change,
 };
 
-/// From the deletion of a Node to that of its Lease.
+/// The time from the deletion of a Node to the deletion of its Lease.
 const LEASE_GONE: Duration = Duration::from_millis(10);
 
 impl State {
-    /// Sees to what follows from a change.
+    /// Puts the consequences of a change on the agenda.
     pub(super) fn react(&mut self, kind: &'static Kind, key: &Key, change: &Change) {
         let old = change.old.as_deref();
         let new = (!change.gone).then_some(&*change.new);
@@ -87,7 +87,7 @@ impl State {
         }
         let ended = |pod: &Value| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let Some(new) = new else {
-            // Room, or a claim on room, is gone.
+            // The deleted pod has freed room, or a claim to room.
             self.wake(Work::Schedule, self.spec.timings.scheduler);
             return;
         };
@@ -132,7 +132,7 @@ impl State {
             .iter()
             .all(|part| same(part));
         if for_scheduler {
-            // The end of a Node helps no pod that waits.
+            // The deletion of a Node does not help a waiting pod.
             if new.is_some() {
                 self.wake(Work::Schedule, timings.scheduler);
             }
@@ -167,7 +167,7 @@ impl State {
     }
 }
 
-/// A pod that waits is tried again when something of it changes that can matter; its own conditions cannot.
+/// Whether a change of a waiting pod is a reason to try the pod again. A change of its conditions is not.
 fn changed_for_scheduler(old: Option<&Value>, new: &Value) -> bool {
     old.is_none_or(|old| {
         old["spec"] != new["spec"]

@@ -20,14 +20,14 @@ use super::{
     table,
 };
 
-/// Versions further away than this lie in the future for sure.
+/// The message about a version in the future.
 const TOO_LARGE: &str = "Too large resource version";
 
-/// Continue tokens are written as Go's `RawURLEncoding` does, which overlooks left-over bits.
+/// Continue tokens are encoded as in Go's `RawURLEncoding`, whose decoder ignores trailing bits.
 const TOKENS: GeneralPurpose =
     GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// What a list is asked for.
+/// What a list request asks for.
 struct Wanted {
     exact: Option<u64>,
     after: Option<Key>,
@@ -35,10 +35,10 @@ struct Wanted {
 }
 
 impl State {
-    /// One object.
+    /// Reads one object.
     ///
     /// # Errors
-    /// 404, or 504 for a version from the future.
+    /// Returns 404 if the object does not exist, or 504 if the version is in the future.
     pub(super) fn read(&self, route: &Route, query: &Query, form: Form) -> Result<Value, Refusal> {
         let name = route.name.as_deref().unwrap_or("");
         if let Some(version) = query.version()? {
@@ -54,7 +54,7 @@ impl State {
     /// A list of objects.
     ///
     /// # Errors
-    /// 400, 410, 422 or 504 as the API server gives them.
+    /// Returns 400, 406, 410, 422 or 504, as the API server does.
     pub(super) fn list(&mut self, route: &Route, query: &Query, form: Form) -> Result<Value, Refusal> {
         if form == Form::Metadata {
             let text = format!(
@@ -165,7 +165,7 @@ pub(super) fn selection(route: &Route, query: &Query) -> Result<Selection, Refus
     Selection::parse(route.kind, query.get("labelSelector"), query.get("fieldSelector"))
 }
 
-/// An object in the form in which it was asked for.
+/// An object in the requested form.
 pub(super) fn shaped(kind: &Kind, object: &Value, form: Form, now: Timestamp) -> Value {
     match form {
         Form::Plain => events::outgoing(kind, object),
@@ -191,7 +191,8 @@ fn expired(namespace: &str, wanted: &Wanted) -> Refusal {
     }
 }
 
-/// A token names the last object relative to what is listed: its namespace, or all of them.
+/// A continue token. It names the last object by namespace and name, or by name alone if one namespace is
+/// listed.
 fn token_text(revision: i64, namespace: &str, key: &Key) -> String {
     let start = if namespace.is_empty() { format!("{}/{}\0", key.0, key.1) } else { format!("/{}\0", key.1) };
     TOKENS.encode(json!({ "v": "meta.k8s.io/v1", "rv": revision, "start": start }).to_string())

@@ -1,10 +1,10 @@
-//! What the API server says when it does not do what it was asked.
+//! Error responses of the API server.
 
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
 
-/// A call that failed: a `Status`, or plain text.
+/// An error response: a `Status`, or plain text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Refusal {
     pub code: u16,
@@ -13,12 +13,12 @@ pub(super) struct Refusal {
     pub retry_after: Option<u32>,
 }
 
-/// The body of a failure.
+/// The body of an error response.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
     /// A `Status` object.
     Status { reason: &'static str, message: String, details: Value, metadata: Value },
-    /// Text as it is.
+    /// Plain text.
     Text(String),
 }
 
@@ -37,17 +37,17 @@ impl Refusal {
         Self::new(400, "BadRequest", message, Value::Null)
     }
 
-    /// 404 of an object.
+    /// The 404 for an object that does not exist.
     pub fn not_found(kind: &Kind, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{} \"{name}\" not found", kind.resource()), named(kind, name))
     }
 
-    /// 404 of a resource type in a group that is served.
+    /// The 404 for an unknown resource type in a group that is served.
     pub fn no_such_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource", json!({}))
     }
 
-    /// 404 of a path.
+    /// The 404 for an unknown path.
     pub fn no_such_page() -> Self {
         Self::text(404, "404 page not found\n")
     }
@@ -58,32 +58,33 @@ impl Refusal {
         Self::new(405, "MethodNotAllowed", text, json!({}))
     }
 
-    /// 409 of a name that is taken.
+    /// The 409 for a name that is taken.
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.resource());
         Self::new(409, "AlreadyExists", message, named(kind, name))
     }
 
-    /// 409 of an update.
+    /// The 409 for an update.
     pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(409, "Conflict", message, named(kind, name))
     }
 
-    /// 409 of an update to another version than the one that it was made from.
+    /// The 409 for an update of an outdated version.
     pub fn modified(kind: &Kind, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(kind, name, why)
     }
 
-    /// 409 of a precondition; names the kind, not the resource.
+    /// The 409 for a violated precondition. It names the kind, not the resource.
     pub fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
         Self::new(409, "Conflict", message, json!({ "name": name, "kind": kind.kind, "group": group(kind) }))
     }
 
-    /// 422 of an object that breaks rules: field, reason and text of each.
+    /// The 422 for an object that breaks rules. Each broken rule is listed with its field, its reason and a
+    /// message.
     pub fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
         let qualified = kind.qualified();
         let mut refusal = Self::invalid_as(&qualified, name, causes);
@@ -95,7 +96,7 @@ impl Refusal {
         refusal
     }
 
-    /// 422 of options such as `ListOptions`.
+    /// The 422 for invalid options, such as `ListOptions`.
     pub fn invalid_options(options: &'static str, causes: &[Cause]) -> Self {
         let mut refusal = Self::invalid_as(&format!("{options}.meta.k8s.io"), "", causes);
         if let Said::Status { details, .. } = &mut refusal.body {
@@ -154,7 +155,7 @@ impl Refusal {
     }
 }
 
-/// One broken rule of a 422.
+/// One broken rule in a 422.
 #[derive(Clone, Debug)]
 pub(super) struct Cause {
     pub field: String,

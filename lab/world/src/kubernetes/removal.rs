@@ -1,4 +1,4 @@
-//! Deleting objects: preconditions, grace, finalizers, and what goes with them.
+//! Deletion of objects: preconditions, grace periods, finalizers and dependents.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
     state::{State, Work},
 };
 
-/// How something is to be deleted.
+/// How an object is to be deleted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     grace: Option<i64>,
@@ -25,7 +25,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// From a `DeleteOptions` object.
+    /// Reads the options from a `DeleteOptions` object.
     pub fn of(body: &Value) -> Self {
         let string = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(String::from);
         Self {
@@ -37,10 +37,10 @@ impl Options {
         }
     }
 
-    /// From a request. A body makes the API server ignore the query.
+    /// Reads the options of a request. If the request has a body, the query is ignored, as by the API server.
     ///
     /// # Errors
-    /// 400 for a body that is no JSON.
+    /// Returns 400 if the body is not JSON.
     pub fn read(query: &Query, body: &[u8]) -> Result<Self, Refusal> {
         if body.is_empty() {
             return Ok(Self {
@@ -55,10 +55,10 @@ impl Options {
         Ok(Self::of(&body))
     }
 
-    /// Compares uid and version with those of the object.
+    /// Compares the uid and the version in the preconditions with those of the object.
     ///
     /// # Errors
-    /// 409 if one is another.
+    /// Returns 409 if one of them differs.
     pub fn check(&self, kind: &Kind, object: &Value) -> Result<(), Refusal> {
         let name = object::name(object);
         let found = object::uid(object);
@@ -83,7 +83,7 @@ impl State {
     /// Answers a DELETE of one object.
     ///
     /// # Errors
-    /// 400, 404 or 409 as the API server gives them.
+    /// Returns 400, 404 or 409, as the API server does.
     pub(super) fn delete(&mut self, route: &Route, query: &Query, body: &[u8]) -> Result<Value, Refusal> {
         let kind = route.kind;
         let name = route.name.as_deref().unwrap_or("");
@@ -117,7 +117,7 @@ impl State {
     /// Answers a DELETE of a collection.
     ///
     /// # Errors
-    /// 400 for selectors and bodies that cannot be read.
+    /// Returns 400 if a selector or the body cannot be read.
     pub(super) fn delete_all(&mut self, route: &Route, query: &Query, body: &[u8]) -> Result<Value, Refusal> {
         let kind = route.kind;
         let options = Options::read(query, body)?;
@@ -138,7 +138,7 @@ impl State {
         Ok(super::table::list(kind, &found, metadata, super::path::Form::Plain, self.now()))
     }
 
-    /// Removes an object, or marks it if something holds it. Returns it as it was last.
+    /// Removes an object, or marks it for deletion if something holds it. Returns its last state.
     pub(super) fn remove(&mut self, kind: &'static Kind, key: &Key, options: &Options) -> Option<Arc<Value>> {
         let object = self.store.get(kind, &key.0, &key.1)?;
         if options.orphan {
@@ -168,7 +168,7 @@ impl State {
         })
     }
 
-    /// Deletes a pod: at once if no kubelet has to end it, else by marking it.
+    /// Deletes a pod at once if no kubelet has to end it. Otherwise marks it for deletion.
     fn remove_pod(&mut self, key: &Key, pod: &Value, grace: Option<i64>) -> Option<Arc<Value>> {
         let ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let unbound = text(pod, "/spec/nodeName").is_empty();
@@ -202,8 +202,8 @@ impl State {
         Some(self.put(&POD, pod))
     }
 
-    /// Takes a pod away for good when its containers have ended: grace 0, then gone unless a finalizer holds
-    /// it.
+    /// Removes a pod whose containers have ended. Sets its grace period to 0, and erases it unless a
+    /// finalizer holds it.
     pub(super) fn finish_pod(&mut self, key: &Key) {
         self.mark(key, 0);
         let held = self
@@ -215,7 +215,7 @@ impl State {
         }
     }
 
-    /// The garbage collector: objects whose owner is gone go too.
+    /// Removes objects whose owner is gone, as the garbage collector does.
     pub(super) fn collect_orphans(&mut self, owner: &str) {
         let owned: Vec<(&'static str, Key)> = self.owned.get(owner).into_iter().flatten().cloned().collect();
         for (store, key) in owned {
@@ -225,7 +225,7 @@ impl State {
         }
     }
 
-    /// Lets the dependents of an object outlive it.
+    /// Removes an owner from its dependents, so that they outlive it.
     fn orphan(&mut self, owner: &str) {
         let owned: Vec<(&'static str, Key)> = self.owned.get(owner).into_iter().flatten().cloned().collect();
         for (store, key) in owned {

@@ -1,4 +1,4 @@
-//! Rights that Roles and ClusterRoles give through their bindings (`plugin/pkg/auth/authorizer/rbac`).
+//! Rights that Roles and ClusterRoles grant through their bindings (`plugin/pkg/auth/authorizer/rbac`).
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 impl State {
-    /// What the bindings of the cluster give to a user or one of the groups.
+    /// The rules that the bindings grant to a user or to one of the groups.
     pub(super) fn granted(&self, user: &str, groups: &[String]) -> Vec<Rule> {
         let mut rules = Vec::new();
         for binding in self.store.all(&ROLE_BINDING).filter(|one| is_for(one, user, groups)) {

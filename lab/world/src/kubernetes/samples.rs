@@ -1,8 +1,9 @@
-//! Objects that tests and the demo make, as JSON.
+//! Sample objects for tests and the demo, as JSON.
 
 use serde_json::{Value, json};
 
-/// A Deployment in the namespace `default` whose pods request this much, labelled `app: name`.
+/// A Deployment in the namespace `default`. Its pods request this much CPU and memory, and have the label
+/// `app: name`.
 pub fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -23,7 +24,7 @@ pub fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
     })
 }
 
-/// The same as a StatefulSet.
+/// Like [`deployment`], but a StatefulSet.
 pub fn stateful_set(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
     let mut object = deployment(name, replicas, cpu, memory);
     object["kind"] = json!("StatefulSet");

@@ -17,7 +17,7 @@ impl State {
     /// Answers a call of the `scale` subresource.
     ///
     /// # Errors
-    /// 400, 404, 405 or 409 as the API server gives them.
+    /// Returns 400, 404, 405 or 409, as the API server does.
     pub(super) fn scale(
         &mut self,
         route: &Route,
@@ -56,7 +56,7 @@ impl State {
     /// Answers a binding by another scheduler.
     ///
     /// # Errors
-    /// 400, 404 or 409 as the API server gives them.
+    /// Returns 400, 404 or 409, as the API server does.
     pub(super) fn bind_by_hand(&mut self, route: &Route, body: &[u8]) -> Result<Value, Refusal> {
         let name = route.name.as_deref().unwrap_or("");
         let binding: Value =

@@ -1,4 +1,4 @@
-//! The scheduler: one pass tries every pod that waits, most important first.
+//! The scheduler. One pass tries all waiting pods, the most important first.
 
 use std::{
     borrow::Cow,
@@ -21,14 +21,15 @@ use super::{
 /// The name under which the scheduler writes events.
 pub(super) const COMPONENT: &str = "default-scheduler";
 
-/// A filter of the scheduler beside its own: pods with this label go to no node whose name begins so.
+/// An additional filter of the scheduler. It keeps pods with this label off nodes whose names have this
+/// prefix.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     /// Key and value of the pods' label.
     pub label: (String, String),
-    /// What names of nodes begin with.
+    /// The prefix of the nodes' names.
     pub nodes: String,
-    /// What it says.
+    /// The reason that the filter reports.
     pub reason: String,
 }
 
@@ -39,16 +40,16 @@ impl Plugin {
     }
 }
 
-/// What came of one pod.
+/// The outcome of trying to place one pod.
 pub(super) enum Outcome {
     Bound(usize),
     Unschedulable(String),
-    /// Others go for it, or are going.
+    /// The pod waits for other pods that have to be preempted, or that are already ending.
     Waits(String, Option<Candidate>),
 }
 
 impl State {
-    /// Tries every pod that waits.
+    /// Tries to bind every waiting pod.
     pub(super) fn schedule(&mut self) {
         if self.scheduler_rests {
             return;
@@ -69,12 +70,13 @@ impl State {
             let made = made.map(|pod| text(&pod, "/metadata/creationTimestamp").to_owned());
             (-facts.priority, made, key.clone())
         });
-        // A pod fits nowhere where its like has just fit nowhere: binding takes room and never gives any.
+        // If a pod fits no node, neither do later pods of the same class in this pass, since binding only
+        // takes room.
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
         let mut gangs: BTreeSet<Key> = BTreeSet::new();
         for (key, facts) in &queue {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
-            // The API server's answer said so when it was made.
+            // The API server has set the condition when the pod was created.
             if !list(&pod, "/spec/schedulingGates").is_empty() {
                 continue;
             }
@@ -84,7 +86,8 @@ impl State {
                 }
                 continue;
             }
-            // The room that a pod has been promised is closed to its like only.
+            // Room that is promised to a pod counts as taken for others of its class, so their failure says
+            // nothing about this pod.
             let promised = !text(&pod, "/status/nominatedNodeName").is_empty();
             let outcome = match failed.get(&facts.class).filter(|_| !promised) {
                 Some(message) => Outcome::Unschedulable(message.clone()),
@@ -106,14 +109,16 @@ impl State {
                 }
                 Outcome::Unschedulable(message) => {
                     self.unschedulable(&pod, &message, None);
-                    // Affinity to others of its kind can be fulfilled by a pod that is bound later.
+                    // Inexact: a pod that is bound later in this pass may still satisfy an affinity of this
+                    // class.
                     failed.insert(facts.class.clone(), message);
                 }
             }
         }
     }
 
-    /// Finds a pod's place beside those that others are about to get.
+    /// Finds a node for a pod. `beside` are other pods that are about to be bound, each with the index of its
+    /// node.
     pub(super) fn place(
         &self,
         pod: &Value,
@@ -165,7 +170,7 @@ impl State {
             let tail = "not eligible due to a terminating pod on the nominated node.";
             return Outcome::Waits(with_preemption(&reasons, tail), None);
         }
-        // No node fits: each misfit is that of the node at its place.
+        // No node fits, so that `misfits` has one entry for each node, in the same order.
         let hopeful = places.iter().zip(&misfits).filter(|(_, misfit)| misfit.resolvable);
         let hopeful: Vec<&Place> = hopeful.map(|(place, _)| place).collect();
         match self.candidate(pod, facts, &company, &hopeful) {
@@ -174,7 +179,7 @@ impl State {
         }
     }
 
-    /// Binds a pod to a node; the scheduler tells so in an event.
+    /// Binds a pod to a node. If the scheduler does so, it also records an event.
     pub(super) fn bind_pod(&mut self, key: &Key, node: &str, by_scheduler: bool) {
         let now = self.stamp();
         let bound = self.edit(&POD, key, |pod| {
@@ -228,7 +233,7 @@ impl State {
         });
     }
 
-    /// A claim that keeps a pod from every node, in kube-scheduler's words.
+    /// A problem with a claim that keeps a pod off every node, in the wording of kube-scheduler.
     fn claim_problem(&self, pod: &Value) -> Option<String> {
         for name in claims(pod) {
             let Some(claim) = self.store.get(&CLAIM, object::namespace(pod), name) else {
@@ -248,7 +253,7 @@ impl State {
             .is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer")
     }
 
-    /// The node affinities of a pod's volumes, and whether one of its claims has no provisioner.
+    /// Collects the node affinities of a pod's volumes, and whether one of its claims has no provisioner.
     pub(super) fn volumes_of(&self, pod: &Value, affinities: &mut Vec<Value>, unprovided: &mut bool) {
         for name in claims(pod) {
             let Some(claim) = self.store.get(&CLAIM, object::namespace(pod), name) else { continue };
@@ -272,7 +277,7 @@ fn claims(pod: &Value) -> impl Iterator<Item = &str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Thousandths of cpu and memory that stay free, added up (`LeastAllocated`).
+/// The sum of the free shares of CPU and memory, in thousandths (`LeastAllocated`).
 fn free(place: &Place, taken: &Amounts, facts: &Facts) -> i128 {
     ["cpu", "memory"]
         .iter()
@@ -284,7 +289,7 @@ fn free(place: &Place, taken: &Amounts, facts: &Facts) -> i128 {
         .sum()
 }
 
-/// Why a pod fits nowhere, as kube-scheduler 1.36 tells it: reasons counted and sorted as text.
+/// Why a pod fits no node, in the format of kube-scheduler 1.36: each reason with its count, sorted as text.
 fn reasons(misfits: &[Misfit]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in misfits.iter().flat_map(|misfit| &misfit.reasons) {
@@ -296,12 +301,12 @@ fn reasons(misfits: &[Misfit]) -> String {
     format!("0/{} nodes are available: {}.", misfits.len(), reasons.join(", "))
 }
 
-/// The message with what came of preemption.
+/// The message about a pod that fits no node, with the result of preemption.
 fn with_preemption(reasons: &str, preemption: &str) -> String {
     format!("{reasons} no new claims to deallocate, preemption: {preemption}")
 }
 
-/// Why preemption gives a pod no room.
+/// Why preemption cannot make room for a pod.
 fn hopelessness(pod: &Value, misfits: &[Misfit]) -> String {
     if text(pod, "/spec/preemptionPolicy") == "Never" {
         return "not eligible due to preemptionPolicy=Never.".to_owned();

@@ -34,7 +34,7 @@ enum Operator {
 }
 
 impl Requirement {
-    /// Whether a set of labels fulfils it.
+    /// Whether a set of labels meets the requirement.
     pub fn matches(&self, labels: &Value) -> bool {
         let found = labels.get(&self.key).and_then(Value::as_str);
         let compare = |wanted: fn(i64, i64) -> bool| {
@@ -51,7 +51,7 @@ impl Requirement {
         }
     }
 
-    /// From `{key, operator, values}`. `None` if the operator is unknown.
+    /// Reads a requirement from `{key, operator, values}`. `None` if the operator is unknown.
     pub fn from_expression(expression: &Value) -> Option<Self> {
         let operator = match text(expression, "/operator") {
             "In" => Operator::In,
@@ -67,7 +67,7 @@ impl Requirement {
     }
 }
 
-/// Whether a `LabelSelector` object selects these labels. A missing one selects nothing, an empty one
+/// Whether a `LabelSelector` object selects these labels. A missing selector selects nothing, an empty one
 /// everything.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     if !selector.is_object() {
@@ -83,10 +83,10 @@ pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
 }
 
 impl Selection {
-    /// Reads the two query parameters.
+    /// Parses the values of `labelSelector` and `fieldSelector`.
     ///
     /// # Errors
-    /// 400 as the API server says it.
+    /// Returns 400 with the API server's message if one of them is invalid.
     pub fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Refusal> {
         Ok(Self { labels: parse_labels(labels)?, fields: parse_fields(kind, fields)? })
     }

@@ -1,9 +1,9 @@
-//! Certificates that kubelets serve with, if its configuration, or the cluster's, says `serverTLSBootstrap`:
-//! each kubelet asks for one, an approver approves it or not, and the signer of kube-controller-manager signs
-//! what is approved.
+//! Serving certificates of kubelets, for which `serverTLSBootstrap` must be set in the configuration of the
+//! kubelet or of the cluster. Each kubelet requests a certificate, an approver may approve the request, and
+//! the signer of kube-controller-manager signs approved requests.
 //!
-//! After `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission plugin
-//! `CertificateApproval` of 1.36.
+//! Based on `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission
+//! plugin `CertificateApproval` of Kubernetes 1.36.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use super::{
     state::{State, Work},
 };
 
-/// From the Node to the request.
+/// The time from the registration of the Node to the request.
 const FIRST: Duration = Duration::from_millis(400);
-/// How long a kubelet waits for its certificate until it asks again.
+/// How long a kubelet waits for its certificate before it asks again.
 const ASK_AGAIN: Duration = Duration::from_mins(15);
-/// From an approval to the signature.
+/// The time from an approval to the signature.
 const SIGNER: Duration = Duration::from_millis(20);
 
 impl State {
-    /// A kubelet asks for its serving certificate, unless it has one.
+    /// Requests the serving certificate of a kubelet, unless it has one.
     pub(super) fn ask_to_serve(&mut self, name: &str) {
         if !self.serves_by_request(name) || !self.hears(name) {
             return;
@@ -65,14 +65,14 @@ impl State {
         own.unwrap_or(self.server_tls_bootstrap)
     }
 
-    /// A kubelet has registered its Node: it asks soon.
+    /// Plans the certificate request of a kubelet that has registered its Node.
     pub(super) fn will_ask_to_serve(&mut self, name: &str) {
         if self.serves_by_request(name) {
             self.wake(Work::AskToServe(name.into()), FIRST);
         }
     }
 
-    /// A request has changed: what was approved is signed.
+    /// Plans the signature of a request that has been approved.
     pub(super) fn request_changed(&mut self, key: &Key, new: Option<&Value>) {
         let waits =
             |new: &Value| text(new, "/status/certificate").is_empty() && object::holds(new, "Approved");
@@ -81,7 +81,7 @@ impl State {
         }
     }
 
-    /// Signs a request. No client in this cluster connects to a kubelet, so that any certificate will do.
+    /// Signs a request. Any certificate will do, since no client in this cluster connects to a kubelet.
     pub(super) fn sign(&mut self, name: &str) {
         let certificate = KeyPair::generate().and_then(|key| CertificateParams::default().self_signed(&key));
         let Ok(certificate) = certificate else { return };
@@ -91,10 +91,10 @@ impl State {
         });
     }
 
-    /// Who approves needs the right to the signer beside that to the subresource.
+    /// Checks that an approver has the right to the signer, in addition to the right to the subresource.
     ///
     /// # Errors
-    /// 403 in the plugin's words.
+    /// Returns 403 with the plugin's message if the right is missing.
     pub(super) fn may_approve(&self, who: &Identity, route: &Route) -> Result<(), Refusal> {
         let name = route.name.as_deref().unwrap_or("");
         let Some(request) = self.store.get(&SIGNING_REQUEST, "", name) else { return Ok(()) };
@@ -115,14 +115,14 @@ impl State {
     }
 }
 
-/// What a write to `approval` changes: the conditions, and nothing else.
+/// The request after a write to `approval`, which changes only its conditions.
 pub(super) fn approved(old: &Value, new: &Value) -> Value {
     let mut kept = old.clone();
     kept["status"]["conditions"] = json!(list(new, "/status/conditions"));
     kept
 }
 
-/// Notes in a request who makes it; what it says of that itself does not count.
+/// Records in a request who created it. What the request itself says about its creator is overwritten.
 pub(super) fn signed_by(who: &Identity, request: &mut Value) {
     if request["spec"].is_object() {
         request["spec"]["username"] = json!(who.name);
@@ -130,7 +130,7 @@ pub(super) fn signed_by(who: &Identity, request: &mut Value) {
     }
 }
 
-/// The PKCS#10 as a kubelet writes it.
+/// A certificate request in PKCS#10 form, as a kubelet writes it.
 fn pem(name: &str, address: &str) -> Option<String> {
     let mut asked = CertificateParams::default();
     asked.distinguished_name = DistinguishedName::new();

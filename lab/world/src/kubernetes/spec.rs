@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A cluster as it is at the start.
+/// The initial state of a cluster.
 #[derive(Clone, Debug)]
 pub struct KubeSpec {
     /// CA certificate as PEM.
@@ -15,23 +15,25 @@ pub struct KubeSpec {
     pub admin_token: String,
     /// `host:port` that a join must name and that cluster-info shows.
     pub endpoint: String,
-    /// The token of a K3s server; `None`: the control plane is kubeadm's.
+    /// The token of a K3s server. `None` if kubeadm has set up the control plane.
     pub k3s_token: Option<String>,
     /// Such as `v1.36.2`.
     pub version: String,
     /// How long things take.
     pub timings: KubeTimings,
-    /// Nodes that are there from the start, with kubelets that run.
+    /// Nodes that exist from the start, with running kubelets.
     pub nodes: Vec<NodeSpec>,
-    /// The gate `GenericWorkload` is on and `scheduling.k8s.io/v1beta1` is served: there are PodGroups.
+    /// Whether there are PodGroups: the feature gate `GenericWorkload` is on, and `scheduling.k8s.io/v1beta1`
+    /// is served.
     pub pod_groups: bool,
-    /// More bearer tokens with restricted rights. Bindings of Roles and ClusterRoles add to them.
+    /// More users with bearer tokens and restricted rights. Bindings of Roles and ClusterRoles extend these
+    /// rights.
     pub service_accounts: Vec<ServiceAccountSpec>,
-    /// Further objects that are there from the start, such as CustomResourceDefinitions.
+    /// Other objects that exist from the start, such as CustomResourceDefinitions.
     pub objects: Vec<Value>,
 }
 
-/// A node that is there from the start.
+/// A node and its machine.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
     /// Its name.
@@ -54,14 +56,14 @@ pub struct NodeSpec {
     pub provider_id: Option<String>,
 }
 
-/// A user who may do only what is listed.
+/// A user with restricted rights.
 #[derive(Clone, Debug)]
 pub struct ServiceAccountSpec {
     /// Such as `system:serviceaccount:kube-system:autoscaler`.
     pub name: String,
     /// The bearer token.
     pub token: String,
-    /// What it may do.
+    /// What the user may do.
     pub rules: Vec<Rule>,
 }
 
@@ -70,9 +72,9 @@ pub struct ServiceAccountSpec {
 pub struct Rule {
     /// Such as `get`.
     pub verbs: Vec<String>,
-    /// API groups, the core one is empty.
+    /// API groups. The core group is empty.
     pub groups: Vec<String>,
-    /// Such as `nodes` or `pods/eviction`.
+    /// Resources, such as `nodes` or `pods/eviction`.
     pub resources: Vec<String>,
     /// The namespace. `None`: everywhere.
     pub namespace: Option<String>,
@@ -97,44 +99,44 @@ impl Rule {
 /// How long things take.
 #[derive(Clone, Debug)]
 pub struct KubeTimings {
-    /// Time of a plain request.
+    /// How long a plain request takes.
     pub request: Duration,
-    /// From a change that can matter to the scheduler to its attempt.
+    /// From a change that is relevant to the scheduler to its next pass.
     pub scheduler: Duration,
-    /// From a change to what the controllers of workloads make of it.
+    /// From a change to the reaction of the workload controllers.
     pub controller: Duration,
-    /// From a change to the status of the disruption budgets of its namespace.
+    /// From a change to the new status of the disruption budgets in its namespace.
     pub budget: Duration,
-    /// From a change of a Node to the taints that follow from it.
+    /// From a change of a Node to its new taints.
     pub node_taints: Duration,
-    /// From a change of the token Secrets to the signatures.
+    /// From a change of the token Secrets to the signatures in cluster-info.
     pub signer: Duration,
-    /// From binding to the containers' start.
+    /// From the binding of a pod to the start of its containers.
     pub pod_start: Duration,
-    /// From the containers' start to Ready.
+    /// From the start of the containers until the pod is Ready.
     pub pod_ready: Duration,
-    /// How long the containers of a pod take to end; bounded by the grace period.
+    /// How long the containers of a pod take to end, at most its grace period.
     pub pod_stop: Duration,
     /// How long the containers of a Job's pod run.
     pub job_run: Duration,
-    /// From the end of a successful join to the Node.
+    /// From a successful join to the registration of the Node.
     pub register: Duration,
-    /// From the Node to Ready.
+    /// From the registration of a Node until it is Ready.
     pub ready: Duration,
-    /// From the Node to its Lease.
+    /// From the registration of a Node to the creation of its Lease.
     pub lease: Duration,
-    /// A kubelet's beat.
+    /// The interval of a kubelet's heartbeats.
     pub heartbeat: Duration,
-    /// From the boot of a machine that had joined to its kubelet's first report.
+    /// From the reboot of a machine that has joined to the first report of its kubelet.
     pub kubelet_restart: Duration,
-    /// How long a kubelet may be silent.
+    /// How long a kubelet may be silent before its Node becomes `Unknown`.
     pub monitor_grace: Duration,
     /// How long pods outlive their Node.
     pub pod_gc: Duration,
 }
 
 impl Default for KubeTimings {
-    /// The periods that were seen of 1.36.2; pods start as on real hardware.
+    /// The durations that were recorded with Kubernetes 1.36.2. Pods start as fast as on real hardware.
     fn default() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -163,8 +165,8 @@ impl KubeSpec {
     /// The demo cluster's administrator token.
     pub const DEMO_ADMIN_TOKEN: &str = "demo-admin-token";
 
-    /// One control-plane node and nothing else. The CA is empty: give it the one of the server that serves
-    /// it.
+    /// One control-plane node and nothing else. The CA is empty: set it to the CA of the server that serves
+    /// the cluster.
     pub fn demo() -> Self {
         Self {
             ca_pem: String::new(),

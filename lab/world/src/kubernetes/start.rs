@@ -1,4 +1,4 @@
-//! What a cluster holds when it begins, as kubeadm leaves it behind.
+//! The objects of a new cluster, as kubeadm creates them.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
@@ -75,15 +75,15 @@ impl Kube {
         )
     }
 
-    /// Says where the API server is reached, `host:port`, and writes cluster-info again.
+    /// Sets the address of the API server (`host:port`), and updates cluster-info.
     pub fn set_endpoint(&self, endpoint: &str) {
         let mut state = self.state();
         state.spec.endpoint = endpoint.into();
         state.write_cluster_info();
     }
 
-    /// Puts another CA into cluster-info, with the hash of its public key as `caCertHashes` has it; returns
-    /// the former ones.
+    /// Replaces the CA in cluster-info, and the hash of its public key (in the form of `caCertHashes`).
+    /// Returns the former CA and hash.
     pub fn replace_authority(&self, ca_pem: String, ca_hash: String) -> (String, String) {
         let mut state = self.state();
         let former = (

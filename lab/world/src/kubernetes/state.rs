@@ -1,8 +1,8 @@
-//! Everything that changes, and the agenda of what is to be done about it.
+//! The changing state of the cluster, and the agenda of work that follows from changes.
 //!
-//! Every write goes through [`State::put`] and [`State::erase`]: they keep the indexes and put on the agenda
-//! what follows from the change. Controllers, scheduler, and kubelets are entries of the agenda; each runs
-//! whole, under the lock, and never waits.
+//! Every write goes through [`State::put`] and [`State::erase`]. They update the indexes, and put the
+//! consequences of the change on the agenda. The controllers, the scheduler and the kubelets are entries of
+//! the agenda. Each entry runs to its end under the lock, and never waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,60 +32,61 @@ use super::{
 };
 use crate::{clock::WorldClock, signal::Signal};
 
-/// Something to be done at some time. Each stands on the agenda at most once.
+/// An entry of the agenda. Equal entries appear only once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Work {
-    /// Taints that follow from a Node's conditions and its cordon.
+    /// Updates the taints of a Node from its conditions and its cordon.
     NodeTaints(String),
-    /// One pass of the scheduler.
+    /// Runs one pass of the scheduler.
     Schedule,
-    /// The status of the budgets of a namespace.
+    /// Updates the status of the budgets of a namespace.
     Budgets(String),
-    /// The controller of a workload: its kind's store, namespace and name.
+    /// Runs the controller of a workload, which is given by the store of its kind, and its namespace and
+    /// name.
     Workload(&'static str, Key),
-    /// All DaemonSets, after a change of the Nodes.
+    /// Runs the controller of all DaemonSets, after a change of the Nodes.
     DaemonSets,
-    /// Signatures and expiry of bootstrap tokens.
+    /// Updates the signatures of bootstrap tokens, and removes expired tokens.
     Tokens,
-    /// Tokens in the Secrets of service accounts.
+    /// Fills the tokens into the Secrets of service accounts.
     AccountTokens,
-    /// The containers of a pod start.
+    /// Starts the containers of a pod.
     Start(Key, String),
-    /// A pod becomes Ready.
+    /// Makes a pod Ready.
     Ready(Key, String),
-    /// The containers of a Job's pod end by themselves.
+    /// Completes a Job's pod, whose containers end by themselves.
     Complete(Key, String),
-    /// The containers of a deleted pod end.
+    /// Stops the containers of a deleted pod.
     Stop(Key, String),
-    /// A kubelet registers its Node.
+    /// Registers a kubelet's Node.
     Register(String),
-    /// A kubelet becomes ready.
+    /// Sends a kubelet's first complete report.
     NodeReady(String),
-    /// A kubelet makes its Lease.
+    /// Creates a kubelet's Lease.
     Lease(String),
-    /// A kubelet's beat.
+    /// Sends a kubelet's heartbeat.
     Beat(String),
-    /// A look at whether a kubelet is silent.
+    /// Checks whether a kubelet is silent.
     Silence(String),
-    /// A pod's toleration of a taint ends.
+    /// Evicts a pod whose toleration of a taint has run out.
     TaintEviction(Key, String),
-    /// A dead Node's Lease goes.
+    /// Removes the Lease of a Node that is gone.
     LeaseGone(String),
-    /// Pods of a Node that is gone.
+    /// Removes the pods of a Node that is gone.
     PodGc(String),
-    /// What a Node that is out of service lets go of.
+    /// Releases the pods and volumes of a Node that is out of service.
     OutOfService(String),
-    /// Volumes that are to be attached or detached.
+    /// Attaches and detaches volumes.
     Volumes,
-    /// Objects whose owner is gone.
+    /// Removes objects whose owner is gone.
     Orphans(String),
-    /// A kubelet asks for its serving certificate.
+    /// Requests a kubelet's serving certificate.
     AskToServe(String),
-    /// A request for a certificate is signed.
+    /// Signs a request for a certificate.
     Sign(String),
-    /// A machine that is no VM has booted, or has shut down.
+    /// Completes the boot or the shutdown of a machine that is not a VM.
     Power(String),
-    /// A namespace that is being deleted.
+    /// Empties a namespace that is being deleted.
     NamespaceGone(String),
 }
 
@@ -94,9 +95,10 @@ pub(super) struct State {
     pub spec: KubeSpec,
     pub store: Store,
     pub pods: Pods,
-    /// Objects by the uids of their owners: their kind's store and key.
+    /// The objects of each owner, by the owner's uid. Each object is given by the store of its kind and its
+    /// key.
     pub owned: BTreeMap<String, BTreeSet<(&'static str, Key)>>,
-    /// By the uids of Jobs, the uids of their pods that have succeeded, be they there or not.
+    /// For each Job's uid, the uids of its pods that have succeeded, whether or not the pods still exist.
     pub succeeded: BTreeMap<String, BTreeSet<String>>,
     pub kubelets: BTreeMap<String, Kubelet>,
     pub metal: BTreeMap<String, Metal>,
@@ -106,7 +108,7 @@ pub(super) struct State {
     pub scheduler_rests: bool,
     pub plugin: Option<Plugin>,
     pub nodes_never_ready: bool,
-    /// The kubelets' configuration says `serverTLSBootstrap`.
+    /// Whether the cluster's kubelet configuration sets `serverTLSBootstrap`.
     pub server_tls_bootstrap: bool,
     pub next_cidr: u32,
     pub faults: Vec<Fault>,
@@ -176,7 +178,7 @@ impl State {
         uuid::Builder::from_random_bytes(self.random.u128(..).to_be_bytes()).into_uuid().to_string()
     }
 
-    /// A random end for a generated name, in the alphabet of the API server.
+    /// A random suffix for a generated name, in the alphabet of the API server.
     pub fn suffix(&mut self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5)
@@ -187,7 +189,7 @@ impl State {
             .collect()
     }
 
-    /// Puts something on the agenda, at the earlier time where it is there already.
+    /// Puts an entry on the agenda. If the agenda already contains it, the earlier time wins.
     pub fn wake(&mut self, work: Work, delay: Duration) {
         let due = Instant::now() + delay;
         if let Some(known) = self.entries.get(&work).copied() {
@@ -205,7 +207,7 @@ impl State {
         }
     }
 
-    /// Takes something off the agenda.
+    /// Removes an entry from the agenda.
     pub fn forget(&mut self, work: &Work) {
         if let Some(entry) = self.entries.remove(work) {
             self.agenda.remove(&entry);
@@ -217,7 +219,7 @@ impl State {
         self.agenda.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The first entry that is due.
+    /// Removes and returns the first entry, if it is due.
     pub fn take_due(&mut self) -> Option<Work> {
         let entry = self.agenda.first_entry()?;
         if entry.key().0 > Instant::now() {
@@ -228,7 +230,7 @@ impl State {
         Some(work)
     }
 
-    /// Writes an object and sees to what follows. Returns what is stored.
+    /// Writes an object and reacts to the change. Returns the stored object.
     pub fn put(&mut self, kind: &'static Kind, object: Value) -> Arc<Value> {
         let key = object::key(&object);
         match self.store.put(kind, object) {
@@ -241,7 +243,7 @@ impl State {
         }
     }
 
-    /// Removes an object and sees to what follows. Returns it with the version of its deletion.
+    /// Removes an object and reacts to the change. Returns the object with the version of its deletion.
     pub fn erase(&mut self, kind: &'static Kind, key: &Key) -> Option<Arc<Value>> {
         let change = self.store.erase(kind, &key.0, &key.1)?;
         let gone = change.new.clone();
@@ -249,13 +251,13 @@ impl State {
         Some(gone)
     }
 
-    /// Makes an object by hand or by a controller: gives it uid, time and generation.
+    /// Creates an object for a test or a controller, and sets its uid, time and generation.
     pub fn create(&mut self, kind: &'static Kind, mut object: Value) -> Arc<Value> {
         self.stamp_new(kind, &mut object);
         self.put(kind, object)
     }
 
-    /// Sets what the server sets in a new object.
+    /// Sets the fields of a new object that the server assigns.
     pub fn stamp_new(&mut self, kind: &'static Kind, object: &mut Value) {
         object["apiVersion"] = json!(kind.api_version());
         object["kind"] = json!(kind.kind);
@@ -271,7 +273,8 @@ impl State {
         }
     }
 
-    /// Changes an object; counts its generation if its spec changes. `None` if it is not there.
+    /// Changes an object, and increments its generation if its spec changes. `None` if the object does not
+    /// exist.
     pub fn edit(
         &mut self,
         kind: &'static Kind,
@@ -284,9 +287,10 @@ impl State {
         Some(self.replace(kind, &old, new))
     }
 
-    /// Writes the successor of an object: counts its generation, removes it with its last finalizer.
+    /// Writes the new state of an object. Increments its generation if its spec changes, and removes the
+    /// object if its last finalizer is gone.
     pub fn replace(&mut self, kind: &'static Kind, old: &Value, mut new: Value) -> Arc<Value> {
-        // A binding is no change of the spec.
+        // Binding a pod does not count as a change of its spec.
         let bound =
             kind.plural == "pods" && old["spec"]["nodeName"].is_null() && !new["spec"]["nodeName"].is_null();
         let changed = |part: &str| old[part] != new[part];
@@ -302,7 +306,7 @@ impl State {
         if finished { self.erase(kind, &object::key(&stored)).unwrap_or(stored) } else { stored }
     }
 
-    /// Announces something for a live display.
+    /// Sends an event to live displays.
     pub fn announce(&self, event: KubeEvent) {
         // There may be no listener; that is fine.
         let _ = self.events.send(event);

@@ -1,4 +1,4 @@
-//! The objects, their versions, and the history that watches and exact lists read.
+//! The objects, their versions, and the history for watches and for lists of an exact version.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,17 +14,17 @@ use super::{
 };
 use crate::signal::{Signal, Waiter};
 
-/// Changes of one kind that are remembered.
+/// The number of changes that are kept for each kind.
 const HISTORY: usize = 20_000;
 
 /// One change of one object.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// The version that it made.
+    /// The version that the change created.
     pub revision: u64,
-    /// The object before, `None` for a new one.
+    /// The object before the change. `None` if it is new.
     pub old: Option<Arc<Value>>,
-    /// The object after. A deleted one has the version of its deletion.
+    /// The object after the change. A deleted object has the version of its deletion.
     pub new: Arc<Value>,
     /// Whether the object is gone.
     pub gone: bool,
@@ -35,7 +35,7 @@ pub(super) struct Change {
 pub(super) struct Collection {
     pub objects: BTreeMap<Key, Arc<Value>>,
     history: VecDeque<Change>,
-    /// New readers learn nothing of what happened up to this version.
+    /// Changes up to this version are hidden from new readers.
     forgotten: u64,
     /// The history begins after this version.
     dropped: u64,
@@ -50,18 +50,18 @@ impl Default for Collection {
 }
 
 impl Collection {
-    /// Tells of every change.
+    /// A waiter that is notified of every change.
     pub fn subscribe(&self) -> Waiter {
         self.latest.waiter()
     }
 
-    /// The version up to which all is forgotten, if the given one lies before it.
+    /// The version up to which all changes are forgotten, if the given version is older.
     pub fn too_old(&self, revision: u64) -> Option<u64> {
         (revision < self.forgotten).then_some(self.forgotten)
     }
 
-    /// The changes after a version, or the version up to which all is dropped if that one is too old. A
-    /// reader that began in time goes on over what is forgotten.
+    /// The changes after a version, or an error with the version up to which all changes are dropped if the
+    /// given one is older. A reader that began before changes were forgotten still receives them.
     pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, u64> {
         if revision < self.dropped {
             return Err(self.dropped);
@@ -70,7 +70,7 @@ impl Collection {
         Ok(self.history.range(start..))
     }
 
-    /// The objects as they were at a version. `None` if that is forgotten.
+    /// The objects as they were at a version. `None` if the version is forgotten.
     pub fn at(&self, revision: u64) -> Option<BTreeMap<Key, Arc<Value>>> {
         if revision < self.forgotten {
             return None;
@@ -133,7 +133,7 @@ impl Store {
         self.collections.get(kind.store)?.objects.get(&(namespace.into(), name.into())).cloned()
     }
 
-    /// All objects of a kind by namespace and name.
+    /// All objects of a kind, sorted by namespace and name.
     pub fn all(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Value>> {
         self.collections.get(kind.store).into_iter().flat_map(|found| found.objects.values())
     }
@@ -149,7 +149,7 @@ impl Store {
             .map(|(_, object)| object)
     }
 
-    /// Writes an object as it is, with a new version. `None` if it is what is there already.
+    /// Writes an object with a new version. `None` if the object does not change.
     pub fn put(&mut self, kind: &Kind, mut new: Value) -> Option<Change> {
         let key = object::key(&new);
         let old = self.get(kind, &key.0, &key.1);
@@ -180,7 +180,7 @@ impl Store {
         Some(change)
     }
 
-    /// Forgets the past of all kinds.
+    /// Forgets the history of all kinds.
     pub fn forget(&mut self) {
         // A version that no client has seen, so that even the latest list is too old to watch from.
         self.revision += 1;
@@ -190,10 +190,10 @@ impl Store {
         }
     }
 
-    /// Compares the version that a writer gives with that of the object.
+    /// Compares the version that a writer sent with the version of the object.
     ///
     /// # Errors
-    /// 409 where it is another one.
+    /// Returns 409 if they differ.
     pub fn check_version(kind: &Kind, old: &Value, given: &Value) -> Result<(), Refusal> {
         match given["metadata"]["resourceVersion"].as_str() {
             Some(given) if !given.is_empty() && old["metadata"]["resourceVersion"] != given => {

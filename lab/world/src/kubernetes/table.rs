@@ -1,4 +1,4 @@
-//! Lists, and the forms of answers that kubectl prints: tables and metadata alone.
+//! Lists, and the answers in the forms that kubectl requests: tables, and metadata only.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: signatures in cluster-info, and the cleaner that removes what has expired.
+//! Bootstrap tokens: their signatures in cluster-info, and the removal of expired tokens.
 
 use base64::{
     Engine as _,
@@ -43,7 +43,7 @@ pub(super) fn signature(kubeconfig: &str, id: &str, secret: &str) -> String {
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac))
 }
 
-/// The kubeconfig without credentials that cluster-info holds.
+/// The kubeconfig in cluster-info, which contains no credentials.
 fn public_kubeconfig(endpoint: &str, ca_pem: &str) -> String {
     let ca = STANDARD.encode(ca_pem);
     format!(
@@ -57,7 +57,7 @@ fn cluster_info() -> Key {
 }
 
 impl State {
-    /// Writes cluster-info again for the present endpoint, without signatures; they follow.
+    /// Writes the current endpoint and CA to cluster-info. The signatures are updated later.
     pub(super) fn write_cluster_info(&mut self) {
         let text = public_kubeconfig(&self.spec.endpoint, &self.spec.ca_pem);
         if self.store.get(&CONFIG_MAP, "kube-public", "cluster-info").is_none() {
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// Removes expired tokens and makes the signatures what they should be.
+    /// Removes expired tokens, and updates the signatures.
     pub(super) fn tend_tokens(&mut self) {
         let now = self.now();
         let mut next: Option<Timestamp> = None;
@@ -85,7 +85,7 @@ impl State {
             if let Some(text) = field("expiration") {
                 match text.parse::<Timestamp>() {
                     Ok(end) if end > now => next = Some(next.map_or(end, |known| known.min(end))),
-                    // One that cannot be read counts as expired.
+                    // A token with an unreadable expiration counts as expired.
                     _ => {
                         expired.push(object::key(secret));
                         continue;

@@ -1,6 +1,6 @@
-//! Volumes that have to be attached to a node before its pods start: the attach/detach controller, with a
-//! driver that takes its time. A volume is attached to one node at a time, and comes free once no pod on that
-//! node has it.
+//! Volumes that must be attached to a node before its pods start: the attach/detach controller, and a driver
+//! that takes some time. A volume is attached to one node at a time, and is released once no pod on that node
+//! uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,26 +14,26 @@ use super::{
     state::{State, Work},
 };
 
-/// What attaches volumes here. Attachments of others belong to a test that plays a driver.
+/// The driver that attaches volumes. Attachments of other drivers belong to tests that play a driver.
 const DRIVER: &str = "csi.lab.example";
-/// From the need for a change to the change.
+/// How long attaching or detaching takes.
 const TAKES: Duration = Duration::from_millis(1500);
-/// How long a volume stays if it is not reported as unmounted (`maxWaitForUnmountDuration`).
+/// How long a volume stays attached if its unmount is not reported (`maxWaitForUnmountDuration`).
 const UNMOUNT: Duration = Duration::from_mins(6);
 
-/// Attachments that no pod needs, since when.
+/// Attachments that no pod needs, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Unneeded(BTreeMap<Key, Instant>);
 
 impl State {
-    /// Sees to the volumes of a pod that has come to a node or left it.
+    /// Plans the attaching and detaching of volumes after a change of a pod.
     pub(super) fn pod_has_volumes(&mut self, pod: &Value) {
         if claims(pod).next().is_some() && !text(pod, "/spec/nodeName").is_empty() {
             self.wake(Work::Volumes, TAKES);
         }
     }
 
-    /// Whether everything that the pod needs is attached to its node.
+    /// Whether all volumes of the pod are attached to its node.
     pub(super) fn has_its_volumes(&self, pod: &Value) -> bool {
         let node = text(pod, "/spec/nodeName");
         let namespace = object::namespace(pod);
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// Lets go of what a node that is off holds and no pod on it still needs.
+    /// Detaches the volumes of a node that is off, except those that its pods still need.
     pub(super) fn let_volumes_go(&mut self, node: &str) {
         let needed = self.needed_volumes();
         let held: Vec<Key> = (self.store.all(&ATTACHMENT))
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// Volumes by the nodes whose pods have them.
+    /// The volumes that pods need, each with the node of its pod.
     fn needed_volumes(&self) -> BTreeSet<(String, String)> {
         let ended = |pod: &Value| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let mut needed = BTreeSet::new();

@@ -22,11 +22,11 @@ use crate::{
     signal::Waiter,
 };
 
-/// Between two bookmarks.
+/// The interval between bookmarks.
 const BOOKMARKS: Duration = Duration::from_mins(1);
-/// The last bookmark comes this long before the end.
+/// How long before the end of a watch its last bookmark is sent.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// How long a watch lasts that does not say: between this and twice this.
+/// A watch without a timeout lasts between this and twice this.
 const MINIMUM: Duration = Duration::from_mins(30);
 
 /// One open watch.
@@ -36,7 +36,7 @@ struct Watch {
     route: Route,
     selection: Selection,
     form: Form,
-    /// What happened up to this version is sent or needs no sending.
+    /// Changes up to this version have been sent, or do not have to be.
     position: u64,
     queue: VecDeque<Bytes>,
     changed: Waiter,
@@ -49,7 +49,7 @@ struct Watch {
 /// Opens a watch.
 ///
 /// # Errors
-/// 400 or 422 for parameters that make no sense.
+/// Returns 400 or 422 if parameters are invalid.
 pub(super) fn open(kube: &Kube, route: &Route, query: &Query, form: Form) -> Result<Body, Refusal> {
     let selection = selection(route, query)?;
     let version = query.version()?;
@@ -174,7 +174,7 @@ impl Watch {
         self.bookmark = if now >= last { None } else { Some((now + BOOKMARKS).min(last)) };
     }
 
-    /// Reads what has happened since.
+    /// Reads the changes since the last position.
     fn collect(&mut self) {
         let mut state = self.kube.state();
         let current = state.store.revision();
@@ -202,7 +202,7 @@ impl Watch {
             (false, true) => self.say("ADDED", &change.new),
             (true, true) => self.say("MODIFIED", &change.new),
             (true, false) if change.gone => self.say("DELETED", &change.new),
-            // An object that leaves the selection is shown as it was, with the version of the change.
+            // For an object that leaves the selection, its old state is shown with the version of the change.
             (true, false) => {
                 let mut left = change.old.as_deref().cloned().unwrap_or_default();
                 object::set_meta(
@@ -234,7 +234,7 @@ impl Watch {
         self.queue.push_back(line.into());
     }
 
-    /// A bookmark, an object with nothing but its version.
+    /// Sends a bookmark: an object that has only a version.
     fn mark(&mut self, revision: u64, initial_end: bool) {
         let kind = self.route.kind;
         let mut object = json!({
@@ -262,7 +262,7 @@ impl Watch {
     }
 }
 
-/// The fields that the zero value of a kind has on the wire.
+/// Adds the fields that are part of a kind's zero value in JSON.
 fn zero(plural: &str, object: &mut Value) {
     match plural {
         "nodes" => {

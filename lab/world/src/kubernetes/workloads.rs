@@ -34,8 +34,7 @@ impl State {
             .collect()
     }
 
-    /// Makes a pod from a template. A pod that is refused is not made; the next change of its owner tries
-    /// again.
+    /// Creates a pod from a template. If the pod is refused, the next change of its owner tries again.
     pub(super) fn spawn_pod(
         &mut self,
         kind: &Kind,
@@ -253,7 +252,7 @@ impl State {
         let size = |pointer: &str| usize::try_from(number(&job, pointer).unwrap_or(1)).unwrap_or(0);
         let (parallel, completions) = (size("/spec/parallelism"), size("/spec/completions"));
         let pods = self.pods_of(&job);
-        // A success counts, also once its pod is gone with its node.
+        // A success still counts when its pod is gone.
         let counted = self.succeeded.entry(object::uid(&job).to_owned()).or_default();
         let successes = pods.iter().filter(|pod| text(pod, "/status/phase") == "Succeeded");
         counted.extend(successes.map(|pod| object::uid(pod).to_owned()));
@@ -287,12 +286,13 @@ impl State {
     }
 }
 
-/// Whether a pod counts for its owner: neither finished nor going.
+/// Whether a pod counts for its owner: neither finished nor being deleted.
 pub(super) fn is_active(pod: &Value) -> bool {
     !object::is_terminating(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// Pods that go first sort first: not bound, pending, not ready, cheap, young (`ActivePodsWithRanks`).
+/// The order in which surplus pods are removed, lowest first: not bound, pending, not ready, low deletion
+/// cost, young (`ActivePodsWithRanks`).
 fn removal_rank(pod: &Value) -> (bool, bool, bool, i64, Reverse<String>, String) {
     let cost = pod
         .pointer("/metadata/annotations/controller.kubernetes.io~1pod-deletion-cost")

@@ -15,10 +15,10 @@ use super::{
 };
 
 impl State {
-    /// Makes an object of a request body.
+    /// Creates an object from a request body.
     ///
     /// # Errors
-    /// 400, 404, 409 or 422 as the API server gives them.
+    /// Returns 400, 404, 409 or 422, as the API server does.
     pub(super) fn make(&mut self, route: &Route, query: &Query, body: &[u8]) -> Result<Value, Refusal> {
         let kind = route.kind;
         let mut new = parse(kind, body)?;
@@ -65,7 +65,7 @@ impl State {
     /// Replaces an object, or its status.
     ///
     /// # Errors
-    /// 400, 404, 409 or 422 as the API server gives them.
+    /// Returns 400, 404, 409 or 422, as the API server does.
     pub(super) fn update(&mut self, route: &Route, query: &Query, body: &[u8]) -> Result<Value, Refusal> {
         let kind = route.kind;
         let name = route.name.as_deref().unwrap_or("");
@@ -89,7 +89,7 @@ impl State {
             let text = "Invalid value: 0: must be specified for an update";
             let cause = Cause::new("metadata.resourceVersion", "FieldValueInvalid", text);
             let mut refusal = Refusal::invalid(kind, name, &[cause]);
-            // Reported by the storage, which names the resource.
+            // This error comes from the storage layer, which names the resource instead of the kind.
             if let super::refusal::Said::Status { message, details, .. } = &mut refusal.body {
                 *message = message.replacen(&kind.qualified(), &kind.resource(), 1);
                 details["kind"] = json!(kind.plural);
@@ -113,7 +113,7 @@ impl State {
     /// Patches an object, or its status.
     ///
     /// # Errors
-    /// 400, 404, 409, 415 or 422 as the API server gives them.
+    /// Returns 400, 404, 409, 415 or 422, as the API server does.
     pub(super) fn patch(
         &mut self,
         route: &Route,
@@ -238,7 +238,8 @@ fn parse(kind: &'static Kind, body: &[u8]) -> Result<Value, Refusal> {
     Ok(new)
 }
 
-/// Drops the fields that an object of this kind does not have; only the outermost ones, there is no schema.
+/// Drops the fields that an object of this kind does not have. Without a schema, only the outermost fields
+/// are checked.
 fn drop_unknown(kind: &Kind, new: &mut Value, query: &Query) -> Result<(), Refusal> {
     let own: &[&str] = match kind.plural {
         "configmaps" => &["data", "binaryData", "immutable"],
@@ -262,7 +263,7 @@ fn drop_unknown(kind: &Kind, new: &mut Value, query: &Query) -> Result<(), Refus
     Ok(())
 }
 
-/// The methods that a path takes.
+/// Whether a path accepts a method.
 pub(super) fn takes(route: &Route, method: &Method) -> bool {
     match (&route.name, &route.sub) {
         (None, _) => matches!(*method, Method::GET | Method::POST | Method::DELETE | Method::HEAD),

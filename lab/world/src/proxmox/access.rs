@@ -1,10 +1,10 @@
-//! Who is asking, and what they may do: API tokens, privilege separation, and the most specific path's roles.
+//! Authentication and privileges: API tokens, privilege separation, and the roles of the most specific path.
 
 use std::collections::BTreeMap;
 
 use super::{answer::Refusal, spec::AccessSpec, state::State};
 
-/// The token behind a request.
+/// The token that sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// `user@realm`.
@@ -55,7 +55,7 @@ impl Identity {
         held(&self.user) && (!self.privsep || held(&self.token))
     }
 
-    /// All privileges at a path, and whether they go on to paths below, for `/access/permissions`.
+    /// All privileges at a path, and whether paths below inherit them, for `/access/permissions`.
     pub fn all(&self, state: &State, path: &str) -> BTreeMap<String, bool> {
         if self.is_root() {
             return state
@@ -74,7 +74,7 @@ impl Identity {
         held
     }
 
-    /// Refuses with the text of the real server unless one of the privileges is held at the path.
+    /// Refuses with the text of the real server unless the identity has one of the privileges at the path.
     pub fn need(&self, state: &State, path: &str, any_of: &[&str]) -> Result<(), Refusal> {
         if any_of.iter().any(|privilege| self.has(state, path, privilege)) {
             return Ok(());
@@ -82,7 +82,7 @@ impl Identity {
         Err(Refusal::privilege(path, &any_of.join("|")))
     }
 
-    /// The privileges for an agent call, by the release.
+    /// Refuses unless the identity has the privileges that this release needs for an agent call.
     pub fn need_agent(&self, state: &State, vmid: u32, any_of: &[&str]) -> Result<(), Refusal> {
         let path = format!("/vms/{vmid}");
         if state.is_release_8() {
@@ -93,7 +93,7 @@ impl Identity {
     }
 }
 
-/// Whether `privileges` has this one. It is asked at each call, hence without the set.
+/// Whether `privileges` would contain this privilege. It is needed for each call, so the map is not built.
 fn holds(state: &State, who: &str, path: &str, privilege: &str) -> bool {
     let access = &state.access;
     let at = |path: &str| roles(access, who, path).any(|(role, _)| gives(access, role, privilege));
@@ -104,7 +104,8 @@ fn gives(access: &AccessSpec, role: &str, privilege: &str) -> bool {
     access.roles.get(role).is_some_and(|all| all.iter().any(|one| one == privilege))
 }
 
-/// The roles of the most specific path replace inherited ones; a pool's roles come on top for its members.
+/// Returns the privileges at a path. The roles of the most specific path replace inherited ones. For a VM
+/// in a pool, the privileges on the pool are added.
 fn privileges(state: &State, who: &str, path: &str) -> BTreeMap<String, bool> {
     let mut found = path_privileges(&state.access, who, path);
     if let Some(pool) = pool_path(state, path) {
@@ -131,7 +132,7 @@ fn path_privileges(access: &AccessSpec, who: &str, path: &str) -> BTreeMap<Strin
     found
 }
 
-/// The roles of the most specific path that has any, and whether they go on to paths below.
+/// The roles of the most specific path that has any, and whether paths below inherit them.
 fn roles<'a>(
     access: &'a AccessSpec,
     who: &'a str,

@@ -1,5 +1,5 @@
-//! Guest agent calls: each costs a ping first, errors come late, and texts are mangled the way the real ones
-//! are.
+//! Guest agent calls. Each begins with a ping, errors arrive late, and texts are mangled as by the real
+//! server.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::guest::Guest;
 
-/// What the daemon waits for an agent command.
+/// How long Proxmox VE waits for an agent command.
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 const AUDIT: &[&str] = &["VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"];
@@ -23,7 +23,7 @@ const UNRESTRICTED: &[&str] = &["VM.GuestAgent.Unrestricted"];
 const FILE_READ: &[&str] = &["VM.GuestAgent.FileRead", "VM.GuestAgent.Unrestricted"];
 const FILE_WRITE: &[&str] = &["VM.GuestAgent.FileWrite", "VM.GuestAgent.Unrestricted"];
 
-/// What a character beyond Latin-1 in input data makes of a call.
+/// The error for input data with a character beyond Latin-1.
 pub(super) const WIDE: &str =
     "Wide character in subroutine entry at /usr/share/perl5/PVE/QemuServer/Agent.pm line 135.";
 
@@ -120,7 +120,8 @@ fn exec_status(guest: &Guest, call: &ApiCall) -> Result<Answer, Refusal> {
     Ok(answer.into())
 }
 
-/// Bytes as the API shows them: each one as the character of that number, so UTF-8 comes out encoded twice.
+/// Returns bytes as the API shows them: each byte becomes the character with its number, so UTF-8 is encoded
+/// twice.
 pub(super) fn latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }

@@ -1,17 +1,18 @@
-//! Storages that are slow, or say of themselves what is not so.
+//! Storages that are slow, or that report wrong usage.
 
 use super::{Pve, spec::StorageSpec, state::State};
 
 impl Pve {
-    /// Says at how many bytes a second full clones are copied to a storage; none: at the rate of all.
+    /// Sets the rate, in bytes per second, at which full clones are copied to a storage. `None` restores the
+    /// common rate.
     pub fn set_storage_rate(&self, storage: &str, rate: Option<u64>) {
         if let Some(spec) = self.state().storages.get_mut(storage) {
             spec.copy_rate = rate;
         }
     }
 
-    /// Has a storage say that this many of its bytes are used, whatever there is on it; none: it tells the
-    /// truth again.
+    /// Makes a storage report this many used bytes, whatever it contains. `None` makes it report the truth
+    /// again.
     pub fn set_storage_claim(&self, storage: &str, used: Option<u64>) {
         let mut state = self.state();
         if let Some(used) = used {
@@ -23,7 +24,7 @@ impl Pve {
 }
 
 impl State {
-    /// What a storage says that is used of it.
+    /// The used bytes that a storage reports.
     pub fn storage_shown(&self, storage: &StorageSpec, node: &str) -> u64 {
         let claim = self.claims.get(&storage.id).copied();
         claim.unwrap_or_else(|| self.storage_used(storage, node))

@@ -1,4 +1,4 @@
-//! How answers look on the wire: the `data` envelope, errors with their reason phrase, and empty ones.
+//! The wire format of answers: the `data` envelope, errors with their reason phrase, and empty answers.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::serve::{Body, full};
 
-/// What a call returns: the value of `data`, or members beside it.
+/// The result of a call: the value of `data`, and the members beside it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The `data` member.
     pub data: Value,
-    /// The `total` member of lists that are cut.
+    /// The `total` member, for lists that are returned in pages.
     pub total: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ impl From<Value> for Answer {
     }
 }
 
-/// A refusal, with what the client sees of it.
+/// A refusal, as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// 400 `Parameter verification failed.` with the text for each parameter.
@@ -36,7 +36,7 @@ pub enum Refusal {
     Failed(String),
     /// A status with a plain-text or empty body, such as 595 and 596.
     Bare(u16, String),
-    /// A status with this text as body, its first line as reason.
+    /// A status with this text as the body, and its first line as the reason phrase.
     Plain(u16, String),
     /// 501 for an unknown path.
     NotImplemented(String),
@@ -132,7 +132,7 @@ fn json_response(status: u16, reason: &str, body: &Value) -> Response<Body> {
     response
 }
 
-/// A response with this body as it is.
+/// A response with this body, unchanged.
 pub fn bare(status: u16, reason: &str, body: &str) -> Response<Body> {
     let mut response = Response::new(full(body.to_owned()));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -140,7 +140,7 @@ pub fn bare(status: u16, reason: &str, body: &str) -> Response<Body> {
     response.headers_mut().insert(header::PRAGMA, HeaderValue::from_static("no-cache"));
     let keep = if status >= 400 { "close" } else { "Keep-Alive" };
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static(keep));
-    // A reason phrase is one line of visible characters; the real server leaves out the rest as well.
+    // A reason phrase is one line of visible characters. The real server drops all other characters, too.
     let printable: String = reason.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).collect();
     if let Ok(phrase) = ReasonPhrase::try_from(printable) {
         response.extensions_mut().insert(phrase);

@@ -1,4 +1,5 @@
-//! Cloning: the id is claimed inside the task, the pool comes last, and collisions show in two forms.
+//! Cloning. The VMID is claimed inside the task, the pool is set last, and a collision has one of two error
+//! texts.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +14,7 @@ use super::{
     vm::{Vm, parse_size, property},
 };
 
-/// How long a clone waits for the locks of source and new VM.
+/// How long a clone waits for the locks of the source and of the new VM.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Whether a disk becomes an overlay: the state of a TPM is copied in full whatever was asked for.
+    /// Whether a disk becomes an overlay. The state of a TPM is always copied in full.
     fn links(&self, key: &str) -> bool {
         !self.full && key != "tpmstate0"
     }
@@ -70,7 +71,7 @@ impl Pve {
                     hardware.free_disk(&volid);
                 }
             }
-            // Without quorum the config cannot be removed: it stays with its lock.
+            // Without quorum the config cannot be removed, and keeps its lock.
             if state.quorate() {
                 state.vms.remove(&newid);
             }
@@ -106,7 +107,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Copies the disk itself, if there is one.
+    /// Copies the real disk, if the VMs run on real hardware.
     async fn copy_real(
         &self,
         plan: &Plan,
@@ -122,7 +123,7 @@ impl Pve {
         copied.map_err(|error| Refusal::failed(format!("copy failed: {error}")))
     }
 
-    /// Allocates the copy of one volume and says how long copying takes.
+    /// Allocates the copy of one volume, and returns how long copying takes.
     fn copy_volume(
         &self,
         worker: &Worker,
@@ -139,7 +140,7 @@ impl Pve {
         let mut state = self.state();
         let own = volid.split(':').next().unwrap_or_default().to_owned();
         let storage = plan.storage.clone().filter(|_| !linked).unwrap_or(own);
-        // The cloud-init drive is always made again, and a template's may be written without its size.
+        // The cloud-init drive is always created again. In a template's config its size may be missing.
         let text = match property(text, "size") {
             None if cloud_init => &format!("{text},size=4M"),
             _ => text,
@@ -158,7 +159,7 @@ impl Pve {
             && volid.strip_suffix(".raw").is_some()
             && let Some(stem) = name.strip_suffix(".qcow2")
         {
-            // A copy keeps the format of what it is made of (`resolve_dst_disk_format`).
+            // A copy keeps the format of its source (`resolve_dst_disk_format`).
             (name, format) = (format!("{stem}.raw"), "raw".to_owned());
         }
         let place = state.place(&storage, &plan.node);
@@ -172,7 +173,7 @@ impl Pve {
             _ => {
                 let rate = spec.copy_rate.unwrap_or(state.timings.full_clone_rate).max(1);
                 let copying = Duration::from_millis(size.saturating_mul(1000) / rate);
-                // Zeroes take no time.
+                // The limit does not slow down the quarter of the disk that is zeroes.
                 let slow = |limit: u64| Duration::from_millis(size / 4 * 3 * 1000 / (limit.max(1) << 10));
                 plan.bwlimit.map_or(copying, |limit| slow(limit).max(copying))
             }
@@ -242,7 +243,7 @@ fn plan(state: &State, call: &ApiCall) -> Result<Plan, Refusal> {
         return Err(Refusal::failed(format!("snapshot '{snapshot}' does not exist")));
     }
     rights::clone(state, &call.who, source, storage.as_deref())?;
-    // As in the real one, after the rights.
+    // The real server checks this after the privileges, too.
     if target != node && local_storage(state, vm).is_some() {
         return Err(Refusal::failed(format!("can't clone VM to node '{target}' (VM uses local storage)")));
     }
@@ -287,7 +288,7 @@ fn unlinkable(state: &State, vm: &Vm) -> Option<(String, String)> {
     })
 }
 
-/// Claims the id in the cluster file system, where exactly one can win.
+/// Claims the VMID in the cluster file system, where exactly one task can succeed.
 fn claim(state: &mut State, plan: &Plan, pid: u32) -> Result<(), Refusal> {
     let newid = plan.newid;
     match state.vms.get(&newid) {
@@ -313,7 +314,8 @@ fn claim(state: &mut State, plan: &Plan, pid: u32) -> Result<(), Refusal> {
 
 type Drives = Vec<(String, String, String)>;
 
-/// Everything of the template but what has to be new.
+/// Returns the template's config without its drives, and with new MAC addresses, uuids and name. Also returns
+/// the drives.
 fn copied_config(state: &mut State, plan: &Plan) -> Result<(BTreeMap<String, String>, Drives), Refusal> {
     let source = state.vm_on(&plan.node, plan.source)?;
     let mut config = source.config.clone();

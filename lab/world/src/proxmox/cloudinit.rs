@@ -1,4 +1,4 @@
-//! What cloud-init gets to read: generated from the configuration, whatever `cicustom` says.
+//! The files that cloud-init reads. They are generated from the configuration; `cicustom` is ignored.
 
 use std::{fmt::Write, net::Ipv4Addr};
 
@@ -12,11 +12,11 @@ use super::{
     vm::{Vm, property},
 };
 
-/// Keys whose changes the drive has to be made again for.
+/// Keys whose changes need a new cloud-init drive.
 const KEYS: &[&str] = &["sshkeys", "searchdomain", "nameserver", "ciuser", "cipassword"];
 
 impl Pve {
-    /// What the drive is made of.
+    /// Returns the settings that the cloud-init drive is made from.
     pub(super) fn cloud_init_pending(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
         call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.Audit"])?;
@@ -25,7 +25,7 @@ impl Pve {
         Ok(Value::Array(rows.collect()).into())
     }
 
-    /// Makes the drive again.
+    /// Creates the cloud-init drive again.
     pub(super) async fn renew_cloud_init(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         call.who.need(&self.state(), &format!("/vms/{}", call.vmid()), &["VM.Config.Cloudinit"])?;
         let _lock = self.lock_vm(call.node(), call.vmid(), LOCK_WAIT).await?;
@@ -89,17 +89,17 @@ pub(super) fn network(vm: &Vm) -> String {
         lines.push(format!("      name: eth{number}"));
         lines.push(format!("      mac_address: '{}'", mac.to_lowercase()));
         lines.push("      subnets:".to_owned());
-        // With no address at all the guest asks for both.
+        // A guest without any address requests both by DHCP.
         let nothing = property(config, "ip").is_none() && property(config, "ip6").is_none();
         let config = if nothing { "ip=dhcp,ip6=dhcp" } else { config };
         for (family, gateway) in [("ip", "gw"), ("ip6", "gw6")] {
             subnet(&mut lines, family, property(config, family), property(config, gateway));
         }
     }
-    // Without servers of its own the guest gets the host's.
+    // A guest without name servers of its own uses the host's.
     let servers = vm.get("nameserver").unwrap_or("10.77.0.1");
     lines.push("    - type: nameserver".to_owned());
-    // Only blanks separate: with a comma or a semicolon the text is one address.
+    // Only blanks separate addresses. A text with a comma or a semicolon is one address.
     let servers: Vec<&str> = servers.split(' ').filter(|one| !one.is_empty()).collect();
     lines.extend(servers.first().map(|_| "      address:".to_owned()));
     lines.extend(servers.iter().map(|one| format!("      - '{one}'")));

@@ -1,4 +1,4 @@
-//! Calls about the cluster and its hosts, with the lag and the filters that they have.
+//! Calls about the cluster and its hosts, with the delays and filters of the real server.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ impl Pve {
         json!({ "version": version, "release": release.join("."), "repoid": "14a22df35955d97d" }).into()
     }
 
-    /// Privileges with whether they go on to paths below. A path that was asked for is there even with none.
+    /// Returns the privileges by path, and whether paths below inherit them. A path that was asked for is
+    /// listed even without privileges.
     pub(super) fn permissions(&self, call: &ApiCall) -> Answer {
         let state = self.state();
         let asked = call.params.text("path");
@@ -42,11 +43,11 @@ impl Pve {
         Value::Object(answer).into()
     }
 
-    /// pvestatd speaks: what lists say about VMs is from now.
+    /// Simulates a report of pvestatd: lists show the present state of VMs.
     pub(super) fn beat(&self) {
         let mut state = self.state();
         let mut now = state.statistics[0].clone();
-        // A dead host's VMs keep their last numbers, as those of one whose pvestatd is silent do for a while.
+        // VMs keep their last numbers if their host is down, and for a while if its pvestatd is silent.
         let speaks = |node: &str| {
             state.hosts.get(node).is_some_and(|host| host.online) && !state.silent.contains_key(node)
         };
@@ -71,7 +72,7 @@ impl Pve {
 
     pub(super) fn resources(&self, call: &ApiCall) -> Answer {
         let mut state = self.state();
-        // Another worker of the proxy may still hold the last beat's numbers for some seconds.
+        // Another worker of the proxy may return the numbers of the previous report for some seconds.
         let fresh = state.beat_at.is_none_or(|at| at.elapsed().as_secs() >= 3);
         let generation = usize::from(!fresh && state.random.bool());
         let wanted = call.params.text("type");
@@ -218,7 +219,7 @@ impl Pve {
         let Some(host) = state.hosts.get(call.node()) else { return json!([]).into() };
         for (number, bridge) in host.spec.bridges.iter().enumerate() {
             let path = format!("/sdn/zones/localnetwork/{bridge}");
-            // A right to one of its VLANs is enough (`check_sdn_bridge`).
+            // A privilege on one of the bridge's VLANs is enough (`check_sdn_bridge`).
             let below = format!("{path}/");
             let vlans = state.access.grants.iter().map(|grant| &grant.path);
             let paths: Vec<&String> = vlans.filter(|vlan| vlan.starts_with(&below)).chain([&path]).collect();
@@ -252,7 +253,7 @@ impl Pve {
     }
 }
 
-/// The types of interfaces that a filter of the `network` call lets through.
+/// Whether a filter of the `network` call includes interfaces of this type.
 fn wanted(filter: Option<&str>, kind: &str) -> bool {
     match filter {
         None | Some("include_sdn") => true,
@@ -286,7 +287,7 @@ fn vm_rows(state: &State, call: &ApiCall, generation: usize) -> Vec<Value> {
     rows.collect()
 }
 
-/// What the guests of a pool that run have together; nothing if none runs.
+/// Adds the totals of a pool's running guests to its row. Adds nothing if none runs.
 fn sum(state: &State, pool: &str, row: &mut Value) {
     let of_pool =
         state.vms.values().filter(|vm| vm.machine.is_some() && state.pool_of(vm.vmid) == Some(pool));
@@ -313,12 +314,12 @@ fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
     let mut row = json!({
         "id": format!("node/{name}"), "type": "node", "node": name, "status": if online { "online" } else { "offline" }, "level": "",
     });
-    // Nothing was ever heard of it.
+    // A host that was never up has never reported anything.
     if state.hosts.get(name).is_some_and(|host| host.never_up) {
         row.as_object_mut().into_iter().for_each(|members| drop(members.remove("level")));
         return row;
     }
-    // HA's manager knows that without pvestatd.
+    // The HA manager knows this state without pvestatd.
     if let Some(host) = state.hosts.get(name).filter(|_| online && state.ha_runs) {
         row["hastate"] = if host.maintenance { "maintenance" } else { "online" }.into();
     }

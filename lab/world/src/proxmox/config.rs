@@ -18,7 +18,7 @@ use super::{
 /// How long a config change waits for the VM's lock.
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
 
-/// Keys that only `root@pam` itself may set, with no token.
+/// Keys that only `root@pam` itself may set, not one of its tokens.
 pub(super) const ROOT_ONLY: &[&str] = &[
     "affinity",
     "args",
@@ -33,7 +33,7 @@ pub(super) const ROOT_ONLY: &[&str] = &[
     "lock",
 ];
 
-/// Keys that a running VM takes at once.
+/// Keys whose changes apply to a running VM at once.
 const LIVE: &[&str] = &[
     "name",
     "description",
@@ -54,7 +54,7 @@ const LIVE: &[&str] = &[
     "lock",
 ];
 
-/// Parameters that are no keys.
+/// Parameters of the call that are not config keys.
 const ORDERS: &[&str] =
     &["digest", "delete", "revert", "force", "skiplock", "background_delay", "node", "vmid"];
 
@@ -163,12 +163,12 @@ fn shown(key: &str, value: &str) -> Value {
     if key == "cipassword" { "**********".into() } else { typed(key, value) }
 }
 
-/// A description as the config file keeps it: without white space at its end.
+/// A description as the config file stores it: without trailing white space.
 pub(super) fn stored_description(text: &str) -> String {
     text.trim_end().to_owned()
 }
 
-/// Tags as they are stored: lower case, each once, in order.
+/// Tags as they are stored: lower case, sorted, without duplicates.
 pub(super) fn stored_tags(text: &str) -> String {
     let tags: std::collections::BTreeSet<String> =
         text.split([',', ';', ' ']).filter(|tag| !tag.is_empty()).map(str::to_lowercase).collect();
@@ -182,7 +182,7 @@ struct Change {
     delete: Vec<String>,
     revert: Vec<String>,
     digest: Option<String>,
-    /// The change as the task's log has it.
+    /// The change as it is written to the task's log.
     words: String,
     skips_lock: bool,
 }
@@ -220,7 +220,7 @@ impl Change {
         Self { set, delete, revert, digest: call.params.text("digest"), words, skips_lock }
     }
 
-    /// What is refused at once, before a task begins.
+    /// Makes the checks that refuse a call at once, before a task begins.
     fn check(&self, state: &State, who: &Identity, node: &str, vmid: u32) -> Result<(), Refusal> {
         let path = format!("/vms/{vmid}");
         if self.skips_lock {
@@ -272,8 +272,8 @@ impl Change {
         self.check_values(vm)
     }
 
-    /// What is asked where the change is made, in the task: it depends on what is there, and so has to be
-    /// granted for the old value as well as for the new one.
+    /// Makes the checks that belong to the task, because they depend on the present config. The privileges
+    /// are needed for the old value as well as for the new one.
     fn check_values_there(
         &self,
         state: &State,
@@ -319,7 +319,8 @@ impl Change {
         Ok(())
     }
 
-    /// Values that only the rest of the configuration, or a closer look, proves wrong.
+    /// Checks for values that are wrong only in combination with the rest of the configuration, or on closer
+    /// inspection.
     fn check_values(&self, vm: &Vm) -> Result<(), Refusal> {
         let number = |key: &str| self.set.get(key).and_then(|text| text.parse::<u64>().ok());
         let memory = number("memory").unwrap_or(vm.memory() >> 20);
@@ -342,7 +343,7 @@ impl Change {
         Ok(())
     }
 
-    /// Keys to delete or revert must be known, and not be set in the same call.
+    /// Checks that the keys to delete or revert are known, and are not set in the same call.
     fn check_orders(&self, order: &str, keys: &[String]) -> Result<(), Refusal> {
         for key in keys {
             if self.set.contains_key(key) {
@@ -373,8 +374,8 @@ pub(super) enum Needed {
     Any(&'static [&'static str]),
 }
 
-/// The privileges that setting a key, or removing it, needs (`check_vm_modify_config_perm`): of drives and
-/// devices it is asked for where the change is made.
+/// Returns the privileges that setting or removing a key needs (`check_vm_modify_config_perm`). The
+/// privileges for drives and devices are checked in the task.
 pub(super) fn needed(key: &str) -> Needed {
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     match stem {
@@ -423,7 +424,7 @@ fn apply(
         let vm = state.vm_on_mut(node, vmid)?;
         vm.pending.remove(key);
         let taken = if running { hotplug::take(vm, key, &value) } else { Ok(Taken::Later) };
-        // What could not be done at once is said, and waits nevertheless.
+        // A value that could not be hotplugged is reported as an error, but stays pending.
         let taken = taken.inspect_err(|_| {
             vm.pending.insert(key.clone(), Pending::Set(value.clone()));
         })?;
@@ -439,7 +440,7 @@ fn apply(
             let is_cdrom =
                 is_drive(key) && property(&value, "media") == Some("cdrom") && !rights::is_cloud_init(&value);
             vm.config.insert(key.clone(), value);
-            // A new CD drive can be booted from.
+            // A new CD drive is added to the boot order.
             if let Some(boot) = vm.config.get_mut("boot").filter(|_| is_cdrom)
                 && let Some(order) = boot.strip_prefix("order=")
                 && order.split(';').all(|device| device != key)
@@ -470,8 +471,8 @@ fn apply(
     Ok(())
 }
 
-/// A disk that a drive loses stays with the VM as an unused one; an unused one that is deleted goes, and so
-/// does a cloud-init drive.
+/// Detaches a drive's volume. A disk stays with the VM as an unused one. An unused disk that is deleted is
+/// removed, and so is a cloud-init drive.
 fn detach(state: &mut State, node: &str, vmid: u32, key: &str, next: Option<&str>) -> Result<(), Refusal> {
     let vm = state.vm_on(node, vmid)?;
     let Some((_, volid, text)) = vm.drives().into_iter().find(|(drive, _, _)| drive == key) else {
@@ -493,7 +494,7 @@ fn detach(state: &mut State, node: &str, vmid: u32, key: &str, next: Option<&str
     Ok(())
 }
 
-/// A value with what Proxmox VE fills in: a MAC address, an allocated volume.
+/// Returns the value with the parts that Proxmox VE fills in: a MAC address, an allocated volume.
 pub(super) fn prepared(
     state: &mut State,
     node: &str,
@@ -535,7 +536,7 @@ pub(super) fn prepared(
     }
     let (mut name, mut format) = state.volume_name(storage, vmid, node, None, cloud_init);
     if !cloud_init && let Some(stem) = name.strip_suffix(".qcow2") {
-        // What is new is raw if nothing else was asked for.
+        // A new volume is raw unless another format was requested.
         (name, format) = (format!("{stem}.raw"), "raw".to_owned());
     }
     let place = state.place(storage, node);
@@ -554,7 +555,7 @@ pub(super) fn prepared(
     Ok(printed(&format!("{name}{options},size={}", super::vm::show_size(size))))
 }
 
-/// A drive as Proxmox VE writes it (`print_drive`): the volume, then what is said of it by name.
+/// Returns a drive as Proxmox VE writes it (`print_drive`): the volume, then its options sorted by name.
 fn printed(drive: &str) -> String {
     let (volume, options) = drive.split_once(',').unwrap_or((drive, ""));
     let mut parts: Vec<&str> = options.split(',').filter(|part| !part.is_empty()).collect();

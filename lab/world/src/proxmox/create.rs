@@ -1,4 +1,4 @@
-//! Making a VM from nothing, with disks that are imported, and turning one into a template.
+//! Creating a VM without a template, with imported disks, and converting a VM to a template.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::guest::GuestFaults;
 
-/// Parameters that are no keys of the configuration.
+/// Parameters that are not config keys.
 const ORDERS: &[&str] = &["vmid", "node", "pool", "start", "storage", "force", "unique", "bwlimit", "digest"];
 
 impl Pve {
@@ -39,7 +39,7 @@ impl Pve {
                     vm.node
                 )));
             }
-            // The id is claimed before there is a task.
+            // The VMID is claimed before the task begins.
             let lock = BTreeMap::from([("lock".to_owned(), "create".to_owned())]);
             state.vms.insert(vmid, Vm::new(vmid, &node, lock, GuestFaults::default()));
         }
@@ -121,7 +121,7 @@ impl Pve {
     }
 }
 
-/// A key's value as it is stored, and how long what it asks for takes.
+/// Returns a key's value as it is stored, and how long importing its disk takes.
 fn drive(
     state: &mut State,
     (node, vmid): (&str, u32),
@@ -212,7 +212,7 @@ fn may_create(
     Ok(())
 }
 
-/// The privileges for a key of a new VM: nothing was there before, so that all of them are asked for at once.
+/// Returns the privileges for a key of a new VM. There is no old value, so all of them are checked at once.
 fn needed_for_new(key: &str, value: &str) -> Needed {
     let numbered = |kinds: &[&str]| kinds.iter().any(|kind| rights::numbered(key, kind));
     if numbered(&["scsi", "virtio", "sata", "ide", "efidisk", "tpmstate"]) {
@@ -230,7 +230,7 @@ fn needed_for_new(key: &str, value: &str) -> Needed {
     if key == "tags" { Needed::All(&["VM.Config.Options"]) } else { needed(key) }
 }
 
-/// Its disks become base images, of which linked clones can be made.
+/// Converts a VM to a template: its disks become base images for linked clones.
 fn become_template(state: &mut State, node: &str, vmid: u32) -> Result<(), Refusal> {
     let drives = state.vm_on(node, vmid)?.drives();
     for (key, volid, text) in drives.into_iter().filter(|(_, _, text)| !text.contains("media=cdrom")) {

@@ -15,9 +15,9 @@ use super::{
     task::Worker,
 };
 
-/// Bytes a second that a host downloads.
+/// The rate at which a host downloads, in bytes per second.
 const DOWNLOAD_RATE: u64 = 100 << 20;
-/// A copy of an uploaded file.
+/// How long copying an uploaded file takes.
 const COPY: Duration = Duration::from_millis(60);
 
 /// A file on a storage.
@@ -25,15 +25,15 @@ const COPY: Duration = Duration::from_millis(60);
 pub struct StoredFile {
     /// `iso`, `import` or `vztmpl`.
     pub content: String,
-    /// Its size in bytes.
+    /// The size of the file in bytes.
     pub size: u64,
-    /// Size of the disk that an image holds.
+    /// The size of the disk in an image, in bytes.
     pub disk: u64,
-    /// Digest of what was downloaded, in hexadecimal digits.
+    /// The digest of the downloaded file, in hexadecimal digits.
     pub digest: String,
-    /// What was uploaded.
+    /// The uploaded bytes.
     pub bytes: Bytes,
-    /// When it was made, Unix time.
+    /// When the file was created, in Unix time.
     pub ctime: i64,
 }
 
@@ -42,13 +42,14 @@ pub struct StoredFile {
 pub struct WebImage {
     /// Its size in bytes.
     pub size: u64,
-    /// Size of the disk in it.
+    /// The size of the disk in the image, in bytes.
     pub disk: u64,
-    /// Its digest by whatever algorithm is asked for, in hexadecimal digits.
+    /// Its digest in hexadecimal digits, for whichever algorithm is requested.
     pub digest: String,
 }
 
-/// The parts of a multipart body: its fields, and the file with its name. The fields have to come before it.
+/// The parts of a multipart body: its fields, and the file with its name. The fields have to come before the
+/// file.
 pub fn multipart(headers: &HeaderMap, body: &Bytes) -> Option<(Params, Bytes)> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let boundary = kind.strip_prefix("multipart/form-data")?.split_once("boundary=")?.1.trim_matches('"');
@@ -79,7 +80,7 @@ fn find(body: &[u8], what: &[u8], from: usize) -> Option<usize> {
 }
 
 impl Pve {
-    /// Keeps an uploaded file until its call is answered; the name under which it is found.
+    /// Keeps an uploaded file until its call is answered. Returns the file's temporary name.
     pub(super) fn spool(&self, file: Bytes) -> String {
         let mut state = self.state();
         let name = format!("/var/tmp/pveupload-{:032x}", state.random.u128(..));
@@ -186,7 +187,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Puts an ISO image on a storage by hand, as a host sees it.
+    /// Puts an ISO image by hand on a storage of a host.
     pub fn put_iso_by_hand(&self, storage: &str, node: &str, name: &str) {
         let Some(spec) = self.state().storages.get(storage).cloned() else { return };
         let stored = StoredFile {
@@ -206,7 +207,7 @@ impl Pve {
         state.files.insert((volid, place), file);
     }
 
-    /// The storage and the volume of a file that is to be there.
+    /// Returns the storage and the volume id for a new file.
     fn place_of_file(
         &self,
         id: &str,
@@ -244,7 +245,7 @@ impl Pve {
         Ok((storage, volid))
     }
 
-    /// Removes a file. Nothing is said if there is none.
+    /// Removes a file. A missing file is not an error.
     pub(super) fn delete_volume(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let id = call.path.get("storage").cloned().unwrap_or_default();
         let mut state = self.state();
@@ -266,13 +267,13 @@ impl Pve {
 }
 
 impl State {
-    /// A file of a storage as a host sees it.
+    /// Returns a file of a storage as a host sees it.
     pub fn file(&self, volid: &str, node: &str) -> Option<&StoredFile> {
         let place = self.place(volid.split(':').next().unwrap_or_default(), node);
         self.files.get(&(volid.to_owned(), place))
     }
 
-    /// The rows of a storage's files, for its content.
+    /// Returns the rows of a storage's files for the `content` call.
     pub fn file_rows(&self, storage: &str, node: &str, kind: Option<&str>) -> Vec<Value> {
         let place = self.place(storage, node);
         let here = self.files.iter().filter(|((volid, at), file)| {

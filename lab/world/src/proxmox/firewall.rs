@@ -1,5 +1,5 @@
-//! The firewall of VMs: options, rules that name security groups, IP sets. No packet is filtered; a clone
-//! gets its template's.
+//! The firewall of VMs: options, rules that name security groups, and IP sets. No packet is filtered. A clone
+//! copies its template's firewall.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use super::{
     answer::{Answer, Refusal},
 };
 
-/// Options that a VM's firewall has.
+/// The options of a VM's firewall.
 const OPTIONS: [&str; 9] = [
     "dhcp",
     "enable",
@@ -25,14 +25,14 @@ const OPTIONS: [&str; 9] = [
     "policy_out",
 ];
 
-/// What a VM's firewall file holds.
+/// The content of a VM's firewall file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Firewall {
     /// Its options.
     pub options: BTreeMap<String, String>,
-    /// Its rules, the first one first.
+    /// The rules, in their order.
     pub rules: Vec<BTreeMap<String, String>>,
-    /// Its IP sets with their networks.
+    /// The IP sets with their networks.
     pub ip_sets: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -50,7 +50,7 @@ impl Firewall {
 /// The firewall of the whole cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterFirewall {
-    /// Whether any VM's firewall has an effect.
+    /// Whether the firewalls of VMs have any effect.
     pub enabled: bool,
     /// The security groups.
     pub groups: BTreeSet<String>,
@@ -60,7 +60,7 @@ impl Pve {
     pub(super) fn cluster_firewall_options(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
         call.who.need(&state, "/", &["Sys.Audit"])?;
-        // What was never set is not there.
+        // An option that was never set is not listed.
         Ok(if state.firewall.enabled { json!({ "enable": 1 }) } else { json!({}) }.into())
     }
 
@@ -123,7 +123,7 @@ impl Pve {
                         format!("security group '{group}' does not exist"),
                     ));
                 }
-                // Without it a rule is there and does nothing; new ones come first.
+                // A rule without `enable` is stored but inactive. New rules come first.
                 rule.entry("enable".to_owned()).or_insert_with(|| "0".to_owned());
                 firewall.rules.insert(0, rule);
                 Ok(Value::Null.into())
@@ -164,12 +164,12 @@ impl Pve {
         self.state().firewall.groups.insert(group.to_owned());
     }
 
-    /// Switches the firewall of the whole cluster.
+    /// Switches the firewall of the whole cluster on or off.
     pub fn set_cluster_firewall(&self, enabled: bool) {
         self.state().firewall.enabled = enabled;
     }
 
-    /// What a VM's firewall file holds.
+    /// The content of a VM's firewall file.
     pub fn firewall_of(&self, vmid: u32) -> Option<Firewall> {
         self.state().vms.get(&vmid).map(|vm| vm.firewall.clone())
     }
@@ -182,7 +182,7 @@ impl Pve {
     }
 }
 
-/// Numbers come back as numbers.
+/// Returns numbers as JSON numbers, and other values as text.
 fn typed(text: &str) -> Value {
     text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
 }

@@ -1,8 +1,8 @@
-//! Named formats of values, with the texts that the real server refuses them with.
+//! Named formats of values, with the error texts of the real server.
 
 use std::collections::BTreeMap;
 
-/// Checks a value against a named format. `name` is the parameter's, which some texts repeat.
+/// Checks a value against a named format. `name` is the name of the parameter, which some error texts repeat.
 pub fn check(name: &str, text: &str, format: &str) -> Result<(), String> {
     match format {
         "dns-name" if !is_dns_name(text) => wrong("value does not look like a valid DNS name"),
@@ -103,7 +103,8 @@ fn is_size(text: &str) -> bool {
     digits.split_once('.').map_or_else(|| number(digits), |(whole, part)| number(whole) && number(part))
 }
 
-/// The members of a property string. A value without a key belongs to `default`, if there is one.
+/// The members of a property string. A value without a key belongs to the key `default`, unless that is
+/// empty.
 fn members<'t>(
     name: &str,
     text: &'t str,
@@ -128,7 +129,8 @@ fn members<'t>(
     Ok(found)
 }
 
-/// `ip=dhcp|CIDR[,gw=]…`: a prefix is needed, a gateway needs an address; whether they fit is not checked.
+/// Checks `ip=dhcp|CIDR[,gw=]…`. An address needs a prefix, and a gateway needs an address. Whether the
+/// gateway is in the network is not checked.
 fn ipconfig(name: &str, text: &str) -> Result<(), String> {
     let seen = members(name, text, "", &["ip", "gw", "ip6", "gw6"])?;
     for (key, value) in &seen {
@@ -171,7 +173,7 @@ fn memory(name: &str, text: &str) -> Result<(), String> {
     }
 }
 
-/// CPU types: the ones that a client may name here, and custom ones, of which there are none.
+/// Checks that a CPU type is one of the built-in types. The cluster has no custom ones.
 fn cpu(text: &str) -> Result<(), String> {
     let kind = text.split(',').next().unwrap_or_default();
     let kind = kind.strip_prefix("cputype=").unwrap_or(kind);

@@ -20,7 +20,8 @@ impl Pve {
             .into()
     }
 
-    /// The lock of the file that holds users, roles, pools and grants: without quorum no task gets it.
+    /// Takes the lock of the file that contains users, roles, pools and grants. Without quorum, no task gets
+    /// this lock.
     pub(super) async fn user_cfg(&self, what: &str) -> Result<(), Refusal> {
         let quorate = self.state().quorate();
         if quorate {
@@ -54,7 +55,7 @@ impl Pve {
         if !call.params.flag("append") {
             role.clear();
         }
-        // A set, as it is there: what is appended twice is there once.
+        // A set: a privilege that is appended twice appears once.
         let lacks: Vec<String> = privileges.into_iter().filter(|one| !role.contains(one)).collect();
         role.extend(lacks);
         Ok(Value::Null.into())
@@ -73,7 +74,7 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    /// A user who asks is always listed; a token is no user.
+    /// The list always contains a user who makes the call. A token does not count as its user.
     pub(super) fn users(&self, call: &ApiCall) -> Answer {
         let state = self.state();
         let all = call.who.has(&state, "/access/groups", "User.Modify")
@@ -185,7 +186,7 @@ impl Pve {
     }
 }
 
-/// The users there are: those that were made, and those that have tokens.
+/// All users: `root@pam`, users that were created, and users with tokens.
 fn users(state: &State) -> BTreeSet<String> {
     let of_tokens = state.access.tokens.iter().filter_map(|token| token.id.split('!').next());
     let mut users: BTreeSet<String> = of_tokens.map(ToOwned::to_owned).collect();
@@ -194,7 +195,8 @@ fn users(state: &State) -> BTreeSet<String> {
     users
 }
 
-/// The user of the path, where it is who asks, or may be changed by who asks. A token is not its user.
+/// Returns the user in the path, if the caller is that user or may modify users. A token does not count as
+/// its user.
 fn modifiable(state: &State, call: &ApiCall) -> Result<String, Refusal> {
     let user = call.path.get("userid").cloned().unwrap_or_default();
     if call.who.token != user && !call.who.has(state, "/access/groups", "User.Modify") {
@@ -207,7 +209,7 @@ fn modifiable(state: &State, call: &ApiCall) -> Result<String, Refusal> {
     }
 }
 
-/// The privileges of the release.
+/// The privileges that exist in the release.
 fn known(state: &State) -> BTreeSet<&'static str> {
     const ALWAYS: &str = "Datastore.Allocate Datastore.AllocateSpace Datastore.AllocateTemplate Datastore.Audit Group.Allocate \
         Mapping.Audit Mapping.Modify Mapping.Use Permissions.Modify Pool.Allocate Pool.Audit Realm.Allocate Realm.AllocateUser \

@@ -1,5 +1,5 @@
-//! High availability: what its manager does with VMs, and what its status says. That is nothing but the
-//! quorum until a VM is managed or a host is in maintenance.
+//! High availability: what the HA manager does with VMs, and the HA status. The status lists no hosts or VMs
+//! until a VM is managed or a host is in maintenance.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     vm::HaRequest,
 };
 
-/// Between two rounds of the HA manager.
+/// The time between two rounds of the HA manager.
 pub(super) const ROUND: Duration = Duration::from_secs(10);
 /// A host without power is fenced after this time: its VMs are started elsewhere.
 const FENCED: Duration = Duration::from_mins(2);
@@ -23,8 +23,8 @@ impl Pve {
         self.state().vms.get(&call.vmid()).is_some_and(|vm| vm.node == call.node() && vm.ha.is_some())
     }
 
-    /// A power call for an HA resource only asks for a state: its task ends well at once, whatever becomes of
-    /// it.
+    /// Handles a power call for an HA resource. It only requests a state: its task succeeds at once, whether
+    /// or not the VM reaches the state.
     pub(super) fn ask_ha(&self, call: &ApiCall, what: &str, request: HaRequest) -> Answer {
         let (pve, vmid, words) =
             (self.clone(), call.vmid(), format!("Requesting HA {what} for VM {}", call.vmid()));
@@ -40,7 +40,8 @@ impl Pve {
         Value::from(upid).into()
     }
 
-    /// One round of the HA manager: VMs of fenced hosts move, then each VM is brought into its state.
+    /// One round of the HA manager: VMs of fenced hosts move, then each VM is brought into its requested
+    /// state.
     pub(super) fn ha_round(&self) {
         self.recover();
         let wanted: Vec<_> = {
@@ -68,7 +69,7 @@ impl Pve {
         }
     }
 
-    /// Gives the VMs of hosts that are fenced by now to a host that is up.
+    /// Moves the HA resources of fenced hosts to a host that is up.
     fn recover(&self) {
         let mut state = self.state();
         let fenced = |host: &Host| host.off_since.is_some_and(|since| since.elapsed() >= FENCED);

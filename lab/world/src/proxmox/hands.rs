@@ -1,4 +1,4 @@
-//! What a test or a live display does to the cluster from outside of its API.
+//! Functions with which a test or a live display changes and inspects the cluster without using its API.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::guest::{Guest, GuestFaults};
 
-/// Calls that the log keeps.
+/// The number of calls that the log keeps.
 const LOG: usize = 100_000;
 
 /// One call of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
-    /// When it was answered.
+    /// When the call was answered.
     pub time: Timestamp,
     /// Method.
     pub method: String,
@@ -27,14 +27,14 @@ pub struct CallRecord {
     pub path: String,
     /// HTTP status, 0 without an answer.
     pub status: u16,
-    /// The token that asked, empty for none.
+    /// The token of the caller, empty for none.
     pub token: String,
 }
 
-/// What happens to a call.
+/// The effect of a fault on a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// This answer, and nothing is done.
+    /// The call is not carried out, and the client receives this answer.
     Answer {
         /// HTTP status.
         status: u16,
@@ -43,34 +43,34 @@ pub enum Effect {
         /// Body.
         body: String,
     },
-    /// The work is done, the client gets 596 after 30 seconds.
+    /// The call is carried out, and the client receives 596 after 30 seconds.
     WorkThenTimeOut,
-    /// The work is done, the connection ends without an answer.
+    /// The call is carried out, and the connection ends without an answer.
     WorkThenLose,
-    /// Nothing is done, the connection ends without an answer.
+    /// The call is not carried out, and the connection ends without an answer.
     Lose,
-    /// The call is carried out so much later.
+    /// The call is carried out after this delay.
     Delay(Duration),
-    /// The call is carried out, and its answer is this long on its way: what was read may be out of date by
-    /// then.
+    /// The call is carried out, and its answer is delayed. The data may be out of date when the client
+    /// receives it.
     WorkThenDelay(Duration),
 }
 
-/// A fault for the next calls that match; its path is the one below `/api2/json`.
+/// A fault for the next matching calls. Its path is relative to `/api2/json`.
 pub type Fault = crate::fault::Fault<Effect>;
 
-/// What happens to a worker, whatever its work.
+/// The effect of a fault on a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskFault {
-    /// It ends with this error before it has done anything.
+    /// The worker fails with this error before it has done anything.
     Fails(String),
-    /// It does its work, and ends with this error all the same: something that comes after it has failed.
+    /// The worker does its work, but fails with this error, as if a later step had failed.
     FailsLate(String),
-    /// It does its work, and warns of this.
+    /// The worker does its work, and logs this warning.
     Warns(String),
-    /// It is killed after so much time: nothing is cleaned up.
+    /// The worker is killed after this time, and nothing is cleaned up.
     Dies(Duration),
-    /// It does its work, then it is forgotten, as after a loss of its host's logs.
+    /// The worker does its work, and its task is then forgotten, as after a loss of its host's logs.
     Forgotten,
 }
 
@@ -85,12 +85,12 @@ pub struct VmView {
     pub running: bool,
     /// Its pool.
     pub pool: Option<String>,
-    /// Whether its guest has joined a cluster. Unknown for a real one.
+    /// Whether its guest has joined a cluster. Always false for a real guest.
     pub joined: bool,
 }
 
 impl State {
-    /// The fault that waits for the next worker of this kind.
+    /// Removes and returns the fault for the next worker of this kind.
     pub(super) fn take_task_fault(&mut self, kind: &str) -> Option<TaskFault> {
         let at = self.task_faults.iter().position(|(wanted, _)| wanted == kind)?;
         Some(self.task_faults.remove(at).1)
@@ -105,7 +105,7 @@ impl State {
 }
 
 impl Pve {
-    /// Cuts a host's power: its VMs and workers are gone at once.
+    /// Cuts a host's power: its VMs and workers end at once.
     pub fn power_off_host(&self, node: &str) {
         let (vms, tasks) = {
             let mut state = self.state();
@@ -127,7 +127,7 @@ impl Pve {
         }
     }
 
-    /// A host has been off ever since it was put into the cluster.
+    /// Marks a host as off ever since it was added to the cluster.
     pub fn was_never_up(&self, node: &str) {
         self.power_off_host(node);
         if let Some(host) = self.state().hosts.get_mut(node) {
@@ -135,17 +135,17 @@ impl Pve {
         }
     }
 
-    /// This many votes are expected for a quorum (`pvecm expected`).
+    /// Sets how many votes are expected for a quorum (`pvecm expected`).
     pub fn expect_votes(&self, votes: usize) {
         self.state().expected_votes = Some(votes);
     }
 
-    /// HA's manager has had something to do before.
+    /// Marks the HA manager as having been active before.
     pub fn run_ha(&self) {
         self.state().ha_runs = true;
     }
 
-    /// Gives a host its power back; its VMs with `onboot` start, a template does not.
+    /// Gives a host its power back. Its VMs with `onboot` start, except templates.
     pub fn power_on_host(&self, node: &str) {
         let starting: Vec<u32> = {
             let mut state = self.state();
@@ -175,22 +175,22 @@ impl Pve {
         change(&mut self.state().access);
     }
 
-    /// Says who may use which tags (datacenter options).
+    /// Sets who may use which tags (datacenter options).
     pub fn restrict_tags(&self, tags: super::rights::TagAccess) {
         self.state().tags = tags;
     }
 
-    /// Whether any user has any rights on a path.
+    /// Whether there are any grants on a path.
     pub fn has_grants_on(&self, path: &str) -> bool {
         self.state().access.grants.iter().any(|grant| grant.path == path)
     }
 
-    /// Takes the quorum away or gives it back, whatever the hosts do.
+    /// Takes the quorum away, whatever the hosts do, or gives it back.
     pub fn set_quorum(&self, quorate: bool) {
         self.state().quorum_forced_away = !quorate;
     }
 
-    /// Puts a host into HA maintenance, or ends that.
+    /// Starts or ends the HA maintenance of a host.
     pub fn set_maintenance(&self, node: &str, maintenance: bool) {
         let mut state = self.state();
         state.ha_runs = true;
@@ -199,7 +199,7 @@ impl Pve {
         }
     }
 
-    /// Gives a VM to HA, or takes it out.
+    /// Makes a VM an HA resource, or removes it from HA.
     pub fn set_ha(&self, vmid: u32, managed: bool) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {
             let now =
@@ -213,13 +213,13 @@ impl Pve {
         self.state().timings.request
     }
 
-    /// Has a host answer whose corosync has not run since it booted, or ends that. In its copy of the
-    /// configuration are the VMs of its own.
+    /// Makes this host answer the API as after a boot without corosync: its copy of the configuration
+    /// contains only its own VMs. `None` restores corosync.
     pub fn set_without_corosync(&self, node: Option<&str>) {
         self.state().without_corosync = node.map(ToOwned::to_owned);
     }
 
-    /// Makes every connection fail, or ends that.
+    /// Makes every connection fail, or succeed again.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;
     }
@@ -234,12 +234,12 @@ impl Pve {
         self.state().task_faults.push((kind.to_owned(), fault));
     }
 
-    /// Whether calls are still to come that a fault waits for.
+    /// Whether any fault still waits for a matching call.
     pub fn has_faults(&self) -> bool {
         !self.state().faults.is_empty()
     }
 
-    /// Takes all faults away that wait for their call or worker.
+    /// Removes all faults that wait for a call or a worker.
     pub fn forget_faults(&self) {
         let mut state = self.state();
         state.faults.clear();
@@ -256,14 +256,14 @@ impl Pve {
         self.state().hosts.get(node).is_some_and(|host| host.online)
     }
 
-    /// Whether a worker is at work on a VM.
+    /// Whether a task runs for a VM, or any clone task runs.
     pub fn is_worked_on(&self, vmid: u32) -> bool {
         let (state, id) = (self.state(), vmid.to_string());
         state.tasks.values().any(|task| task.running() && task.upid.id == id)
             || state.tasks.values().any(|task| task.running() && task.upid.kind == "qmclone")
     }
 
-    /// Puts a VM there by hand. An id that is taken stays as it is; says whether it was free.
+    /// Creates a VM by hand. If the VMID is taken, returns false and changes nothing.
     pub fn create_by_hand(&self, spec: VmSpec) -> bool {
         let running = spec.running;
         let vmid = spec.vmid;
@@ -280,7 +280,8 @@ impl Pve {
         true
     }
 
-    /// Changes a VM's config by hand: a value, or none to remove the key (`lock`, `name`, `description` …).
+    /// Sets a key of a VM's config by hand (`lock`, `name`, `description` …), or removes the key if `value`
+    /// is `None`.
     pub fn set_config_by_hand(&self, vmid: u32, key: &str, value: Option<&str>) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {
             match value {
@@ -290,14 +291,14 @@ impl Pve {
         }
     }
 
-    /// Changes a value of a VM by hand that waits for its next start.
+    /// Sets a pending value of a VM by hand, which applies at its next start.
     pub fn set_for_next_start_by_hand(&self, vmid: u32, key: &str, value: &str) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {
             vm.pending.insert(key.to_owned(), Pending::Set(value.to_owned()));
         }
     }
 
-    /// An administrator puts a VM into another pool, or takes it out of all.
+    /// Moves a VM to another pool, or out of all pools, as an administrator does.
     pub fn move_to_pool_by_hand(&self, vmid: u32, pool: Option<&str>) {
         let mut state = self.state();
         for (name, one) in &mut *state.pools {
@@ -308,8 +309,7 @@ impl Pve {
         }
     }
 
-    /// Moves a VM to another node by hand, running or not, with the disks that are on the node's own
-    /// storages.
+    /// Moves a VM, running or not, to another node by hand, with its disks on the node's local storages.
     pub fn migrate_by_hand(&self, vmid: u32, node: &str) {
         let mut state = self.state();
         let Some(vm) = state.vms.get_mut(&vmid) else { return };
@@ -321,7 +321,7 @@ impl Pve {
             .extend(local.into_iter().map(|((volid, _), volume)| ((volid, node.to_owned()), volume)));
     }
 
-    /// Starts a VM by hand where it is off and its host is on.
+    /// Starts a VM by hand if it is off and not locked, and its host is on.
     pub fn start_by_hand(&self, vmid: u32) {
         let off = {
             let state = self.state();
@@ -338,7 +338,7 @@ impl Pve {
         self.power_cut(vmid);
     }
 
-    /// Removes a VM with the volumes that its configuration names by hand, running or not.
+    /// Removes a VM by hand, running or not, with the volumes that its configuration names.
     pub fn delete_by_hand(&self, vmid: u32) {
         self.power_cut(vmid);
         let mut state = self.state();
@@ -355,7 +355,7 @@ impl Pve {
         }
     }
 
-    /// Makes every attempt to free a volume of a storage fail, or ends that.
+    /// Makes every attempt to free a volume of a storage fail, or succeed again.
     pub fn set_storage_busy(&self, storage: &str, busy: bool) {
         let mut state = self.state();
         if busy {
@@ -365,7 +365,7 @@ impl Pve {
         }
     }
 
-    /// A user fills a storage up, on all hosts, or removes that again.
+    /// Fills a storage up on all hosts, as a user might, or restores its former usage.
     pub fn set_storage_full(&self, storage: &str, full: bool) {
         let mut state = self.state();
         let before = state.filled_storages.remove(storage);
@@ -377,7 +377,7 @@ impl Pve {
         }
     }
 
-    /// The volumes that belong to a VMID, whether there is a VM or not.
+    /// The volumes that belong to a VMID, whether or not the VM exists.
     pub fn volumes_of(&self, vmid: u32) -> Vec<String> {
         let state = self.state();
         state
@@ -388,14 +388,14 @@ impl Pve {
             .collect()
     }
 
-    /// The volumes of VMIDs that have no VM, with those and the host or storage they are on.
+    /// The volumes whose VM does not exist: the VMID, and a text that names the volume and its host.
     pub fn volumes_without_vm(&self) -> Vec<(u32, String)> {
         let state = self.state();
         let alone = state.volumes.iter().filter(|(_, volume)| !state.vms.contains_key(&volume.vmid));
         alone.map(|((id, place), volume)| (volume.vmid, format!("{id} on {place:?}"))).collect()
     }
 
-    /// Hangs a volume on a base image, as a linked clone's does.
+    /// Makes a base image the parent of a volume, as in a linked clone.
     pub fn link_by_hand(&self, volid: &str, base: &str) {
         for ((id, _), volume) in &mut *self.state().volumes {
             if id == volid {
@@ -422,35 +422,35 @@ impl Pve {
         }
     }
 
-    /// Writes a file onto a VM's disk; its clones have it too.
+    /// Writes a file to a VM's disk. Later clones contain it, too.
     pub fn write_to_disk(&self, vmid: u32, path: &str, content: &str) {
         if let Some(vm) = self.state().vms.get(&vmid) {
             vm.disk.write(path, content.as_bytes().to_vec());
         }
     }
 
-    /// Adds a file to what guests that boot from the network write to their disks.
+    /// Adds a file to the image that network-booted guests write to disk.
     pub fn serve_network_boot(&self, path: &str, content: &str) {
         self.state().network_image.insert(path.to_owned(), content.as_bytes().to_vec());
     }
 
-    /// A file on a VM's disk.
+    /// Returns the content of a file on a VM's disk.
     pub fn read_from_disk(&self, vmid: u32, path: &str) -> Option<String> {
         let content = self.state().vms.get(&vmid)?.disk.read(path)?;
         Some(String::from_utf8_lossy(&content).into_owned())
     }
 
-    /// Puts something where hosts can download it.
+    /// Publishes an image at a URL from which hosts can download it.
     pub fn publish(&self, url: &str, image: WebImage) {
         self.state().web.insert(url.to_owned(), image);
     }
 
-    /// The files on all storages, by their volume ids and, on storages that are not shared, hosts.
+    /// The files on all storages: volume id, and the host if the storage is not shared.
     pub fn files(&self) -> Vec<(String, String)> {
         self.state().files.keys().cloned().collect()
     }
 
-    /// What was uploaded as a file.
+    /// Returns the content of an uploaded file.
     pub fn read_file(&self, volid: &str, node: &str) -> Option<bytes::Bytes> {
         self.state().file(volid, node).map(|file| file.bytes.clone())
     }
@@ -469,7 +469,7 @@ impl Pve {
         self.state().calls.iter().cloned().collect()
     }
 
-    /// A VM as it is.
+    /// Returns the present state of a VM.
     pub fn vm(&self, vmid: u32) -> Option<VmView> {
         let state = self.state();
         let vm = state.vms.get(&vmid)?;
@@ -482,7 +482,7 @@ impl Pve {
         })
     }
 
-    /// Whether a VM is where it was, in the same pool, with the same config.
+    /// Whether a VM is still on the same node and in the same pool, with the same config.
     pub fn is_as(&self, vmid: u32, then: &VmView) -> bool {
         let state = self.state();
         let now = state.vms.get(&vmid);
@@ -490,7 +490,7 @@ impl Pve {
             && state.pool_of(vmid) == then.pool.as_deref()
     }
 
-    /// How long a VM has been running; `None` if it does not.
+    /// How long a VM has been running. `None` if it is not running.
     pub fn runs_for(&self, vmid: u32) -> Option<std::time::Duration> {
         let state = self.state();
         let machine = state.vms.get(&vmid)?.machine.as_ref()?;
@@ -502,12 +502,12 @@ impl Pve {
         self.state().vms.get(&vmid)?.config.get(key).cloned()
     }
 
-    /// The keys of a VM whose change waits for its next start.
+    /// The config keys of a VM with a change that waits for its next start.
     pub fn waits_for_start(&self, vmid: u32) -> Vec<String> {
         self.state().vms.get(&vmid).map(|vm| vm.pending.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// How often VMs, pools and volumes may have changed: as long as it stays the same, so do they.
+    /// Change counters of the VMs, pools and volumes. Nothing has changed as long as its counter is the same.
     pub fn changes(&self) -> [u64; 3] {
         let state = self.state();
         [state.vms.changes(), state.pools.changes(), state.volumes.changes()]
@@ -536,7 +536,7 @@ impl Pve {
             .collect()
     }
 
-    /// Whether a TCP connection to this address (without port) would succeed: its guest's sshd is up.
+    /// Whether a TCP connection to this address (without port) would succeed because the guest's sshd is up.
     pub fn guest_tcp_open(&self, address: &str) -> bool {
         let state = self.state();
         state.vms.values().filter_map(|vm| vm.machine.as_ref()?.simulated()).any(|guest| {
@@ -545,7 +545,7 @@ impl Pve {
         })
     }
 
-    /// What happens from now on.
+    /// Subscribes to the events from now on.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.0.events.subscribe()
     }

@@ -1,5 +1,5 @@
-//! Whole hosts that are shut down and woken through the API, and what an administrator sees before that:
-//! votes, Ceph.
+//! Shutting hosts down and waking them through the API, and what an administrator checks before that: votes
+//! and Ceph daemons.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use super::{
     answer::{Answer, Refusal},
 };
 
-/// From the call to the end of the power, if no guest has to be stopped before.
+/// The time from the shutdown call until the host is off, if no guest has to be stopped.
 const SHUTDOWN: Duration = Duration::from_secs(20);
-/// From a magic packet to a host whose kernel runs; its API needs some seconds more.
+/// The time from a magic packet until the host's kernel runs. Its API needs some more seconds.
 const FIRMWARE: Duration = Duration::from_secs(75);
 
-/// The address by which hosts are woken.
+/// The MAC address to which wake-on-LAN packets are sent.
 const MAC: &str = "BC:24:11:0A:0B:0C";
 
 /// How a host's power behaves.
 #[derive(Clone, Debug, Default)]
 pub struct HostPower {
-    /// Its MAC address in the node's options is missing.
+    /// The node's options contain no MAC address for wake-on-LAN.
     pub without_mac: bool,
-    /// Packets reach it and it does not come up.
+    /// The host does not come up, although packets reach it.
     pub dead: bool,
-    /// It is going down and takes no notice of anything else.
+    /// The host is shutting down and ignores everything else.
     pub going_down: bool,
-    /// Its firmware runs.
+    /// The host's firmware is running.
     pub coming_up: bool,
-    /// This much longer its shutdown takes.
+    /// The additional time that a shutdown of the host takes.
     pub lingers: Duration,
-    /// Daemons of Ceph run on it.
+    /// Ceph daemons run on the host.
     pub ceph: bool,
 }
 
@@ -72,7 +72,7 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    /// `POST /nodes/{node}/wakeonlan`: the answer is the same whether a host hears the packet or not.
+    /// `POST /nodes/{node}/wakeonlan`: the answer is the same whether or not the host receives the packet.
     pub(super) fn wake_on_lan(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let node = call.node().to_owned();
         {
@@ -99,7 +99,8 @@ impl Pve {
             .into())
     }
 
-    /// What a packet or a press of the button does: nothing to a host that is on, going off, or dead.
+    /// Switches a host on, as a packet or the power button does. Nothing happens if the host is on, shutting
+    /// down, starting, or dead.
     pub fn press_power(&self, node: &str) {
         {
             let mut state = self.state();
@@ -121,7 +122,7 @@ impl Pve {
         self.power_on_host(node);
     }
 
-    /// Whether its power supply runs, as its management controller sees it.
+    /// Whether the host is powered on, as its management controller sees it.
     pub fn has_power(&self, node: &str) -> bool {
         self.state().hosts.get(node).is_some_and(|host| host.online || host.power.coming_up)
     }
@@ -133,7 +134,7 @@ impl Pve {
         }
     }
 
-    /// VMs that ran while their host was asked to shut down.
+    /// The VMs that were running when their host was asked to shut down.
     pub fn stopped_with_hosts(&self) -> Vec<u32> {
         self.state().stopped_with_hosts.clone()
     }

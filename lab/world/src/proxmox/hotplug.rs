@@ -1,6 +1,6 @@
-//! What a VM that runs is given at once (`vmconfig_hotplug_pending` of qemu-server): vCPUs up to those that
-//! its QEMU was started for, and memory in whole DIMMs, each if its `hotplug` allows it; and what is taken
-//! from it, if its guest lets go of it. The rest waits for its next start.
+//! Changes that apply to a running VM at once (`vmconfig_hotplug_pending` of qemu-server), if its `hotplug`
+//! setting allows them: vCPUs up to the number that its QEMU was started for, and memory in whole DIMMs. To
+//! take vCPUs or memory away, the guest has to release them. All other changes wait for the next start.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use super::answer::Refusal;
 use super::vm::{Inside, Vm};
 use crate::qemu::{FIRST, Features, Plug, Running, dimms};
 
-/// What becomes of a value for a VM that runs.
+/// When a new value applies to a running VM.
 pub(super) enum Taken {
-    /// It has it, in this form.
+    /// At once, as this value.
     Now(String),
-    /// It waits.
+    /// At the next start.
     Later,
 }
 
-/// What becomes of other vCPUs or memory for a VM that runs.
+/// Decides when a new number of vCPUs or a new memory size applies to a running VM.
 pub(super) fn take(vm: &Vm, key: &str, value: &str) -> Result<Taken, Refusal> {
     let features = Features::of(vm.get("hotplug"));
     let number = value.trim_start_matches("current=").parse::<u64>().unwrap_or(0);
@@ -54,7 +54,8 @@ pub(super) fn take(vm: &Vm, key: &str, value: &str) -> Result<Taken, Refusal> {
     }
 }
 
-/// What is plugged out goes once the guest lets go of it. A real guest is not asked here.
+/// Unplugs vCPUs or memory if the guest releases them. With a real guest, the change waits for the next
+/// start.
 fn let_go(vm: &Vm, key: &str, number: u64, refused: &str) -> Result<Taken, Refusal> {
     let Some(guest) = vm.machine.as_ref().and_then(super::vm::Machine::simulated) else {
         return Ok(Taken::Later);
@@ -67,8 +68,7 @@ fn let_go(vm: &Vm, key: &str, number: u64, refused: &str) -> Result<Taken, Refus
 }
 
 impl Pve {
-    /// Gives the process of a VM that is real what a change of its configuration says, before that is
-    /// written.
+    /// Applies a change to the QEMU process of a real VM, before the configuration is written.
     pub(super) async fn plug(
         &self,
         node: &str,
@@ -106,7 +106,7 @@ fn wanted(vm: &Vm, set: &BTreeMap<String, String>) -> Result<Option<(Running, Pl
     Ok(Some((running, plug)))
 }
 
-/// Why a VM cannot be started, if so.
+/// Returns why a VM cannot be started, or `None` if it can.
 pub(super) fn unstartable(vm: &Vm, threads: u32) -> Option<Refusal> {
     let memory = Features::of(vm.get("hotplug")).memory;
     if vm.most_cpus() > threads {
@@ -132,12 +132,12 @@ fn problem(key: &str, text: &str) -> Refusal {
     Refusal::parameter(key, format!("hotplug problem - {text}\n"))
 }
 
-/// The size that whole DIMMs make of it, in MiB.
+/// Returns the memory rounded up to whole DIMMs, in MiB.
 fn in_dimms(wanted: u64) -> u64 {
     FIRST + dimms(wanted).iter().map(|(_, size)| size).sum::<u64>()
 }
 
-/// What a VM's guest learns about its machine.
+/// Tells a VM's guest the CPUs and memory of its machine.
 pub(super) fn tell_guest(vm: &Vm) {
     if let Some(guest) = vm.machine.as_ref().and_then(super::vm::Machine::simulated) {
         guest.plug(vm.cpus(), vm.memory());

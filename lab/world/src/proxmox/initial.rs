@@ -1,4 +1,4 @@
-//! From a spec to a running state.
+//! Creates the initial state of a cluster from its spec.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::clock::WorldClock;
 
-/// The state of a cluster that was just made of a spec. Must be called inside a tokio runtime.
+/// Returns the state of a cluster that was just created from a spec. Must be called inside a tokio runtime.
 pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
     let booted = Instant::now();
     let host = |spec: HostSpec| {

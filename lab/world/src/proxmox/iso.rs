@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 const SECTOR: usize = 2048;
 
-/// The label and the files; `None` if it is no such image.
+/// Returns the label and the files of an image, or `None` if it is not an ISO 9660 image.
 pub fn read(image: &[u8]) -> Option<(String, BTreeMap<String, Vec<u8>>)> {
     let descriptors = (16..64).map_while(|at| image.get(at * SECTOR..(at + 1) * SECTOR));
     let mut descriptors = descriptors.take_while(|sector| &sector[1..6] == b"CD001" && sector[0] != 255);
@@ -28,7 +28,7 @@ pub fn read(image: &[u8]) -> Option<(String, BTreeMap<String, Vec<u8>>)> {
     Some((label, files))
 }
 
-/// Where something is, in bytes, and its size.
+/// Returns where the data of a directory record begins, and its size, in bytes.
 fn extent(record: &[u8]) -> Option<(usize, usize)> {
     let number = |at: usize| Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let (place, size) = (number(2)?, number(10)?);

@@ -14,7 +14,8 @@ use super::{
     vm::{Inside, parse_size, property, show_size},
 };
 
-/// The last part of a destruction's time goes by between its freed disks and the end of the configuration.
+/// One part in this many of the time to destroy a VM passes between freeing its disks and removing its
+/// config.
 const LAST_PART: u32 = 20;
 
 impl Pve {
@@ -39,7 +40,7 @@ impl Pve {
         Ok(Value::from(upid).into())
     }
 
-    /// Grows the disk itself, if there is one.
+    /// Grows the real disk, if the VMs run on real hardware.
     async fn grow_real(&self, call: &ApiCall, (volid, size): &(String, u64)) -> Result<(), Refusal> {
         let Some(hardware) = &self.0.hardware else { return Ok(()) };
         let running = {
@@ -115,7 +116,7 @@ impl Pve {
         let kept = self.free_volumes(node, vmid);
         for (volid, why) in kept {
             if why.contains("no quorum") {
-                // The lock of a shared storage is asked for in vain for ten seconds a volume.
+                // Proxmox VE waits in vain for the lock of a shared storage, for ten seconds per volume.
                 tokio::time::sleep(Duration::from_secs(10)).await;
             }
             let warns = !self.state().is_release_8();
@@ -132,7 +133,8 @@ impl Pve {
         Ok(())
     }
 
-    /// A VM whose disks are freed is no longer in a pool, and has nothing but a lock.
+    /// Leaves nothing but a lock in the config of a VM whose disks are freed, and removes the VM from its
+    /// pool.
     fn leave_lock(&self, vmid: u32) {
         let mut state = self.state();
         if let Some(vm) = state.vms.get_mut(&vmid) {
@@ -144,8 +146,8 @@ impl Pve {
         state.access.grants.retain(|grant| grant.path != format!("/vms/{vmid}"));
     }
 
-    /// Frees the volumes that the config names, and returns those that stay, with the reason: their storage's
-    /// lock needs quorum, or another task holds them.
+    /// Frees the volumes that the config names. Returns the volumes that could not be freed, with the reason:
+    /// no quorum for the lock of their storage, or another task uses them.
     fn free_volumes(&self, node: &str, vmid: u32) -> Vec<(String, String)> {
         let mut state = self.state();
         let quorate = state.quorate();
@@ -172,7 +174,7 @@ impl Pve {
     }
 }
 
-/// Notes the new size, and returns the volume with it.
+/// Stores a disk's new size. Returns its volume and the new size.
 fn grow(state: &mut State, call: &ApiCall, pid: u32) -> Result<(String, u64), Refusal> {
     let (node, vmid) = (call.node(), call.vmid());
     let disk = call.params.text("disk").unwrap_or_default();

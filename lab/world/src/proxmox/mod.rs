@@ -1,8 +1,9 @@
-//! An embedded Proxmox VE cluster: requests in, the real one's answers out, over simulated hosts and guests.
+//! An embedded Proxmox VE cluster, which answers requests as a real one does, with simulated hosts and
+//! guests.
 //!
-//! [`Pve`] is a handle on the whole cluster. The state sits behind one plain lock that is never held across
-//! an await; work that takes time runs as tasks on tokio's time. `spec` says what a cluster is made of,
-//! `hands` is what a test does to it, everything else answers calls.
+//! [`Pve`] is a handle on the whole cluster. The state is behind one plain lock that is never held across an
+//! await. Work that takes time runs as tasks on tokio's time. `spec` describes a cluster, `hands` contains
+//! the functions for tests, and everything else answers calls.
 
 use std::{
     collections::BTreeMap,
@@ -79,9 +80,9 @@ pub use host_power::HostPower;
 pub use sights::{GuestView, HostView, StorageView};
 pub use touch::Touch;
 
-/// Blocking workers of a host for protected calls.
+/// The number of blocking workers per host for protected calls.
 const WORKERS: usize = 3;
-/// What the proxy waits for a call behind it.
+/// How long the proxy waits for a call that it passes on.
 const PROXY_LIMIT: Duration = Duration::from_secs(30);
 
 /// Something that happened, for a live display.
@@ -103,7 +104,7 @@ pub enum Event {
     Power {
         /// VMID.
         vmid: u32,
-        /// Whether it runs now.
+        /// Whether the VM runs now.
         on: bool,
     },
     /// A guest joined a Kubernetes cluster.
@@ -127,12 +128,12 @@ struct Inner {
     schema: Schema,
     clock: WorldClock,
     control_plane: Arc<dyn ControlPlane>,
-    /// What VMs run on, if their guests are not simulated.
+    /// The hardware that VMs run on, if their guests are not simulated.
     hardware: Option<Hardware>,
     events: broadcast::Sender<Event>,
 }
 
-/// A call on its way to its answer.
+/// A call that is being answered.
 #[derive(Clone, Debug)]
 struct ApiCall {
     who: access::Identity,
@@ -151,7 +152,7 @@ impl ApiCall {
 }
 
 impl Pve {
-    /// A cluster that runs from now on. Must be called inside a tokio runtime.
+    /// Starts a cluster. Must be called inside a tokio runtime.
     pub fn new(
         spec: ClusterSpec,
         clock: WorldClock,
@@ -161,8 +162,8 @@ impl Pve {
         Self::build(spec, clock, seed, control_plane, None)
     }
 
-    /// A cluster whose VMs are processes: nothing is simulated but the API and what it takes for its hosts.
-    /// Tokio's time must not be paused.
+    /// Starts a cluster whose VMs are processes. Only the API and the hosts are simulated. Tokio's time must
+    /// not be paused.
     pub fn on_hardware(spec: ClusterSpec, clock: WorldClock, seed: u64, hardware: Hardware) -> Self {
         Self::build(spec, clock, seed, Arc::new(NoControlPlane), Some(hardware))
     }
@@ -193,7 +194,7 @@ impl Pve {
         for vmid in running {
             pve.power_on(vmid);
         }
-        // What is there at the start has been there for long: older numbers know it too.
+        // VMs that exist at the start have existed for long, so the previous report contains them, too.
         pve.beat();
         pve.beat();
         let weak = Arc::downgrade(&pve.0);
@@ -219,7 +220,7 @@ impl Pve {
     /// Answers one request, as the proxy of some host would.
     ///
     /// # Errors
-    /// The API is away, or the answer is lost.
+    /// Returns an error if the API is away, or the answer is lost.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Body>, NoAnswer> {
         let (parts, body) = request.into_parts();
         let raw = parts.uri.path().to_owned();
@@ -301,7 +302,8 @@ impl Pve {
             return Err(Refusal::NotImplemented(format!("Method '{method} {path}' not implemented")));
         };
         let (template, protected) = (call.path, call.protected);
-        // A host that answers wakes another: nothing is handed on to one that is off.
+        // The host that answers wakes the other host itself: a call cannot be passed on to a host that is
+        // off.
         let own = template == "/nodes/{node}/wakeonlan";
         if let Some(node) = values.get("node").filter(|_| !own) {
             self.reach(node).await?;
@@ -323,7 +325,7 @@ impl Pve {
             request.path.get("node").filter(|_| protected).and_then(|node| self.0.workers.get(node)).cloned();
         let (pve, method) = (self.clone(), method.to_owned());
         let Some(worker) = worker else { return pve.answer(&method, template, request).await };
-        // The worker goes on when the proxy has long given up.
+        // The worker continues even if the proxy gives up.
         let work = tokio::spawn(async move {
             let _permit = worker.acquire_owned().await;
             pve.answer(&method, template, request).await
@@ -335,7 +337,7 @@ impl Pve {
         }
     }
 
-    /// Waits as a proxy does for a host that may be off.
+    /// Waits for a host that may be off, as the proxy does.
     async fn reach(&self, node: &str) -> Result<(), Refusal> {
         let wait = {
             let mut state = self.state();
@@ -395,7 +397,7 @@ impl Pve {
             ("GET", "/cluster/config/nodes") => self.corosync_nodes(r),
             ("GET", "/cluster/config/qdevice") => self.qdevice(r),
             ("GET", "/cluster/ceph/metadata") => self.ceph_metadata(r),
-            // There are no containers here.
+            // The embedded cluster has no containers.
             ("GET", "/nodes/{node}/lxc") => Ok(serde_json::json!([]).into()),
             ("GET", "/nodes/{node}/qemu") => Ok(self.node_vms(r)),
             ("GET", "/nodes/{node}/tasks") => Ok(self.task_list(r)),

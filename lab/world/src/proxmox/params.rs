@@ -21,7 +21,7 @@ fn no_json(what: &str) -> Refusal {
     )
 }
 
-/// Parameters by name. A key that came several times is an array, one without a value is null.
+/// Parameters by name. A key that was sent several times is an array, and a key without a value is null.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params(pub BTreeMap<String, Value>);
 
@@ -177,7 +177,7 @@ pub enum Kind {
 pub struct Rule {
     /// Its type.
     pub kind: Kind,
-    /// Whether it must be there.
+    /// Whether the parameter is required.
     pub required: bool,
     /// Its named format, such as `dns-name`.
     pub format: Option<String>,
@@ -186,8 +186,8 @@ pub struct Rule {
 /// The parameters of a call. A name that ends in `[n]` stands for `name0`, `name1` ….
 pub type Rules = BTreeMap<String, Rule>;
 
-/// Checks parameters against the rules of a call and names every offender. Values are normalised: booleans to
-/// `0`/`1`, a scalar for an array parameter to an array of one.
+/// Checks parameters against the rules of a call, and reports every invalid one. Values are normalised:
+/// booleans become `0` or `1`, and a scalar for an array parameter becomes an array of one.
 pub fn check(params: &mut Params, rules: &Rules) -> Result<(), Refusal> {
     let mut errors = BTreeMap::new();
     for (name, value) in &mut params.0 {
@@ -230,7 +230,7 @@ fn check_value(name: &str, value: &mut Value, rule: &Rule) -> Result<(), String>
         }
         return Ok(());
     }
-    // `*-list` formats take arrays as well.
+    // `*-list` formats accept arrays, too.
     if value.is_array() && rule.format.as_deref().is_some_and(|format| format.ends_with("-list")) {
         return Ok(());
     }

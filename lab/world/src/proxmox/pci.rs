@@ -1,5 +1,5 @@
-//! PCI devices by resource mappings: who sees them, which host has which, and which VM holds one while it
-//! runs.
+//! Resource mappings of PCI devices: who may see them, which devices a host has, and which running VM holds a
+//! device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,28 @@ use super::{
     vm::property,
 };
 
-/// What lets a user see a mapping.
+/// The privileges that let a user see a mapping.
 const SEES: [&str; 3] = ["Mapping.Audit", "Mapping.Modify", "Mapping.Use"];
 
 /// The PCI devices of the cluster.
 #[derive(Debug, Default)]
 pub struct Pci {
-    /// By mapping: host and address of each device.
+    /// The host and address of each device, by mapping.
     mappings: BTreeMap<String, Vec<(String, String)>>,
-    /// Devices that are not what their mapping says.
+    /// Devices that no longer match their mapping.
     changed: BTreeSet<(String, String)>,
-    /// Who holds a device: host and address.
+    /// The VM that holds a device, by the device's host and address.
     held: BTreeMap<(String, String), u32>,
 }
 
 impl Pve {
-    /// Makes a resource mapping, or replaces it: host and address of each device.
+    /// Creates or replaces a resource mapping with the host and address of each device.
     pub fn map_pci(&self, id: &str, devices: &[(&str, &str)]) {
         let devices = devices.iter().map(|(host, path)| ((*host).to_owned(), (*path).to_owned()));
         self.state().pci.mappings.insert(id.to_owned(), devices.collect());
     }
 
-    /// Puts another device into a slot of a host, so that mappings which name it are wrong.
+    /// Replaces the device in a slot of a host, so that mappings of this slot no longer match.
     pub fn change_pci_hardware(&self, host: &str, path: &str) {
         self.state().pci.changed.insert((host.to_owned(), path.to_owned()));
     }
@@ -69,12 +69,12 @@ impl Pve {
 }
 
 impl Pci {
-    /// The devices at the beginning.
+    /// Returns the initial devices, none of which is held.
     pub fn of(mappings: Vec<(String, Vec<(String, String)>)>) -> Self {
         Self { mappings: mappings.into_iter().collect(), ..Self::default() }
     }
 
-    /// Each entry is checked by itself.
+    /// Checks each entry of a mapping separately.
     fn checks(&self, id: &str, node: &str) -> Value {
         let own = self.mappings[id].iter().filter(|(host, _)| host == node);
         let wrong = own.clone().filter(|device| self.changed.contains(device));
@@ -93,13 +93,13 @@ fn mismatch(id: &str, path: &str) -> String {
     format!("PCI device '{path}' (mapping '{id}'): 'id' does not match for '{id}' (10de:2204 != 10de:2206)")
 }
 
-/// Those of VMs that no longer run are free.
+/// Frees the devices of VMs that no longer run.
 fn let_go(state: &mut State) {
     let State { vms, pci, .. } = state;
     pci.held.retain(|_, vmid| vms.get(vmid).is_some_and(|vm| vm.machine.is_some()));
 }
 
-/// Chooses the devices that a VM starts with: the first of each mapping that no VM holds.
+/// Chooses the devices that a VM starts with: for each mapping, the first device that no VM holds.
 pub(super) fn take(state: &mut State, node: &str, vmid: u32) -> Result<(), Refusal> {
     let_go(state);
     state.pci.held.retain(|_, holder| *holder != vmid);

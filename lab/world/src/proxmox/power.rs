@@ -16,17 +16,17 @@ use super::{
 };
 use crate::qemu::Running;
 
-/// What an agent call waits for an agent that does not answer.
+/// How long an agent call waits for an agent that does not answer.
 pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
 /// How long a shutdown waits when the caller does not say.
 const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long a caller that overrules a shutdown waits for its end before it is killed.
+/// How long a caller that overrules a shutdown waits for it to end before the worker is killed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the lock of a shutdown was seen to outlive its killed worker.
+/// How long a shutdown's lock was observed to outlive its killed worker.
 const ORPHANED_LOCK: Duration = Duration::from_millis(20_300);
 
-/// The ping of the agent, with which a shutdown begins, swallows the signal: the worker has to be killed, and
+/// A shutdown begins with a ping of the agent, which swallows the signal. The worker has to be killed, and
 /// the VM stays locked for a while.
 async fn swallow(worker: &Worker) -> Result<(), Refusal> {
     worker.log("QEMU Guest Agent is not running - received interrupt");
@@ -247,8 +247,8 @@ impl Pve {
         Ok(())
     }
 
-    /// Asks the agent, or presses the power button if there is none that answers; then waits for the
-    /// process's end.
+    /// Asks the agent to shut the guest down, or presses the power button if no agent answers. Then waits for
+    /// the process to end.
     async fn shut_real_down(
         &self,
         worker: &Worker,
@@ -280,7 +280,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Shuts a guest down; what cleans up after QEMU starts it again, with its pending changes.
+    /// Shuts a guest down. The clean-up after its QEMU starts the VM again, with its pending changes.
     pub(super) fn reboot(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
         self.need_running(call)?;
@@ -300,7 +300,7 @@ impl Pve {
         Ok(Value::from(upid).into())
     }
 
-    /// Presses a running VM's reset button: the same QEMU goes on with a guest that boots again.
+    /// Presses a running VM's reset button: the guest boots again in the same QEMU.
     pub(super) fn reset(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
         self.need_running(call)?;

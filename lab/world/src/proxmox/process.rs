@@ -16,18 +16,18 @@ use crate::{
     qemu::{Blueprint, Hardware, HardwareError, Running},
 };
 
-/// From the end of a QEMU to the clean-up after it.
+/// The time from the end of a QEMU process to the clean-up after it.
 pub(super) const CLEAN_UP: Duration = Duration::from_millis(700);
-/// Seconds for which the clean-up waits for the end of a QEMU that runs again.
+/// How long the clean-up waits for the end of a new QEMU process, in seconds.
 const CLEAN_UP_TRIES: usize = 30;
 
-/// How much longer cloud-init keeps a system `starting` that is to upgrade its packages, Proxmox VE's
+/// How much longer the system stays in `starting` if cloud-init upgrades packages, which is Proxmox VE's
 /// default, and reaches no mirror.
 const PACKAGE_UPGRADE: Duration = Duration::from_secs(216);
 
 impl Pve {
-    /// Starts a VM's machine and its guest, with pending changes applied. A real one is under way when this
-    /// returns.
+    /// Starts a VM's machine and its guest, with pending changes applied. A real VM is still starting when
+    /// this returns.
     pub(super) fn power_on(&self, vmid: u32) {
         match self.0.hardware.clone() {
             None => self.boot_simulated(vmid),
@@ -42,7 +42,7 @@ impl Pve {
         }
     }
 
-    /// Like [`Pve::power_on`], and says why a process did not come up.
+    /// Like [`Pve::power_on`], but returns why a process did not start.
     pub(super) async fn power_up(&self, vmid: u32) -> Result<(), Refusal> {
         let Some(hardware) = self.0.hardware.clone() else {
             self.boot_simulated(vmid);
@@ -51,7 +51,7 @@ impl Pve {
         self.boot_real(&hardware, vmid, None).await
     }
 
-    /// Starts a process; with the volume of its memory its guest goes on.
+    /// Starts a process. If `memory` names a volume, the guest resumes from it.
     pub(super) async fn boot_real(
         &self,
         hardware: &Hardware,
@@ -61,7 +61,7 @@ impl Pve {
         let blueprint = {
             let mut state = self.state();
             let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return Ok(()) };
-            // A guest that goes on has the machine that it had.
+            // A resumed guest keeps the machine that it had, without pending changes.
             if memory.is_none() {
                 apply_pending(vm);
             }
@@ -90,7 +90,7 @@ impl Pve {
         Ok(())
     }
 
-    /// A process is gone, by whatever cause.
+    /// Handles the end of a process, whatever its cause.
     fn process_ended(&self, vmid: u32, running: &Running) {
         let still = self.state().vms.get(&vmid).and_then(|vm| Some(vm.machine.as_ref()?.pid));
         if still == Some(running.pid()) {
@@ -112,8 +112,8 @@ impl Pve {
         let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
         apply_pending(vm);
         let node = vm.node.clone();
-        // A start that was asked for has chosen its devices just now; one by hand, or with the host, comes to
-        // nothing without.
+        // A requested start has already chosen its devices. A start by hand, or together with the host, does
+        // nothing if no devices are free.
         if super::pci::take(&mut state, &node, vmid).is_err() {
             return;
         }
@@ -156,7 +156,7 @@ impl Pve {
             faults.starting_for += PACKAGE_UPGRADE;
         }
         let guest = Guest::boot(identity, disk, faults, pace, self.0.control_plane.clone(), on_join);
-        // `0` is false in Perl, and no affinity at all.
+        // `0` is false in Perl, and means no affinity.
         let affinity = vm.get("affinity").filter(|text| *text != "0").map(String::from);
         let inside = Inside::Simulated(guest);
         vm.machine = Some(Machine { pid, started: Instant::now(), affinity, inside });
@@ -181,9 +181,9 @@ impl Pve {
         }
     }
 
-    /// What follows each end of QEMU on its host: it takes the VM's lock, and if it finds a new process it
-    /// waits for that one's end, with the lock in its hands. Recorded: a start right after a stop locked the
-    /// VM for 29.4 s.
+    /// Runs the clean-up that follows each end of QEMU on its host. It takes the VM's lock. If a new process
+    /// runs by then, it waits for the end of that process with the lock held. Recorded: a start right after a
+    /// stop locked the VM for 29.4 s.
     fn clean_up_after(&self, vmid: u32) {
         let pve = self.clone();
         tokio::spawn(async move {
@@ -194,7 +194,8 @@ impl Pve {
                 state.hosts.get(&vm.node).is_some_and(|host| host.online).then(|| vm.node.clone())
             };
             let Some(node) = running_on() else { return };
-            // A start that is still at work is waited for; what it started was found to be left in peace.
+            // The real clean-up waits for a start that is still running, and was observed to leave its
+            // process alone.
             let Ok(_lock) = pve.lock_vm(&node, vmid, Duration::ZERO).await else { return };
             for _ in 0..CLEAN_UP_TRIES {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -229,7 +230,8 @@ fn uploaded(state: &State, vmid: u32) -> BTreeMap<String, Bytes> {
     volumes.filter_map(|volid| Some((volid.clone(), state.file(&volid, &vm.node)?.bytes.clone()))).collect()
 }
 
-/// Addresses and name of a guest that finds a seed in a drive and has no drive of Proxmox VE's own.
+/// The addresses and name of a guest that finds a seed in an uploaded image and has no cloud-init drive of
+/// Proxmox VE.
 fn uploaded_seed(state: &State, vm: &Vm) -> Option<(Vec<String>, String)> {
     let drives = vm.drives();
     if drives.iter().any(|(_, volid, _)| volid.contains("cloudinit")) {

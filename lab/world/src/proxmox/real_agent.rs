@@ -1,4 +1,5 @@
-//! Guest agent calls to a real guest: the same answers, from the agent's own words.
+//! Guest agent calls to a real guest: the same answers as for a simulated one, made from what the agent
+//! returns.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub(super) async fn answer(running: &Running, what: &str, call: &ApiCall) -> Res
         "file-write" => file_write(&agent, call).await,
         simple if SIMPLE.contains(&simple) => match agent.ask(simple, &json!({})).await {
             Ok(result) => Ok(json!({ "result": result }).into()),
-            // The real one does not look: an error is a result like any other.
+            // The real server does not check for errors: it returns them like any other result.
             Err(AgentError::Refused { class, desc }) => {
                 Ok(json!({ "result": { "error": { "class": class, "desc": desc } } }).into())
             }
@@ -70,7 +71,7 @@ impl Agent<'_> {
                 "VM {} qga command 'guest-{command}' failed - got timeout",
                 self.vmid
             )),
-            // A text with a character that does not fit into the status line is never answered.
+            // An error text with a character that does not fit into the status line breaks the connection.
             AgentError::Refused { desc, .. } if is_wide(&desc) => Refusal::Bare(596, "Broken pipe".into()),
             AgentError::Refused { desc, .. } => Refusal::failed(format!("Agent error: {desc}")),
         }
@@ -81,7 +82,7 @@ fn is_wide(text: &str) -> bool {
     text.chars().any(|c| u32::from(c) > 255)
 }
 
-/// Input as bytes: each character is one.
+/// Returns the input as bytes, one per character.
 fn bytes(text: &str) -> Result<Vec<u8>, Refusal> {
     let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     bytes.ok_or_else(|| Refusal::failed(WIDE))
@@ -132,9 +133,9 @@ async fn exec_status(agent: &Agent<'_>, call: &ApiCall) -> Result<Answer, Refusa
     Ok(answer.into())
 }
 
-/// What the real one reads at once.
+/// How many bytes the real server reads at once.
 const CHUNK: u64 = 1 << 20;
-/// What it reads in all.
+/// How many bytes of a file the real server reads in total.
 const FILE: usize = 16 << 20;
 
 async fn file_read(agent: &Agent<'_>, call: &ApiCall) -> Result<Answer, Refusal> {

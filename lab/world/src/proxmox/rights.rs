@@ -1,4 +1,4 @@
-//! What a user who clones a VM, or changes its configuration, needs beyond privileges on the VM: its
+//! The privileges that cloning a VM or changing its configuration needs beyond those on the VM: for its
 //! networks, mapped devices, CPU model, storages and tags. As in qemu-server's `API2/Qemu.pm` and
 //! pve-guest-common's `GuestHelpers.pm`.
 
@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 
 use super::{access::Identity, answer::Refusal, state::State, vm::property};
 
-/// What the datacenter's options say of tags.
+/// The datacenter's options for tags.
 #[derive(Clone, Debug, Default)]
 pub struct TagAccess {
-    /// `free` (empty stands for it), `existing`, `list` or `none`.
+    /// `free` (the meaning of an empty text), `existing`, `list` or `none`.
     pub user_allow: String,
     /// Tags that every user may use.
     pub user_allow_list: Vec<String>,
@@ -50,7 +50,7 @@ fn words(text: &str) -> BTreeSet<String> {
     text.split([';', ',', ' ']).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// Tags that are added or removed.
+/// Checks the privileges for adding and removing tags.
 pub(super) fn tags(state: &State, who: &Identity, vmid: u32, old: &str, new: &str) -> Result<(), Refusal> {
     who.need(state, &format!("/vms/{vmid}"), &["VM.Config.Options"])?;
     if who.has(state, "/", "Sys.Modify") {
@@ -67,7 +67,8 @@ pub(super) fn tags(state: &State, who: &Identity, vmid: u32, old: &str, new: &st
     Ok(())
 }
 
-/// The bridge of a network device, each of its VLANs by itself; the whole bridge only if it has none.
+/// Checks access to the bridge of a network device: to each of its VLANs, or to the whole bridge if the
+/// device has no VLAN.
 pub(super) fn network(state: &State, who: &Identity, key: &str, value: &str) -> Result<(), Refusal> {
     if !numbered(key, "net") {
         return Ok(());
@@ -95,7 +96,8 @@ fn vlans(text: &str) -> Vec<u16> {
     text.split(';').filter_map(range).flatten().collect()
 }
 
-/// A device of the host is root's alone; a mapping of one is whose `Mapping.Use` it is.
+/// Checks access to a device. Only root may use a host's device directly; a mapping of a device needs
+/// `Mapping.Use`.
 pub(super) fn mapping(state: &State, who: &Identity, key: &str, value: &str) -> Result<(), Refusal> {
     let bare = value.split(',').find(|part| !part.contains('='));
     let part = |name: &str, alone: bool| property(value, name).or(bare.filter(|_| alone));
@@ -131,7 +133,7 @@ fn root_only(who: &Identity, text: &str) -> Result<(), Refusal> {
     if who.user == "root@pam" && who.token == "root@pam" { Ok(()) } else { Err(Refusal::failed(text)) }
 }
 
-/// A CPU model of the datacenter's own; release 8 took the right to see hosts for the right to it.
+/// Checks access to a custom CPU model. It needs `Mapping.Use`, or `Sys.Audit` on `/nodes` in release 8.
 pub(super) fn cpu_model(state: &State, who: &Identity, new: &str, old: Option<&str>) -> Result<(), Refusal> {
     let model = |text: &str| {
         let bare = text.split(',').find(|part| !part.contains('='));
@@ -148,8 +150,7 @@ pub(super) fn cpu_model(state: &State, who: &Identity, new: &str, old: Option<&s
     }
 }
 
-/// The privileges that setting a drive with this value needs, or taking it away, or putting another in its
-/// place.
+/// Checks the privileges for setting, removing or replacing a drive with this value.
 pub(super) fn drive(state: &State, who: &Identity, vmid: u32, value: &str) -> Result<(), Refusal> {
     let path = format!("/vms/{vmid}");
     let privileges: &[&str] = if is_cloud_init(value) {
@@ -162,7 +163,7 @@ pub(super) fn drive(state: &State, who: &Identity, vmid: u32, value: &str) -> Re
     privileges.iter().try_for_each(|privilege| who.need(state, &path, &[privilege]))
 }
 
-/// What a new drive needs of its storage.
+/// Checks the privileges on the storage of a new drive.
 pub(super) fn storage(state: &State, who: &Identity, value: &str) -> Result<(), Refusal> {
     let volume = value.split(',').next().unwrap_or_default();
     if property(value, "media") == Some("cdrom") && volume == "cdrom" {
@@ -187,14 +188,14 @@ pub(super) fn is_cloud_init(value: &str) -> bool {
     file.split('.').next().is_some_and(|name| name == "cloudinit" || name.ends_with("-cloudinit"))
 }
 
-/// Whether an option is one of a numbered kind: `net0` of `net`.
+/// Whether a key belongs to a numbered kind, as `net0` to `net`.
 pub(super) fn numbered(key: &str, kind: &str) -> bool {
     key.strip_prefix(kind)
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// What the VM that is cloned asks for, whatever its clone gets later: its storages, then its mappings,
-/// bridges and CPU model.
+/// Checks the privileges for the source VM's storages, then for its mappings, bridges and CPU model. They are
+/// needed even if the clone will use others.
 pub(super) fn clone(state: &State, who: &Identity, vmid: u32, target: Option<&str>) -> Result<(), Refusal> {
     let Some(vm) = state.vms.get(&vmid) else { return Ok(()) };
     for (key, value) in &vm.config {

@@ -1,5 +1,5 @@
-//! Which calls exist and what they take: a built-in table, refined by the official schema where it is at
-//! hand.
+//! The calls that exist, and their parameters: a built-in table, refined by the official schema if it is
+//! available.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,7 +10,7 @@ use super::{
     params::{Kind, Rule, Rules},
 };
 
-/// Whether a VM's configuration can have this key.
+/// Whether a VM's configuration can contain this key.
 pub fn is_config_key(key: &str) -> bool {
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     let numbered = format!("{stem}[n]");
@@ -27,13 +27,13 @@ pub struct Call {
     pub method: &'static str,
     /// Path template below `/api2/json`.
     pub path: &'static str,
-    /// Whether a host's few blocking workers run it.
+    /// Whether the call runs in one of a host's few blocking workers.
     pub protected: bool,
-    /// Its parameters beside those of the path.
+    /// The parameters of the call, without those in its path.
     pub rules: Rules,
 }
 
-/// Config keys that a VM's `config` call takes: `name:type[:format]`.
+/// Config keys that a VM's `config` call accepts: `name:type[:format]`.
 const CONFIG: &str = "name:s:dns-name description:s8192 tags:s:pve-tag-list cores:i1 sockets:i1 vcpus:i1 cpulimit:n128 cpuunits:i1 cpu:s \
 numa:b numa[n]:s affinity:s memory:s balloon:i0 shares:i0 allow-ksm:b hugepages:s keephugepages:b args:s \
 hookscript:s arch:s agent:s boot:s bootdisk:s scsihw:s vga:s serial[n]:s machine:s smbios1:s watchdog:s rng0:s hotplug:s \
@@ -290,7 +290,7 @@ fn official_rules(schema: &Value, method: &str, path: &str) -> Option<Rules> {
     let mut rules = Rules::new();
     let properties = node.pointer(&format!("/info/{method}/parameters/properties"))?.as_object()?;
     for (name, property) in properties {
-        // Path parameters arrive checked by the router; they may be repeated in the body.
+        // The router has already checked the parameters in the path. They may be repeated in the body.
         let in_path = path.contains(&format!("{{{name}}}"));
         let number = |key: &str| property.get(key).and_then(as_i64);
         let kind = match property.get("type").and_then(Value::as_str) {

@@ -1,4 +1,4 @@
-//! What the cloud-init drive of a real VM holds, in the layout of its `citype`.
+//! The content of a real VM's cloud-init drive, in the layout of its `citype`.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::qemu::{Seed, SeedKind};
 
-/// The drive's files: NoCloud unless the configuration says otherwise.
+/// Returns the drive's files, in the NoCloud layout unless the configuration says otherwise.
 pub(super) fn seed(vm: &Vm) -> Seed {
     let user = user(vm);
     if vm.get("citype") == Some("configdrive2") {
@@ -25,7 +25,7 @@ pub(super) fn seed(vm: &Vm) -> Seed {
     Seed { kind: SeedKind::NoCloud, user, network, meta }
 }
 
-/// An id that changes with what a guest is given. The real one is SHA-1.
+/// Returns an instance id that changes with the user and network data. Proxmox VE uses SHA-1.
 fn instance(user: &str, network: &str) -> String {
     let hash = Sha256::new().chain_update(user).chain_update(network).finalize();
     let digits: Vec<String> = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();

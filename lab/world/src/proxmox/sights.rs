@@ -1,25 +1,26 @@
-//! Hosts, storages and guests as they are, asked of no API: without lag and without rights.
+//! The actual state of hosts, storages and guests, read without the API: without delay and without
+//! privileges.
 
 use super::Pve;
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostView {
-    /// Whether it has power.
+    /// Whether the host has power.
     pub online: bool,
-    /// Whether it is in HA maintenance.
+    /// Whether the host is in HA maintenance.
     pub maintenance: bool,
-    /// Whether nothing its pvestatd said is known any longer.
+    /// Whether all reports of the host's pvestatd have expired.
     pub silent: bool,
     /// Threads.
     pub cores: u32,
     /// Memory in bytes.
     pub memory: u64,
-    /// Memory in bytes that the host uses without its VMs.
+    /// Memory in bytes that the host uses outside of its VMs.
     pub own_memory: u64,
 }
 
-/// Where a VM is and what it takes while it runs.
+/// Where a VM is, and the resources that it uses while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestView {
     /// VMID.
@@ -28,7 +29,7 @@ pub struct GuestView {
     pub node: String,
     /// Whether it runs.
     pub running: bool,
-    /// Whether it is a template.
+    /// Whether the VM is a template.
     pub template: bool,
     /// vCPUs.
     pub cores: u32,
@@ -66,7 +67,7 @@ impl Pve {
         })
     }
 
-    /// The CPUs of its host that a VM which runs was started on; `None`: all of them, or it does not run.
+    /// The CPUs of the host on which a running VM was started. `None`: all of them, or the VM does not run.
     pub fn runs_on_cpus(&self, vmid: u32) -> Option<String> {
         self.state().vms.get(&vmid)?.machine.as_ref()?.affinity.clone()
     }
@@ -94,7 +95,7 @@ impl Pve {
         Some(StorageView { size: spec.size, used: state.storage_used(spec, node), shared: spec.shared })
     }
 
-    /// Bytes of the volumes of a VM's own on a storage.
+    /// The bytes that a VM's own volumes use on a storage.
     pub fn allocated(&self, vmid: u32, storage: &str) -> u64 {
         let state = self.state();
         let own = state.volumes.values().filter(|volume| volume.vmid == vmid && volume.storage == storage);

@@ -28,7 +28,8 @@ pub struct ClusterSpec {
     pub access: AccessSpec,
     /// Templates and other VMs that exist at the start.
     pub vms: Vec<VmSpec>,
-    /// Resource mappings of PCI devices: id, and host and address of each device.
+    /// Resource mappings of PCI devices: the id of each mapping, and the host and address of each of its
+    /// devices.
     pub pci: Vec<(String, Vec<(String, String)>)>,
     /// How long things take.
     pub timings: Timings,
@@ -41,13 +42,13 @@ pub struct ClusterSpec {
 pub struct HostSpec {
     /// Node name.
     pub name: String,
-    /// Its address in `/cluster/status`.
+    /// The host's address in `/cluster/status`.
     pub address: String,
     /// Threads.
     pub cores: u32,
     /// Memory in bytes.
     pub memory: u64,
-    /// Memory in bytes that the host itself and everything outside of VMs uses.
+    /// Memory in bytes that is used outside of VMs.
     pub memory_used: u64,
     /// Bridges of the host.
     pub bridges: Vec<String>,
@@ -58,7 +59,7 @@ pub struct HostSpec {
 pub enum StorageKind {
     /// A directory with image files.
     Dir,
-    /// An NFS export, shared by nature.
+    /// An NFS export, always shared.
     Nfs,
     /// LVM thin pool.
     LvmThin,
@@ -66,7 +67,7 @@ pub enum StorageKind {
     Lvm,
     /// ZFS pool.
     ZfsPool,
-    /// Ceph RBD, shared by nature.
+    /// Ceph RBD, always shared.
     Rbd,
 }
 
@@ -101,17 +102,17 @@ pub struct StorageSpec {
     pub id: String,
     /// Its plugin.
     pub kind: StorageKind,
-    /// Size in bytes; on each host for a storage that is not shared.
+    /// Size in bytes. If the storage is not shared, the size on each host.
     pub size: u64,
-    /// Bytes that other things use, on each host for a storage that is not shared.
+    /// Bytes that other data uses. If the storage is not shared, the bytes on each host.
     pub used: u64,
     /// Whether all hosts see the same volumes.
     pub shared: bool,
-    /// The hosts that have it; empty means all.
+    /// The hosts on which the storage is available. Empty means all hosts.
     pub hosts: Vec<String>,
     /// Content types, such as `images,rootdir`.
     pub content: String,
-    /// Bytes a second at which a full clone copies. `None`: `Timings::full_clone_rate`.
+    /// The rate of full clones, in bytes per second. `None` means `Timings::full_clone_rate`.
     pub copy_rate: Option<u64>,
 }
 
@@ -127,7 +128,7 @@ impl StorageSpec {
 pub struct AccessSpec {
     /// Role name to privileges.
     pub roles: BTreeMap<String, Vec<String>>,
-    /// Users without tokens; `root@pam` and those of the tokens are there in any case.
+    /// Users without tokens. `root@pam` and the users of tokens always exist.
     pub users: BTreeSet<String>,
     /// API tokens.
     pub tokens: Vec<TokenSpec>,
@@ -144,20 +145,20 @@ pub struct TokenSpec {
     pub secret: String,
     /// Whether the token needs grants of its own.
     pub privsep: bool,
-    /// False: a disabled or expired one, refused like a wrong secret.
+    /// Whether the token is valid. A disabled or expired token is refused like a wrong secret.
     pub enabled: bool,
 }
 
 /// A role for a user or a token at a path.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// Such as `/pool/k8s-workers`.
+    /// The path, such as `/pool/k8s-workers`.
     pub path: String,
     /// `user@realm` or `user@realm!token`.
     pub who: String,
     /// Role name.
     pub role: String,
-    /// Whether paths below inherit it.
+    /// Whether paths below inherit the grant.
     pub propagate: bool,
 }
 
@@ -170,23 +171,23 @@ pub struct VmSpec {
     pub node: String,
     /// Pool membership.
     pub pool: Option<String>,
-    /// Its configuration in the form of a config file: key to value. Volumes that drives name are created
-    /// with the `size=` of the drive.
+    /// The VM's configuration, as in its config file. The volumes that its drives name are created with the
+    /// `size=` of the drive.
     pub config: BTreeMap<String, String>,
-    /// Whether it runs at the start, with a guest that has booted already.
+    /// Whether the VM is started together with the cluster.
     pub running: bool,
-    /// What goes wrong inside of it and its clones.
+    /// What goes wrong inside the VM and its clones.
     pub faults: GuestFaults,
 }
 
-/// How long things take. Everything but the beat is stretched or shortened by up to `jitter`.
+/// How long things take. All times except `beat` vary by up to `jitter`.
 #[derive(Clone, Debug)]
 pub struct Timings {
     /// Time of a plain request.
     pub request: Duration,
     /// A linked clone.
     pub linked_clone: Duration,
-    /// Bytes a second of a full clone.
+    /// The rate of a full clone, in bytes per second.
     pub full_clone_rate: u64,
     /// A config or resize task.
     pub config: Duration,
@@ -206,14 +207,14 @@ pub struct Timings {
     pub join: Duration,
     /// One agent call.
     pub agent_call: Duration,
-    /// pvestatd's beat.
+    /// The time between two reports of pvestatd.
     pub beat: Duration,
     /// Share by which times vary, 0.0 to 1.0.
     pub jitter: f64,
 }
 
 impl Default for Timings {
-    /// The times of recordings of a 9.2.11 cluster, with the boot times of a guest on real hardware.
+    /// The times recorded on a 9.2.11 cluster, with the boot times of a guest on real hardware.
     fn default() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -243,8 +244,8 @@ impl ClusterSpec {
     /// Secret of the demo cluster's administrator token `root@pam!admin`.
     pub const DEMO_ADMIN_SECRET: &str = "99999999-8888-7777-6666-555555555555";
 
-    /// Three hosts of 32 cores and 128 GiB, a template on shared storage and one on each host's own, and a
-    /// token with the least privileges that a node autoscaler needs.
+    /// Three hosts with 32 cores and 128 GiB each, a template on shared storage and one on each host's local
+    /// storage, and a token with the least privileges that a node autoscaler needs.
     pub fn demo() -> Self {
         let hosts = (1..=3u8).map(|n| HostSpec {
             name: format!("pve{n}"),
@@ -292,9 +293,9 @@ impl ClusterSpec {
 }
 
 impl AccessSpec {
-    /// The least-privilege roles of a node autoscaler, those that `packaging/proxmox-setup.sh` makes and no
-    /// more: workers in the pool `k8s-workers`, templates in the pool `k8s-templates`, `Sys.Audit` on the
-    /// hosts and on `/`, plus an administrator token without privilege separation.
+    /// The least-privilege roles of a node autoscaler: exactly those that `packaging/proxmox-setup.sh`
+    /// creates. Workers are in the pool `k8s-workers`, templates in the pool `k8s-templates`, and `Sys.Audit`
+    /// is granted on the hosts and on `/`. There is also an administrator token without privilege separation.
     pub fn least_privilege(version: &str, storages: &[&str], bridges: &[&str]) -> Self {
         let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
         let agent = if version.starts_with("8.") { "VM.Monitor" } else { "VM.GuestAgent.Unrestricted" };
@@ -374,7 +375,7 @@ impl VmSpec {
         vm
     }
 
-    /// A stopped VM without disks: something foreign that stands in the way.
+    /// A stopped VM without disks: an unmanaged VM that occupies a VMID.
     pub fn machine(vmid: u32, node: &str, name: &str) -> Self {
         let config = [
             ("name", name.to_owned()),

@@ -42,56 +42,56 @@ pub struct State {
     pub tags: TagAccess,
     /// VMs by id.
     pub vms: Tracked<BTreeMap<u32, Vm>>,
-    /// Volumes by `volid` and, on storages that are not shared, host.
+    /// Volumes by volume id, and by host if the storage is not shared.
     pub volumes: Tracked<BTreeMap<(String, String), Volume>>,
     /// The firewall of the whole cluster.
     pub firewall: ClusterFirewall,
     /// PCI devices.
     pub pci: Pci,
-    /// Files by `volid` and, on storages that are not shared, host.
+    /// Files by volume id, and by host if the storage is not shared.
     pub files: BTreeMap<(String, String), StoredFile>,
-    /// What hosts can download, by URL.
+    /// Images that hosts can download, by URL.
     pub web: BTreeMap<String, WebImage>,
-    /// What a guest that boots from the network writes to its disk, by path.
+    /// The files that a network-booted guest writes to its disk, by path.
     pub network_image: BTreeMap<String, Vec<u8>>,
     /// Uploaded files whose call is not answered yet.
     pub spool: BTreeMap<String, bytes::Bytes>,
     /// Storages whose volumes cannot be freed for the time being.
     pub busy_storages: BTreeSet<String>,
-    /// Storages that were filled up, and what others used of them before.
+    /// Storages that were filled up, and their used bytes before that.
     pub filled_storages: BTreeMap<String, u64>,
-    /// What storages say that is used of them, if that is not so.
+    /// The used bytes that storages report, if these are not true.
     pub claims: BTreeMap<String, u64>,
-    /// VMs that ran while their host was asked to shut down.
+    /// The VMs that were running when their host was asked to shut down.
     pub stopped_with_hosts: Vec<u32>,
     /// Tasks by UPID.
     pub tasks: BTreeMap<String, Task>,
-    /// Order of the tasks' start.
+    /// The tasks' ids, in the order in which the tasks started.
     pub task_order: Vec<String>,
     /// How long things take.
     pub timings: Timings,
-    /// Whether the cluster has quorum whatever its hosts do.
+    /// Whether the cluster has no quorum, whatever its hosts do.
     pub quorum_forced_away: bool,
-    /// How many votes are expected, if that is not one for each host.
+    /// The number of expected votes, if it is not one per host.
     pub expected_votes: Option<usize>,
-    /// Whether HA's manager has ever had something to do: from then on it says of each host how it is.
+    /// Whether the HA manager has ever been active. From then on, it reports the state of each host.
     pub ha_runs: bool,
-    /// Faults that wait for their call.
+    /// Faults that wait for a matching call.
     pub faults: Vec<Fault>,
-    /// Faults that wait for a worker of their kind.
+    /// Faults that wait for a worker, by kind.
     pub task_faults: Vec<(String, TaskFault)>,
     /// The last calls.
     pub calls: std::collections::VecDeque<CallRecord>,
     /// Whether the API answers at all.
     pub away: bool,
-    /// The host that answers has booted without corosync: it knows no other host, and of VMs those in its own
-    /// copy of the configuration.
+    /// The host that answers, if it has booted without corosync. It knows no other host, and only the VMs in
+    /// its own copy of the configuration.
     pub without_corosync: Option<String>,
-    /// What pvestatd said last, by VMID: two generations, newest first.
+    /// The last two reports of pvestatd by VMID, newest first.
     pub statistics: [BTreeMap<u32, Value>; 2],
-    /// When pvestatd spoke last.
+    /// When pvestatd last reported.
     pub beat_at: Option<Instant>,
-    /// Hosts whose pvestatd says nothing, since when; `None`: for long.
+    /// Hosts whose pvestatd is silent, and since when. `None`: for longer than its reports are kept.
     pub silent: BTreeMap<String, Option<Instant>>,
     /// Wall-clock time.
     pub clock: WorldClock,
@@ -104,58 +104,59 @@ pub struct State {
 /// A host with its present state.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// What it is made of.
+    /// The host's spec.
     pub spec: HostSpec,
-    /// Whether it has power.
+    /// Whether the host has power.
     pub online: bool,
-    /// Whether it has been off ever since it is in the cluster.
+    /// Whether the host has been off ever since it was added to the cluster.
     pub never_up: bool,
-    /// When it last lost its power, for what others notice of that.
+    /// When the host last lost its power. Other hosts notice that later.
     pub off_since: Option<Instant>,
-    /// When it last got its power back.
+    /// When the host last got its power back.
     pub on_since: Option<Instant>,
-    /// Whether a caller already waited for its first time-out.
+    /// Whether a call for the host has already timed out.
     pub timed_out: bool,
-    /// Whether an administrator put it into HA maintenance.
+    /// Whether an administrator put the host into HA maintenance.
     pub maintenance: bool,
-    /// How its power behaves.
+    /// How the host's power behaves.
     pub power: HostPower,
     /// When it booted.
     pub booted: Instant,
 }
 
-/// The others notice after this time that a host lost its power.
+/// The time after which the other hosts notice that a host lost its power.
 const LOST: Duration = Duration::from_millis(6950);
-/// The others notice after this time that a host has its power back.
+/// The time after which the other hosts notice that a host has its power back.
 const BACK: Duration = Duration::from_millis(6300);
-/// How long the network goes on looking for a host that lost its power.
+/// How long the network keeps looking for a host that lost its power.
 const LOOKED_FOR: Duration = Duration::from_secs(25);
-/// From a host's power to its API.
+/// The time from a host's power-on until its API answers.
 const BOOT: Duration = Duration::from_secs(8);
 
-/// The list forgets what pvestatd said after this time.
+/// The time after which lists forget the reports of pvestatd.
 const FORGOTTEN: Duration = Duration::from_mins(5);
 
 impl State {
-    /// Whether nothing that a host's pvestatd reports is known by now.
+    /// Whether all reports of a host's pvestatd have expired.
     pub fn is_silent(&self, node: &str) -> bool {
         self.silent.get(node).is_some_and(|since| since.is_none_or(|since| since.elapsed() >= FORGOTTEN))
     }
 }
 
 impl Host {
-    /// Whether the others take it for online: they notice late that it went, or that it is back.
+    /// Whether the other hosts consider this host online. They notice late that it is off, or that it is
+    /// back.
     pub fn seems_online(&self) -> bool {
         let late = |since: Option<Instant>, time| since.is_some_and(|since| since.elapsed() < time);
         if self.online { !late(self.on_since, BACK) } else { late(self.off_since, LOST) }
     }
 
-    /// Whether the network still looks for it, so that a call for it hangs.
+    /// Whether the network still looks for the host, so that a call for it hangs.
     pub fn is_looked_for(&self) -> bool {
         self.off_since.is_some_and(|since| since.elapsed() < LOOKED_FOR)
     }
 
-    /// Whether it has power and its API does not answer yet.
+    /// Whether the host has power, but its API does not answer yet.
     pub fn boots(&self) -> bool {
         self.online && self.on_since.is_some_and(|since| since.elapsed() < BOOT)
     }
@@ -179,21 +180,21 @@ pub struct Volume {
     pub size: u64,
     /// Owner.
     pub vmid: u32,
-    /// The volume that a linked clone hangs on.
+    /// The base volume of a linked clone.
     pub parent: Option<String>,
     /// `raw` or `qcow2`.
     pub format: String,
-    /// When it was made, Unix time.
+    /// When the volume was created, in Unix time.
     pub ctime: i64,
 }
 
 impl Volume {
-    /// Bytes that are written: a linked clone starts with next to nothing, an image with a part of its size.
+    /// The bytes that are written: almost none for a linked clone, a part of the size for an image.
     pub fn used(&self) -> u64 {
         if self.parent.is_some() { self.size / 2048 } else { self.size / 11 }
     }
 
-    /// The parent as listings show it: by its path on storages with files, else by its name.
+    /// The parent as listings show it: by its path on file-based storages, otherwise by its name.
     pub fn shown_parent(&self, files: bool) -> Option<String> {
         let name = self.parent.as_ref()?.split_once(':')?.1;
         Some(if files { format!("../{name}") } else { name.to_owned() })
@@ -213,12 +214,12 @@ impl State {
         !away && online * 2 > self.expected_votes.unwrap_or(self.hosts.len())
     }
 
-    /// Whether the host that answers knows this one.
+    /// Whether the host that answers knows this host.
     pub fn knows(&self, node: &str) -> bool {
         self.without_corosync.as_ref().is_none_or(|own| own == node)
     }
 
-    /// The time until a loss of quorum is noticed that has happened already: writes hang as long.
+    /// The time until a loss of quorum that has already happened is noticed. Until then, writes hang.
     pub fn loss_noticed_in(&self) -> Option<Duration> {
         let online = self.hosts.values().filter(|host| host.online).count();
         let lost = self.quorate() && online * 2 <= self.expected_votes.unwrap_or(self.hosts.len());
@@ -226,7 +227,7 @@ impl State {
         last.filter(|_| lost).map(|since| LOST.saturating_sub(since.elapsed()))
     }
 
-    /// Puts a VM there, in its pool, with the volumes that its drives name.
+    /// Adds a VM to the cluster and to its pool, with the volumes that its drives name.
     pub fn add(&mut self, spec: VmSpec) {
         let VmSpec { vmid, node, pool, config, faults, .. } = spec;
         if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool)) {
@@ -239,7 +240,7 @@ impl State {
             let format = volid.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
             let place = self.place(&storage, &node);
             let ctime = self.clock.now().as_second();
-            // A linked clone's file names its base before its own directory.
+            // The volume id of a linked clone names the base before the clone's own directory.
             let base =
                 volid.split('/').nth(1).filter(|name| name.starts_with("base-") && volid.contains("/vm-"));
             let parent = base.and_then(|base| Some(format!("{}{base}", &volid[..volid.find(base)?])));
@@ -249,12 +250,12 @@ impl State {
         self.vms.insert(vmid, vm);
     }
 
-    /// Refuses if Proxmox VE checks the quorum before it forks.
+    /// Refuses without quorum, for calls that Proxmox VE checks before it forks a worker.
     pub fn need_quorum(&self) -> Result<(), Refusal> {
         if self.quorate() { Ok(()) } else { Err(Refusal::failed("cluster not ready - no quorum?")) }
     }
 
-    /// What a write of a VM's config says without quorum.
+    /// Refuses without quorum, with the error text of writing a VM's config.
     pub fn need_writable(&self, vmid: u32, node: &str, pid: u32) -> Result<(), Refusal> {
         if self.quorate() {
             return Ok(());
@@ -263,12 +264,12 @@ impl State {
         Err(Refusal::failed(format!("unable to open file '{path}' - Permission denied")))
     }
 
-    /// A VM on this node, with the text that reading its config gives otherwise.
+    /// Returns a VM on this node, or refuses with the error text of reading its config.
     pub fn vm_on(&self, node: &str, vmid: u32) -> Result<&Vm, Refusal> {
         self.vms.get(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
     }
 
-    /// Like [`State::vm_on`], with the text of a stop or a shutdown.
+    /// Like [`State::vm_on`], but with the error text of a stop or a shutdown.
     pub fn vm_to_stop(&self, node: &str, vmid: u32) -> Result<&Vm, Refusal> {
         let missing = || format!("unable to find configuration file for VM {vmid} on node '{node}'");
         self.vm_on(node, vmid).map_err(|_| Refusal::failed(missing()))
@@ -279,7 +280,7 @@ impl State {
         self.vms.get_mut(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
     }
 
-    /// A volume that a VM needs for its start and that is not there.
+    /// Returns a volume that a VM needs for its start, but that does not exist.
     pub fn missing_volume(&self, vm: &Vm) -> Option<String> {
         let there = |volid: &str| {
             let place = self.place(volid.split(':').next().unwrap_or_default(), &vm.node);
@@ -289,7 +290,7 @@ impl State {
             if volid.contains(":iso/") { self.file(volid, &vm.node).is_some() } else { there(volid) }
         };
         let needed = |key: &str, volid: &str| {
-            // The cloud-init drive is made again at each start.
+            // The cloud-init drive is created again at each start.
             !key.starts_with("unused") && !volid.contains("cloudinit")
         };
         let mut drives = vm.drives().into_iter();
@@ -301,18 +302,18 @@ impl State {
         self.pools.iter().find(|(_, pool)| pool.members.contains(&vmid)).map(|(name, _)| name.as_str())
     }
 
-    /// The place of a storage's volumes seen from a host: empty if all hosts see the same.
+    /// The host part of a volume's key: empty if all hosts see the same volumes of the storage.
     pub fn place(&self, storage: &str, node: &str) -> String {
         let shared = self.storages.get(storage).is_none_or(|spec| spec.shared);
         if shared { String::new() } else { node.to_owned() }
     }
 
-    /// Bytes in use on a storage seen from a host.
+    /// Bytes in use on a storage, as a host sees it.
     pub fn storage_used(&self, storage: &StorageSpec, node: &str) -> u64 {
         let place = self.place(&storage.id, node);
         let volumes =
             self.volumes.iter().filter(|((_, at), volume)| volume.storage == storage.id && *at == place);
-        // A linked clone starts with next to nothing.
+        // A new linked clone uses almost no space.
         let allocated: u64 =
             volumes.map(|(_, v)| if v.parent.is_some() { v.size / 20 } else { v.size }).sum();
         (storage.used + allocated).min(storage.size)

@@ -83,7 +83,7 @@ impl Pve {
                 "storage": storage.id, "type": storage.kind.plugin(), "content": storage.content,
                 "digest": "255dc41da4fe2a64265b4c384da63a491fb27a37",
             });
-            // Plugins that are shared by nature have no flag.
+            // Storage types that are always shared have no `shared` flag.
             if storage.shared && matches!(storage.kind, StorageKind::Dir | StorageKind::Lvm) {
                 row["shared"] = 1.into();
             }

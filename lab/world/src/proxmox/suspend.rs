@@ -1,11 +1,10 @@
-//! Suspending to disk: the guest's memory becomes a volume, its QEMU ends, and the VM stays locked
-//! (`suspended`) until the next start lets the guest go on where it was. The guest's clock stands still
-//! meanwhile.
+//! Suspending to disk. The guest's memory is written to a volume, its QEMU ends, and the VM stays locked
+//! (`suspended`) until the next start resumes the guest. In the meantime, the guest's clock stands still.
 //!
-//! As qemu-server does it: the lock is `suspending` while memory is written; the state volume is named in the
-//! config (`vmstate`), sized for twice the memory and 500 MiB; start and destroy are what a suspended VM
-//! allows. No recording tells how long it takes: the third of the memory that a simulated guest uses is
-//! written and read as fast as a full clone is made. A real one takes the time that its process takes.
+//! As in qemu-server, the lock is `suspending` while memory is written. The config names the state volume
+//! (`vmstate`), which has room for twice the memory and 500 MiB. A suspended VM can only be started or
+//! destroyed. No recording shows how long suspending takes: the third of its memory that a simulated guest
+//! uses is written and read at the rate of a full clone. A real guest takes as long as its process takes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,9 +20,9 @@ use super::{
 };
 use crate::qemu::Running;
 
-/// The part of its memory that a guest uses.
+/// A guest uses one part in this many of its memory.
 const USED: u64 = 3;
-/// The lock while memory is written, and afterwards.
+/// The locks of a VM while its memory is written, and afterwards.
 const SUSPENDING: &str = "suspending";
 pub(super) const SUSPENDED: &str = "suspended";
 
@@ -116,7 +115,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Writes the memory of a real guest. If that fails, the VM is as it was.
+    /// Writes the memory of a real guest. If that fails, the VM stays as it was.
     async fn save(&self, node: &str, vmid: u32, running: &Running, volid: &str) -> Result<(), Refusal> {
         let Some(hardware) = self.0.hardware.clone() else { return Ok(()) };
         if let Err(error) = hardware.save_memory(running, volid).await {
@@ -126,14 +125,14 @@ impl Pve {
             state.volumes.retain(|(name, _), _| name != volid);
             return Err(Refusal::failed(error.to_string()));
         }
-        // The end of its process is no loss of power.
+        // Removed first: the end of the process must not count as a loss of power.
         let machine = self.state().vm_on_mut(node, vmid)?.machine.take();
         running.stop().await;
         drop(machine);
         Ok(())
     }
 
-    /// Lets a suspended guest go on: what a start does if there is one. False if there is none.
+    /// Resumes a suspended guest, as a start does. Returns false if the VM is not suspended.
     pub(super) async fn go_on(&self, worker: &Worker, node: &str, vmid: u32) -> Result<bool, Refusal> {
         let (time, volid) = {
             let mut state = self.state();
@@ -170,13 +169,13 @@ impl Pve {
     }
 }
 
-/// What a configuration says of the process whose memory is kept: its CPU, its machine, and the MTU of its
-/// networks.
+/// The config keys that describe the process whose memory is saved: its CPU, its machine type, and the MTU of
+/// its networks.
 const RUNNING: [&str; 3] = ["runningcpu", "runningmachine", "running-nets-host-mtu"];
-/// The machine of Proxmox VE 9.2's QEMU.
+/// The machine type of QEMU in Proxmox VE 9.2.
 const MACHINE: &str = "pc-i440fx-10.0+pve1";
 
-/// The VM is suspended no longer.
+/// Removes the traces of a suspension from a VM's config.
 fn forget(vm: &mut Vm) {
     for key in ["lock", "vmstate"].into_iter().chain(RUNNING) {
         vm.config.remove(key);
@@ -187,8 +186,9 @@ fn memory_time(memory: u64, rate: u64) -> Duration {
     Duration::from_millis(memory / USED * 1000 / rate.max(1))
 }
 
-/// Where the state goes: to the storage that the VM names, else to one of its disks', one that hosts share
-/// before others and one of files before others alike; else to `local`. Discs in drives are no disks.
+/// Returns the storage for a VM's state: the one that its config names, otherwise a storage of its disks,
+/// otherwise `local`. Of the disks' storages, shared ones come before others, and file-based ones before
+/// others of the same sort. CD drives do not count as disks.
 fn state_storage(state: &State, vm: &Vm) -> String {
     if let Some(named) = vm.get("vmstatestorage") {
         return named.to_owned();
@@ -197,7 +197,8 @@ fn state_storage(state: &State, vm: &Vm) -> String {
     let used: BTreeSet<String> =
         disks.filter_map(|(_, volid, _)| Some(volid.split(':').next()?.to_owned())).collect();
     let known = used.iter().filter_map(|id| state.storages.get(id));
-    // Of equals the first; of storages with files the last, as it comes of how they are looked through.
+    // Takes the first storage, but the last one of those that are file-based, because of the order in which
+    // Proxmox VE searches.
     let of = |shared: bool| {
         known.clone().filter(|one| one.shared == shared).fold(None, |found, one| match found {
             Some(_) if !one.kind.is_file_based() => found,

@@ -21,21 +21,21 @@ pub struct Task {
     pub log: Vec<String>,
     /// How it ended.
     pub exit: Option<String>,
-    /// When it ended, Unix time.
+    /// When the task ended, in Unix time.
     pub endtime: Option<i64>,
-    /// Asks it to stop.
+    /// Asks the worker to stop.
     pub interrupt: CancellationToken,
-    /// Kills it.
+    /// Kills the worker.
     pub abort: Option<AbortHandle>,
 }
 
 impl Task {
-    /// Whether it goes on.
+    /// Whether the task still runs.
     pub fn running(&self) -> bool {
         self.exit.is_none()
     }
 
-    /// The row of task lists: a running one has the token in `user`, a finished one apart from it.
+    /// The row in task lists. A running task has the token in `user`, a finished one in `tokenid`.
     pub fn row(&self) -> Value {
         let upid = &self.upid;
         let mut row = json!({
@@ -80,7 +80,7 @@ fn split_token(row: &mut Value, user: &str) {
     }
 }
 
-/// What a worker's code has at hand.
+/// What a worker's code uses to reach its task and the cluster.
 #[derive(Clone)]
 pub struct Worker {
     /// The cluster.
@@ -104,7 +104,7 @@ impl Worker {
         self.interrupt.cancelled().await;
     }
 
-    /// The task counts as killed from now on, while something of it goes on.
+    /// Marks the task as killed, although a part of its work continues.
     pub fn vanish(&self) {
         let endtime = self.pve.now().as_second();
         if let Some(task) = self.pve.state().tasks.get_mut(&self.upid.to_string()) {
@@ -123,7 +123,7 @@ impl Worker {
     }
 }
 
-/// Tasks that the archive keeps.
+/// The number of tasks that the archive keeps.
 const ARCHIVE: usize = 20_000;
 
 impl State {
@@ -143,9 +143,9 @@ impl State {
 /// A held lock of a VM.
 #[derive(Debug)]
 pub enum VmLock {
-    /// Others may read along.
+    /// Other readers may hold the lock, too.
     Shared(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockReadGuard<()>),
-    /// Alone.
+    /// Only this holder has the lock.
     Exclusive(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockWriteGuard<()>),
 }
 
@@ -189,7 +189,7 @@ impl Pve {
         upid.to_string()
     }
 
-    /// Lets a worker do its work, as far as a fault lets it.
+    /// Runs a worker's code, with the effect of a fault.
     async fn see_through(
         &self,
         upid: &str,
@@ -233,7 +233,8 @@ impl Pve {
             let exit = match result {
                 Ok(()) if warnings > 0 => format!("WARNINGS: {warnings}"),
                 Ok(()) => "OK".to_owned(),
-                // One line end is cut off, after the last parameter; each further one becomes a blank.
+                // Proxmox VE cuts one line end off after the last parameter, which `task_text` does not add.
+                // All others become blanks.
                 Err(refusal @ Refusal::Parameters(_)) => refusal.task_text().replace('\n', " "),
                 Err(refusal) => refusal.task_text().trim_end().replace('\n', " "),
             };
@@ -264,14 +265,14 @@ impl Pve {
         self.announce(Event::TaskEnded { upid: upid.to_owned(), exit: "unexpected status".to_owned() });
     }
 
-    /// The VM's lock on its node, alone, waiting as long as Proxmox VE does.
+    /// Takes the VM's lock on its node for this caller alone, waiting at most for `wait`.
     pub(super) async fn lock_vm(&self, node: &str, vmid: u32, wait: Duration) -> Result<VmLock, Refusal> {
         let lock = self.vm_lock(node, vmid);
         let held = timeout(wait, lock.write_owned()).await;
         held.map(VmLock::Exclusive).map_err(|_| lock_timeout(vmid))
     }
 
-    /// The VM's lock on its node, shared with other readers.
+    /// Takes the VM's lock on its node, shared with other readers.
     pub(super) async fn share_vm(&self, node: &str, vmid: u32, wait: Duration) -> Result<VmLock, Refusal> {
         let lock = self.vm_lock(node, vmid);
         let held = timeout(wait, lock.read_owned()).await;

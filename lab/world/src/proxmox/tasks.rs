@@ -14,7 +14,7 @@ use super::{
 impl Pve {
     pub(super) fn cluster_tasks(&self, call: &ApiCall) -> Answer {
         let state = self.state();
-        // A token never matches its own tasks here; only administrators see rows.
+        // In this list, a token does not match its own tasks. Only administrators see rows.
         if !call.who.has(&state, "/", "Sys.Audit") {
             return json!([]).into();
         }
@@ -48,7 +48,7 @@ impl Pve {
             .filter(|task| !params.flag("errors") || task.exit.as_deref().is_some_and(|exit| exit != "OK"))
             .map(super::task::Task::row)
             .collect();
-        // No task, no total.
+        // Without tasks, there is no `total`.
         let total = u64::try_from(rows.len()).ok().filter(|total| *total > 0);
         let (start, limit) = (params.number("start").unwrap_or(0), params.number("limit").unwrap_or(50));
         let take = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -72,7 +72,7 @@ impl Pve {
         let number = |name, default| {
             usize::try_from(call.params.number(name).unwrap_or(default)).unwrap_or(usize::MAX)
         };
-        // None at most means all.
+        // A limit of 0 means all lines.
         let most = match number("limit", 50) {
             0 => usize::MAX,
             most => most,
@@ -92,7 +92,7 @@ impl Pve {
         interrupt.cancel();
         let pve = self.clone();
         tokio::spawn(async move {
-            // A worker that does not listen is killed five seconds later.
+            // A worker that ignores the request is killed five seconds later.
             tokio::time::sleep(Duration::from_secs(5)).await;
             pve.kill_task(&upid);
         });

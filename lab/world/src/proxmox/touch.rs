@@ -1,4 +1,5 @@
-//! What administrators do with a VM beside the API that a test plays on, with the tasks that they leave.
+//! Changes that an administrator makes to a VM outside of the test's own API calls, with the tasks that they
+//! leave.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +12,30 @@ use super::{
 /// What another client does with a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touch {
-    /// It is destroyed.
+    /// The VM is destroyed.
     Destroyed,
-    /// Its plug is pulled.
+    /// The VM's power is cut.
     Stopped,
-    /// Its reset button is pressed.
+    /// The VM's reset button is pressed.
     Reset,
-    /// It gets another name. `qm set` leaves no task.
+    /// The VM is renamed. `qm set` leaves no task.
     Renamed(String),
-    /// It is moved to this host.
+    /// The VM is moved to this host.
     Migrated(String),
-    /// It is switched off and made a template.
+    /// The VM is switched off and made a template.
     Template,
-    /// It goes back to a snapshot without memory: it is off then.
+    /// The VM is rolled back to a snapshot without memory, and is off afterwards.
     RolledBack,
-    /// It can no longer be destroyed.
+    /// The VM is protected from being destroyed.
     Protected,
-    /// It gets this SMBIOS uuid and is started again. `qm set` leaves no task.
+    /// The VM's SMBIOS uuid is changed, and the VM is started again. `qm set` leaves no task.
     Renumbered(String),
-    /// It is no longer in a pool. That leaves no task.
+    /// The VM is removed from its pool. This leaves no task.
     LeftPool,
 }
 
 impl Touch {
-    /// The kind of task that Proxmox VE leaves of it.
+    /// The kind of task that Proxmox VE records for the change.
     fn task(&self) -> Option<&'static str> {
         Some(match self {
             Self::Destroyed => "qmdestroy",
@@ -50,7 +51,7 @@ impl Touch {
 }
 
 impl Pve {
-    /// Another user, such as `root@pam`, does something with a VM. Must be called inside a tokio runtime.
+    /// Makes a change to a VM as another user, such as `root@pam`. Must be called inside a tokio runtime.
     pub fn touch(&self, vmid: u32, user: &str, touch: &Touch) {
         let Some(node) = self.vm(vmid).map(|vm| vm.node) else { return };
         if let Some(kind) = touch.task() {
@@ -79,7 +80,7 @@ impl Pve {
         }
     }
 
-    /// All guests of a host are stopped, as when it is shut down: the task takes this long. Must be called
+    /// Stops all guests of a host, as when the host is shut down. The task runs for `time`. Must be called
     /// inside a tokio runtime.
     pub fn stop_all_by_hand(&self, node: &str, time: std::time::Duration) {
         let running: Vec<u32> = {
@@ -99,7 +100,7 @@ impl Pve {
         }
     }
 
-    /// A host's pvestatd hangs, as on a storage that does not answer, or is started again.
+    /// Makes a host's pvestatd hang, as on a storage that does not answer, or starts it again.
     pub fn set_pvestatd_silent(&self, node: &str, silent: bool) {
         let mut state = self.state();
         if silent {
@@ -109,12 +110,12 @@ impl Pve {
         }
     }
 
-    /// A host's pvestatd has said nothing for long enough that the list has forgotten what it said.
+    /// Makes a host's pvestatd silent, and lets its earlier reports expire.
     pub fn forget_what_pvestatd_said(&self, node: &str) {
         self.state().silent.insert(node.to_owned(), None);
     }
 
-    /// The guest boots again under the same QEMU; what waits for the VM's next start goes on waiting.
+    /// Boots the guest again under the same QEMU. Changes that wait for the VM's next start keep waiting.
     fn press_reset(&self, vmid: u32) {
         let taken = self.state().vms.get_mut(&vmid).and_then(|vm: &mut Vm| {
             let pending: BTreeMap<_, _> = std::mem::take(&mut vm.pending);

@@ -1,9 +1,8 @@
-//! A part of the state whose changes are counted: who looks at it all the time sees whether there is anything
-//! new.
+//! A part of the state whose changes are counted, so that a frequent reader sees whether anything is new.
 
 use std::ops::{Deref, DerefMut};
 
-/// Counts how often it was lent to be changed.
+/// Counts how often the value was borrowed mutably.
 #[derive(Clone, Debug, Default)]
 pub struct Tracked<T> {
     it: T,
@@ -11,7 +10,7 @@ pub struct Tracked<T> {
 }
 
 impl<T> Tracked<T> {
-    /// How often it may have changed.
+    /// How often the value may have changed.
     pub fn changes(&self) -> u64 {
         self.changes
     }

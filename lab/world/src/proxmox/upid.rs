@@ -5,7 +5,7 @@ use std::fmt;
 /// A task's unique id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Upid {
-    /// The node that runs it.
+    /// The node that runs the task.
     pub node: String,
     /// Process id of the worker.
     pub pid: u32,
@@ -15,7 +15,7 @@ pub struct Upid {
     pub starttime: i64,
     /// `qmclone`, `qmstart` …
     pub kind: String,
-    /// The VMID it is about (of the *template* for a clone), or empty.
+    /// The VMID that the task works on, or empty. For a clone, this is the *template*'s VMID.
     pub id: String,
     /// `user@realm` or `user@realm!token`.
     pub user: String,

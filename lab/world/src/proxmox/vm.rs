@@ -1,4 +1,4 @@
-//! A virtual machine: its config file, its changes that wait, its process.
+//! A virtual machine: its config file, its pending changes, and its process.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 pub enum Pending {
     /// A new value.
     Set(String),
-    /// The key goes away.
+    /// The key is removed.
     Delete,
 }
 
@@ -26,7 +26,7 @@ pub enum Pending {
 pub struct Vm {
     /// VMID.
     pub vmid: u32,
-    /// The node that has its config file.
+    /// The node that the VM's config file belongs to.
     pub node: String,
     /// The config file.
     pub config: BTreeMap<String, String>,
@@ -34,13 +34,13 @@ pub struct Vm {
     pub pending: BTreeMap<String, Pending>,
     /// The running machine.
     pub machine: Option<Machine>,
-    /// The machine whose memory is on disk.
+    /// The suspended machine, whose memory is on disk.
     pub frozen: Option<Machine>,
-    /// What its file system holds across boots.
+    /// The files that survive a boot.
     pub disk: Arc<Disk>,
-    /// What goes wrong inside.
+    /// What goes wrong inside the guest.
     pub faults: GuestFaults,
-    /// What HA is to do with it, where it is an HA resource.
+    /// The state that HA keeps the VM in, if the VM is an HA resource.
     pub ha: Option<HaRequest>,
     /// Its firewall file.
     pub firewall: Firewall,
@@ -51,7 +51,8 @@ pub struct Vm {
 pub enum HaRequest {
     /// Running, on another host if need be.
     Started,
-    /// Not running; a running one is asked to shut down, or loses its power if it gets no time for that.
+    /// Not running. A running VM is asked to shut down within this time, or loses its power at once if the
+    /// time is zero.
     Stopped(Duration),
 }
 
@@ -62,7 +63,7 @@ pub struct Machine {
     pub pid: u32,
     /// When it started.
     pub started: Instant,
-    /// The CPUs of its host that it was started on; `None`: all of them.
+    /// The CPUs of the host that QEMU was started on. `None`: all of them.
     pub affinity: Option<String>,
     /// The guest inside.
     pub inside: Inside,
@@ -73,12 +74,12 @@ pub struct Machine {
 pub enum Inside {
     /// A simulated guest.
     Simulated(Guest),
-    /// A process with a guest that is real.
+    /// A QEMU process with a real guest.
     Real(Running),
 }
 
 impl Machine {
-    /// The guest, where it is a simulated one.
+    /// The guest, if it is simulated.
     pub fn simulated(&self) -> Option<&Guest> {
         match &self.inside {
             Inside::Simulated(guest) => Some(guest),
@@ -137,8 +138,8 @@ impl Vm {
         }
     }
 
-    /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only
-    /// compare it.
+    /// 40 hexadecimal digits that change with the config. Proxmox VE uses the SHA-1 of the file; clients only
+    /// compare digests.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for (key, value) in &self.config {
@@ -156,23 +157,23 @@ impl Vm {
         self.config.get(key).map(String::as_str)
     }
 
-    /// Whether it is a template.
+    /// Whether the VM is a template.
     pub fn is_template(&self) -> bool {
         self.get("template") == Some("1")
     }
 
-    /// The name, or the one that Proxmox VE makes up.
+    /// The VM's name, or the default name of Proxmox VE.
     pub fn name(&self) -> String {
         self.get("name").map_or_else(|| format!("VM {}", self.vmid), String::from)
     }
 
-    /// vCPUs that it has.
+    /// The number of the VM's vCPUs.
     pub fn cpus(&self) -> u32 {
         let vcpus = self.get("vcpus").and_then(|value| value.parse().ok()).filter(|vcpus| *vcpus > 0);
         vcpus.unwrap_or_else(|| self.most_cpus())
     }
 
-    /// vCPUs that its QEMU is started for.
+    /// The largest number of vCPUs that the VM's QEMU is started for.
     pub fn most_cpus(&self) -> u32 {
         let number = |key| self.get(key).and_then(|value| value.parse().ok()).unwrap_or(1);
         number("cores") * number("sockets")
@@ -204,7 +205,8 @@ impl Vm {
             .collect()
     }
 
-    /// The volumes that the config names, which go with the VM: those of its drives, and its memory.
+    /// The volumes that the config names and that are removed with the VM: those of its drives, and its saved
+    /// memory.
     pub fn named_volumes(&self) -> Vec<String> {
         let drives = self.drives().into_iter().map(|(_, volid, _)| volid);
         drives.chain(self.get("vmstate").map(ToOwned::to_owned)).collect()
@@ -216,7 +218,7 @@ impl Vm {
         drive.and_then(|(_, _, text)| parse_size(property(&text, "size")?)).unwrap_or(0)
     }
 
-    /// Refuses while another operation has the VM.
+    /// Refuses while another operation has locked the VM.
     pub fn check_lock(&self) -> Result<(), Refusal> {
         match self.get("lock") {
             Some(lock) => Err(Refusal::failed(format!("VM is locked ({lock})"))),
@@ -229,7 +231,8 @@ impl Vm {
         self.get("agent").is_some_and(|text| text.split(',').any(|part| part == "1" || part == "enabled=1"))
     }
 
-    /// The members of `status/current` that lists share; `full` adds those that QEMU is asked for.
+    /// The members of `status/current` that lists contain, too. `full` adds the members for which QEMU is
+    /// asked.
     pub fn summary(&self, full: bool) -> Value {
         let mut row = json!({
             "vmid": self.vmid, "name": self.name(), "status": if self.machine.is_some() { "running" } else { "stopped" },

@@ -1,7 +1,8 @@
 //! The guest agent's protocol: one JSON object a line, resynchronized before each command.
 //!
-//! The socket takes one client at a time, and what a client that went away did not read waits for the next
-//! one: each call begins with `guest-sync-delimited`, whose answer follows a byte that no JSON has.
+//! The socket serves one client at a time, and data that a former client did not read is sent to the next
+//! one. So each call begins with `guest-sync-delimited`, whose answer follows a byte that JSON never
+//! contains.
 
 use std::{path::Path, time::Duration};
 
@@ -14,19 +15,19 @@ use tokio::{
 
 /// Sentinel of `guest-sync-delimited`.
 const DELIMITER: u8 = 0xFF;
-/// The most that an answer may hold: the agent keeps 16 MiB of a stream, as base64.
+/// The largest answer in bytes. The agent keeps 16 MiB of a stream, and sends it as base64.
 const ANSWER: u64 = 64 << 20;
 
 /// Why the agent gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// There is no answer.
+    /// The agent does not answer.
     #[error("the guest agent does not answer")]
     Silent,
-    /// It took the command and did not answer in time.
+    /// The agent accepted the command, but did not answer in time.
     #[error("the guest agent did not answer in time")]
     Late,
-    /// It refuses.
+    /// The agent refused the command.
     #[error("the guest agent refused: {desc}")]
     Refused {
         /// Class of the error.
@@ -36,8 +37,8 @@ pub enum AgentError {
     },
 }
 
-/// Sends a command and returns the member `return` of its answer. `patience` is for the synchronization,
-/// `limit` for the command.
+/// Sends a command and returns the member `return` of its answer. `patience` limits the synchronization,
+/// `limit` the command.
 pub async fn call(
     socket: &Path,
     patience: Duration,
@@ -102,7 +103,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(3);
 
-    /// An agent that first says what a former client did not read, then answers in turn.
+    /// An agent that first sends what a former client did not read, then answers the commands in turn.
     fn agent(socket: &Path, answers: Vec<Value>) {
         let listener = UnixListener::bind(socket).unwrap();
         tokio::spawn(async move {
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(refused, Err(AgentError::Refused { class: "GenericError".into(), desc: "no".into() }));
     }
 
-    // A paused clock does not wait for sockets.
+    // Not with a paused clock, which does not wait for sockets.
     #[tokio::test]
     async fn silence_and_lateness_are_told_apart() {
         let path = socket();

@@ -1,11 +1,12 @@
-//! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`, and for `q35` but for
-//! its further bridges.
+//! The QEMU command line of a VM, as Proxmox VE writes it for a machine of type `pc`, and for `q35` without
+//! its additional bridges.
 //!
-//! Five differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours;
-//! no `-no-shutdown`, since nothing else would end a QEMU whose guest has powered itself off; the processor
-//! is the best that there is, since the configured model may need hardware; and an emulated machine to which
-//! processors can be plugged says that it is VMware's, for Linux takes none that are not of a hypervisor that
-//! it knows (`acpi_is_processor_usable`), and it knows no emulation.
+//! It differs from Proxmox VE's in five ways. There is no `-id`, which only Proxmox VE's own QEMU has. There
+//! is no `-daemonize`, because the process is a child of the lab. There is no `-no-shutdown`, because nothing
+//! else would end a QEMU whose guest has powered itself off. The processor is the best available one, because
+//! the configured model may need hardware. And an emulated machine into which processors can be plugged
+//! claims to be VMware's: Linux only accepts such processors from a hypervisor that it knows
+//! (`acpi_is_processor_usable`), and it knows no emulation.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +38,7 @@ impl Accelerator {
         }
     }
 
-    /// What a processor of that model is as a device.
+    /// The device name of a processor of this model.
     pub(super) fn processor(self) -> &'static str {
         match self {
             Self::Kvm => "host-x86_64-cpu",
@@ -46,10 +47,10 @@ impl Accelerator {
     }
 }
 
-/// Everything after the program's name.
+/// Returns everything after the program's name.
 ///
 /// # Errors
-/// A volume is missing, or a device is of a kind that is not built here.
+/// Returns an error if a volume is missing, or a device is of an unsupported kind.
 pub fn arguments(
     vmid: u32,
     config: &BTreeMap<String, String>,
@@ -96,7 +97,7 @@ pub fn arguments(
         add(&["-m", memory]);
     }
     if let Some(smbios) = get("smbios1") {
-        // Values of other fields than the uuid are base64-encoded; nothing here sets them.
+        // Fields other than the uuid are base64-encoded. The lab sets none of them.
         let uuid = smbios.split(',').find(|part| part.starts_with("uuid=")).unwrap_or_default();
         add(&["-smbios", &format!("type=1,{uuid}")]);
     }
@@ -120,7 +121,7 @@ pub fn arguments(
     let mut add = |words: &[&str]| line.extend(words.iter().map(|word| (*word).to_owned()));
     for (key, model, mac, _) in interfaces(config) {
         if model != "virtio" {
-            return Err(HardwareError::Unsupported(format!("no network card of model {model} here")));
+            return Err(HardwareError::Unsupported(format!("network card model {model} is not supported")));
         }
         let tap = tap(vmid, &key);
         add(&["-netdev", &format!("type=tap,id={key},ifname={tap},script=no,downscript=no")]);
@@ -162,11 +163,12 @@ fn drive(
         "virtio" => add(&["-device", &format!("virtio-blk-pci,drive=drive-{key},id={key}")]),
         "ide" => {
             let kind = if is_cd { "ide-cd" } else { "ide-hd" };
-            // A port of `q35` has one drive: `QemuServer.pm` puts those with odd numbers behind the others.
+            // A port of `q35` has only one drive. `QemuServer.pm` puts drives with odd numbers behind the
+            // others.
             let (bus, unit) = if q35 { (number / 2 + 2 * (number % 2), 0) } else { (number / 2, number % 2) };
             add(&["-device", &format!("{kind},bus=ide.{bus},unit={unit},drive=drive-{key},id={key}")]);
         }
-        _ => return Err(HardwareError::Unsupported(format!("no drive of kind {stem} here"))),
+        _ => return Err(HardwareError::Unsupported(format!("drives of kind {stem} are not supported"))),
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ impl Hardware {
     /// The file behind a volume.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if there is no file.
     pub(super) fn disk(&self, volid: &str) -> Result<PathBuf, HardwareError> {
         if let Some(image) = self.0.images.get(volid) {
             return Ok(image.clone());
@@ -17,16 +17,16 @@ impl Hardware {
         if path.exists() { Ok(path) } else { Err(HardwareError::NoVolume(volid.to_owned())) }
     }
 
-    /// Where a volume that we make is: its name without its storage and without what it hangs on.
+    /// The path of a created volume: its name, without its storage and its base volume.
     pub(super) fn path_of(&self, volid: &str) -> PathBuf {
         let name = volid.rsplit(['/', ':']).next().unwrap_or(volid);
         self.0.directory.join("images").join(name)
     }
 
-    /// Makes a volume out of another one.
+    /// Creates a volume as a clone of another one.
     ///
     /// # Errors
-    /// The source is missing, or the disk is full.
+    /// Returns an error if the source is missing, or the disk is full.
     pub async fn clone_disk(&self, from: &str, to: &str, linked: bool) -> Result<(), HardwareError> {
         let (source, target) = (self.disk(from)?, self.path_of(to));
         if let Some(parent) = target.parent() {
@@ -43,10 +43,10 @@ impl Hardware {
         Ok(())
     }
 
-    /// Puts the file behind an uploaded image there.
+    /// Writes the file behind an uploaded image.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Returns an error if the file cannot be written.
     pub(super) fn provide(&self, volid: &str, bytes: &[u8]) -> Result<(), HardwareError> {
         let path = self.path_of(volid);
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
@@ -57,7 +57,7 @@ impl Hardware {
     /// Grows a volume, through its QEMU if its VM runs.
     ///
     /// # Errors
-    /// It does not exist, or would shrink.
+    /// Returns an error if the volume does not exist, or would shrink.
     pub async fn grow_disk(
         &self,
         volid: &str,
@@ -72,9 +72,9 @@ impl Hardware {
         tool::run("qemu-img", &["resize", "-q", &file, &bytes.to_string()]).await.map(drop)
     }
 
-    /// Removes a volume; those of templates stay.
+    /// Removes a volume. The images of templates stay.
     pub fn free_disk(&self, volid: &str) {
-        // What is gone already is as good.
+        // The volume may be gone already.
         let _ = std::fs::remove_file(self.path_of(volid));
     }
 

@@ -1,7 +1,8 @@
-//! What a machine boots by: SeaBIOS, which QEMU has itself, or OVMF with the variables on the VM's EFI disk.
+//! The firmware of a machine: SeaBIOS, which is part of QEMU, or OVMF, with its variables on the VM's EFI
+//! disk.
 //!
-//! As Proxmox VE has it (`OVMF.pm`), with two differences: the firmware is Debian's, and its build without
-//! System Management Mode, which an emulated machine is spared.
+//! As in Proxmox VE (`OVMF.pm`), with two differences: the firmware is Debian's, and it is the build without
+//! System Management Mode, which is left out for emulated machines.
 
 use std::{
     collections::BTreeMap,
@@ -10,12 +11,12 @@ use std::{
 
 use super::{HardwareError, tool};
 
-/// OVMF itself, of 4 MiB. Debian's package `ovmf` has it.
+/// The 4 MiB build of OVMF, from Debian's package `ovmf`.
 const CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
 /// The variables of a machine that has never run, without keys for Secure Boot.
 const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 
-/// Whether a machine of this type is a `q35`; else it is a `pc`.
+/// Whether a machine of this type is a `q35`. Otherwise it is a `pc`.
 pub fn is_q35(machine: Option<&str>) -> bool {
     machine.is_some_and(|text| text.contains("q35"))
 }
@@ -23,7 +24,7 @@ pub fn is_q35(machine: Option<&str>) -> bool {
 /// The arguments for a VM's firmware.
 ///
 /// # Errors
-/// It is a kind of OVMF that is not built here, or the EFI disk is missing.
+/// Returns an error if the kind of OVMF is not supported, or the EFI disk is missing.
 pub fn arguments(
     config: &BTreeMap<String, String>,
     disk: impl Fn(&str) -> Result<PathBuf, HardwareError>,
@@ -31,7 +32,7 @@ pub fn arguments(
     if config.get("bios").is_none_or(|bios| bios != "ovmf") {
         return Ok(Vec::new());
     }
-    let unsupported = |what: &str| Err(HardwareError::Unsupported(format!("OVMF needs {what} here")));
+    let unsupported = |what: &str| Err(HardwareError::Unsupported(format!("in the lab, OVMF needs {what}")));
     let Some(text) = config.get("efidisk0") else { return unsupported("an `efidisk0`") };
     if !text.split(',').any(|part| part == "efitype=4m") {
         return unsupported("an `efidisk0` with `efitype=4m`");
@@ -52,7 +53,7 @@ pub(super) fn format_of(volid: &str) -> &'static str {
 /// Makes the EFI disk of a VM that has never run.
 ///
 /// # Errors
-/// OVMF is not installed, or the file cannot be written.
+/// Returns an error if OVMF is not installed, or the file cannot be written.
 pub async fn new_efi_disk(file: &Path) -> Result<(), HardwareError> {
     let file = file.to_string_lossy();
     tool::run("qemu-img", &["convert", "-q", "-f", "raw", "-O", "qcow2", VARIABLES, &file]).await.map(drop)

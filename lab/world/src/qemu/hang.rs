@@ -1,24 +1,25 @@
-//! Emulated guests that hang before their kernel has said a word.
+//! Resets emulated guests that hang before their kernel has printed anything.
 //!
-//! One with two processors was seen to leave its console empty for six minutes (QEMU 10.0.2, `-accel
-//! tcg,thread=multi`), for a reason that was not found. It was nothing of what was tested; the reset button
-//! helps, as it would for an operator.
+//! A guest with two processors was observed to leave its console empty for six minutes (QEMU 10.0.2, `-accel
+//! tcg,thread=multi`). The cause was not found, but it was not in the tested code. A reset helps, as it would
+//! for an administrator.
 
 use std::{path::Path, time::Duration};
 
 use tokio::time::sleep;
 
-/// The time to a guest's first word on its console, after which it counts as hung: three times what a busy
-/// machine was seen to take.
+/// The time without any output on the console after which a guest counts as hung: three times what a busy
+/// machine was observed to take.
 const FIRST_WORD: Duration = Duration::from_secs(150);
-/// How often a guest is reset for its silence.
+/// How often a silent guest is reset.
 const RESETS: u32 = 2;
-/// How often the console is looked at.
+/// The time between two looks at the console.
 const LOOK: Duration = Duration::from_secs(2);
 /// How OVMF clears the screen.
 const CLEARS: [&str; 3] = ["\x1b[2J", "\x1b[01;01H", "\x1b[=3h"];
 
-/// Resets a guest as long as its console stays empty, up to [`RESETS`] times. Ends when it speaks.
+/// Resets a guest while its console stays empty, up to [`RESETS`] times. Returns when the guest has printed
+/// something, or when the last reset did not help.
 pub async fn until_it_speaks<F: Future<Output = ()>>(console: &Path, mut reset: impl FnMut(u32) -> F) {
     let spoke = || std::fs::read(console).is_ok_and(|text| has_words(&text));
     for round in 0..=RESETS {
@@ -34,7 +35,8 @@ pub async fn until_it_speaks<F: Future<Output = ()>>(console: &Path, mut reset: 
     }
 }
 
-/// Whether a console has words of the guest: OVMF clears the screen and says what it loads.
+/// Whether the guest has printed anything on its console. The output of OVMF does not count: it clears the
+/// screen and says what it loads.
 fn has_words(console: &[u8]) -> bool {
     let text = String::from_utf8_lossy(console);
     let own = text.lines().filter(|line| !line.contains("BdsDxe: "));

@@ -1,25 +1,25 @@
-//! Processors and memory that a VM's QEMU is given while it runs, by the names that Proxmox VE has for them.
+//! Processors and memory that are plugged into a running QEMU, with the names that Proxmox VE gives them.
 //!
-//! Such a VM begins with one processor and 1 GiB, each further one is a device (`config_to_command` of
-//! qemu-server), and so is what is plugged later (`qemu_cpu_hotplug`, `foreach_dimm`). All memory is of one
-//! NUMA node: a VM has one socket here.
+//! A VM with hotplug begins with one processor and 1 GiB. Each additional processor or DIMM is a device
+//! (`config_to_command` of qemu-server), also if it is plugged later (`qemu_cpu_hotplug`, `foreach_dimm`).
+//! All memory belongs to one NUMA node, because a VM in the lab has one socket.
 
 use serde_json::json;
 
 use super::{Accelerator, Hardware, HardwareError, Running};
 
-/// Memory that it begins with, in MiB.
+/// The memory that a VM begins with, in MiB.
 pub const FIRST: u64 = 1024;
-/// The smallest DIMM in MiB …
+/// The size of the first DIMMs, in MiB.
 const SMALLEST: u64 = 512;
-/// … whose size is doubled after this many.
+/// The number of DIMMs after which their size doubles.
 const EACH: usize = 32;
 /// Slots for DIMMs.
 const SLOTS: u32 = 255;
-/// The most memory that a VM may get, in MiB: address space for it is kept.
+/// The largest memory of a VM, in MiB. Address space is reserved for it.
 const MOST: u64 = 256 * 1024;
 
-/// What of it a VM's `hotplug` allows.
+/// What a VM's `hotplug` setting allows to be plugged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Features {
     /// Processors.
@@ -29,17 +29,17 @@ pub struct Features {
 }
 
 impl Features {
-    /// Of the property's text; neither is in its default.
+    /// Reads the property's text. Its default allows neither.
     pub fn of(text: Option<&str>) -> Self {
         let has = |what| text.unwrap_or_default().split([',', ';', ' ']).any(|one| one == what);
         Self { cpu: has("cpu"), memory: has("memory") }
     }
 }
 
-/// What is plugged at a time.
+/// What is plugged in one step.
 #[derive(Clone, Debug, Default)]
 pub struct Plug {
-    /// The VM's cores for each socket.
+    /// The VM's cores per socket.
     pub cores: u32,
     /// The numbers of the processors, from 1.
     pub cpus: Vec<u32>,
@@ -47,8 +47,8 @@ pub struct Plug {
     pub dimms: Vec<(usize, u64)>,
 }
 
-/// The DIMMs beside the memory that a VM begins with, until it has at least this many MiB: their numbers and
-/// sizes in MiB.
+/// The DIMMs that a VM needs to have at least this many MiB, in addition to its first memory: their numbers
+/// and sizes in MiB.
 pub fn dimms(wanted: u64) -> Vec<(usize, u64)> {
     let (mut size, mut all) = (FIRST, Vec::new());
     while size < wanted {
@@ -92,10 +92,10 @@ pub(super) fn memory(size: u64, cpus: u32) -> Vec<String> {
 }
 
 impl Hardware {
-    /// Gives a VM's process processors and memory.
+    /// Plugs processors and memory into a VM's QEMU.
     ///
     /// # Errors
-    /// QEMU refuses: what was plugged before that stays.
+    /// Returns an error if QEMU refuses. Devices that were plugged before that stay.
     pub async fn plug(&self, running: &Running, plug: &Plug) -> Result<(), HardwareError> {
         let model = self.accelerator().processor();
         for number in &plug.cpus {

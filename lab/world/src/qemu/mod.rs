@@ -9,8 +9,9 @@
 //!                                        └ saved  memory in a volume, from which a new process goes on
 //! ```
 //!
-//! Time is the machine's: none of this works under a paused clock. A process ends with its [`Running`]'s last
-//! clone, with the tokio runtime, or with the process namespace that the caller gave it.
+//! Time is real: none of this works under a paused clock. A process ends when the last clone of its
+//! [`Running`] is dropped, when the tokio runtime ends, or when the process namespace ends that the caller
+//! created for it.
 
 use std::{
     collections::BTreeMap,
@@ -47,10 +48,10 @@ mod tpm;
 
 use self::tpm::Tpm;
 
-/// How long the end of a VM's former process may take before a new one is started.
+/// How long the start of a VM waits for the VM's former process to end.
 const FORMER_END: Duration = Duration::from_secs(15);
 
-/// What the hardware is made of.
+/// The spec of the hardware.
 #[derive(Clone, Debug)]
 pub struct HardwareSpec {
     /// A folder for disks, sockets and consoles. Everything in it may be replaced.
@@ -59,11 +60,12 @@ pub struct HardwareSpec {
     pub images: BTreeMap<String, PathBuf>,
     /// The host's bridges.
     pub bridges: Vec<Bridge>,
-    /// `None`: hardware virtualization if guests really run with it, else emulation.
+    /// How guests are executed. `None`: with hardware virtualization if guests really run with it, otherwise
+    /// by emulation.
     pub accelerator: Option<Accelerator>,
 }
 
-/// What goes wrong with processes, disks and networks.
+/// An error of a process, a disk or a network.
 #[derive(Debug, thiserror::Error)]
 pub enum HardwareError {
     /// A program that is needed is not installed.
@@ -83,8 +85,8 @@ pub enum HardwareError {
         /// What it wrote to standard error, or that it took too long.
         said: String,
     },
-    /// Guests would share a network with something else.
-    #[error("this network namespace has the interface `{0}`: guests only get a namespace of their own")]
+    /// The network namespace contains an interface other than the lab's own.
+    #[error("this network namespace contains the interface `{0}`: guests need a namespace of their own")]
     NotAlone(String),
     /// A file could not be read or written.
     #[error("cannot {what}")]
@@ -101,7 +103,7 @@ pub enum HardwareError {
     /// The configuration asks for something that this hardware does not have.
     #[error("{0}")]
     Unsupported(String),
-    /// The process did not come up, or does not react.
+    /// The process did not start, or does not react.
     #[error("QEMU of VM {vmid} {said}")]
     Process {
         /// VMID.
@@ -118,11 +120,11 @@ pub struct Blueprint {
     pub vmid: u32,
     /// Its configuration.
     pub config: BTreeMap<String, String>,
-    /// What its cloud-init drive says.
+    /// The content of its cloud-init drive.
     pub seed: Seed,
     /// The uploaded images in its drives, by volume id.
     pub images: BTreeMap<String, Bytes>,
-    /// The volume with its memory, if its guest is to go on.
+    /// The volume with its memory, if its guest is to be resumed.
     pub memory: Option<String>,
 }
 
@@ -139,10 +141,10 @@ struct Inner {
 }
 
 impl Hardware {
-    /// Makes the bridges and finds out how guests can be run.
+    /// Creates the bridges, and finds out how guests can be executed.
     ///
     /// # Errors
-    /// A program is missing, rights are, or the network namespace is not empty.
+    /// Returns an error if a program or a privilege is missing, or the network namespace is not empty.
     pub async fn open(spec: HardwareSpec) -> Result<Self, HardwareError> {
         for program in ["qemu-system-x86_64", "qemu-img", "genisoimage"] {
             tool::run(program, &["--version"]).await?;
@@ -157,7 +159,7 @@ impl Hardware {
         Ok(Self(Arc::new(Inner { directory, images, accelerator, running: Mutex::default() })))
     }
 
-    /// How guests are run.
+    /// How guests are executed.
     pub fn accelerator(&self) -> Accelerator {
         self.0.accelerator
     }
@@ -171,7 +173,7 @@ impl Hardware {
     /// Starts a VM's process.
     ///
     /// # Errors
-    /// A disk is missing, a tap cannot be made, or QEMU ends at once.
+    /// Returns an error if a disk is missing, a tap cannot be created, or QEMU ends at once.
     pub async fn start(&self, blueprint: Blueprint) -> Result<Running, HardwareError> {
         let vmid = blueprint.vmid;
         let former = self.running().remove(&vmid);
@@ -183,7 +185,7 @@ impl Hardware {
         let directory = self.directory_of(vmid);
         std::fs::create_dir_all(&directory).map_err(tool::file(format!("make {}", directory.display())))?;
         let seed = directory.join("cloud-init.iso");
-        // A guest that goes on finds its drive as it was.
+        // A resumed guest needs its cloud-init drive as it was.
         if blueprint.memory.is_none() {
             seed::write(&blueprint.seed, &seed).await?;
         }

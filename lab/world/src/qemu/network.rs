@@ -1,7 +1,7 @@
 //! Bridges and taps in a network namespace that holds nothing else.
 //!
-//! The caller enters the namespace; here it is made sure that there is no other interface in it: no frame of
-//! a guest can get anywhere else, whatever its configuration says.
+//! The caller enters the namespace. This module makes sure that the namespace contains no other interface, so
+//! that no frame of a guest can leave it, whatever the guest's configuration says.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{HardwareError, tool};
 pub struct Bridge {
     /// Its name, such as `vmbr0`.
     pub name: String,
-    /// The host's own address on it with prefix, such as `10.77.0.1/24`.
+    /// The host's own address on the bridge, with its prefix, such as `10.77.0.1/24`.
     pub address: String,
 }
 
@@ -51,12 +51,12 @@ pub fn interfaces(config: &BTreeMap<String, String>) -> Vec<(String, String, Str
     .collect()
 }
 
-/// The tap of a VM's interface, named as Proxmox VE does.
+/// The name of the tap of a VM's interface, as in Proxmox VE.
 pub fn tap(vmid: u32, key: &str) -> String {
     format!("tap{vmid}i{}", key.trim_start_matches("net"))
 }
 
-/// Makes a VM's taps and plugs them into their bridges. Returns their names.
+/// Creates a VM's taps and plugs them into their bridges. Returns the taps' names.
 pub async fn plug(vmid: u32, config: &BTreeMap<String, String>) -> Result<Vec<String>, HardwareError> {
     let mut taps = Vec::new();
     for (key, _, _, bridge) in interfaces(config) {
@@ -74,6 +74,6 @@ pub async fn plug(vmid: u32, config: &BTreeMap<String, String>) -> Result<Vec<St
 
 /// Removes a tap.
 pub async fn unplug(name: &str) {
-    // It may not be there.
+    // The tap may not exist.
     let _ = tool::run("ip", &["link", "delete", name]).await;
 }

@@ -29,14 +29,14 @@ use super::{
 const PROGRAM: &str = "qemu-system-x86_64";
 /// How long QEMU may take until its monitor answers.
 const START: Duration = Duration::from_secs(30);
-/// What the monitor may take for a command.
+/// How long the monitor may take for a command.
 const MONITOR: Duration = Duration::from_secs(5);
 /// How long a QEMU that was asked to end may take before it is killed.
 const QUIT: Duration = Duration::from_secs(3);
 /// How long the firmware may take to find out that there is nothing to boot.
 const FIRMWARE: Duration = Duration::from_secs(10);
 
-/// A VM's process. Clones share it; without any, it ends.
+/// A VM's process. Clones share the process. It ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Running(Arc<Inner>);
 
@@ -45,7 +45,7 @@ struct Inner {
     vmid: u32,
     pid: u32,
     directory: PathBuf,
-    /// Asks for its end; the supervisor also takes the end of all [`Running`]s as such.
+    /// Asks the supervisor to end the process. It is also notified when the last [`Running`] is dropped.
     kill: Arc<Notify>,
     ended: CancellationToken,
     agent: Mutex<()>,
@@ -57,7 +57,7 @@ impl Drop for Inner {
     }
 }
 
-/// Starts QEMU and waits for its monitor. The TPM ends with it.
+/// Starts QEMU and waits for its monitor. The TPM ends with QEMU.
 pub async fn start(
     vmid: u32,
     directory: &Path,
@@ -104,7 +104,7 @@ pub async fn start(
     }
 }
 
-/// Sees a process through to its end.
+/// Waits until a process ends or is to be killed. Then ends its TPM and removes its taps.
 async fn supervise(
     mut child: Child,
     tpm: Option<Tpm>,
@@ -115,7 +115,7 @@ async fn supervise(
     tokio::select! {
         biased;
         () = kill.notified() => {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill().await;
         }
         _ = child.wait() => {}
@@ -145,7 +145,7 @@ impl Running {
         self.0.kill.notify_one();
     }
 
-    /// Ends the process and waits for that: by its monitor first, then by force.
+    /// Ends the process, first through its monitor, then by force, and waits for its end.
     pub async fn stop(&self) {
         let _ = self.command("quit", &Value::Null).await;
         if timeout(QUIT, self.ended()).await.is_err() {
@@ -157,7 +157,7 @@ impl Running {
     /// Presses the power button.
     ///
     /// # Errors
-    /// The monitor does not answer.
+    /// Returns an error if the monitor does not answer.
     pub async fn press_power(&self) -> Result<(), HardwareError> {
         self.command("system_powerdown", &Value::Null).await.map(drop)
     }
@@ -165,14 +165,14 @@ impl Running {
     /// Presses the reset button.
     ///
     /// # Errors
-    /// The monitor does not answer.
+    /// Returns an error if the monitor does not answer.
     pub async fn press_reset(&self) -> Result<(), HardwareError> {
         self.command("system_reset", &Value::Null).await.map(drop)
     }
 
-    /// Watches the guest's first start; see [`hang`].
+    /// Watches the guest's first boot, and resets the guest if it hangs; see [`hang`].
     pub(super) fn reset_if_it_hangs(&self) {
-        // The watch is no reason for the process to live on.
+        // The watch must not keep the process alive.
         let (inner, ended) = (Arc::downgrade(&self.0), self.0.ended.clone());
         let (vmid, console) = (self.0.vmid, self.0.directory.join("console"));
         let reset = move |number| {
@@ -191,10 +191,12 @@ impl Running {
         self.command("block_resize", &arguments).await.map(drop)
     }
 
-    /// Sends a command to the guest agent; see [`AgentError`] for its errors. Calls wait for each other.
+    /// Sends a command to the guest agent; see [`AgentError`] for its errors. Concurrent calls run one after
+    /// another.
     ///
     /// # Errors
-    /// The agent does not answer within `patience`, nor the command within `limit`; or it refuses.
+    /// Returns an error if the agent does not answer within `patience`, does not finish the command within
+    /// `limit`, or refuses it.
     pub async fn agent(
         &self,
         patience: Duration,
@@ -206,16 +208,16 @@ impl Running {
         agent::call(&self.0.directory.join("qga"), patience, limit, command).await
     }
 
-    /// Asks the guest agent to shut the guest down, which has no answer.
+    /// Asks the guest agent to shut the guest down. The agent does not answer this command.
     ///
     /// # Errors
-    /// The agent does not answer within `patience`.
+    /// Returns an error if the agent does not answer within `patience`.
     pub async fn agent_shutdown(&self, patience: Duration) -> Result<(), AgentError> {
         let _turn = timeout(patience, self.0.agent.lock()).await.map_err(|_| AgentError::Silent)?;
         agent::tell(&self.0.directory.join("qga"), patience, &json!({ "execute": "guest-shutdown" })).await
     }
 
-    /// Sends a command to the monitor; without arguments where they are `null`.
+    /// Sends a command to the monitor, without arguments if `arguments` is `null`.
     pub(super) async fn command(&self, name: &str, arguments: &Value) -> Result<Value, HardwareError> {
         match arguments {
             Value::Null => self.monitor(&json!({ "execute": name })).await,
@@ -232,7 +234,7 @@ impl Running {
         match timeout(MONITOR, ask(&self.0.directory.join("qmp"), command)).await {
             Ok(Some(answer)) if answer.get("error").is_none() => Ok(answer),
             Ok(Some(answer)) => Err(failed(format!("refused: {}", answer["error"]["desc"]))),
-            _ => Err(failed("does not answer at its monitor".to_owned())),
+            _ => Err(failed("does not answer on its monitor".to_owned())),
         }
     }
 }
@@ -261,16 +263,17 @@ async fn next(stream: &mut BufReader<UnixStream>) -> Option<Value> {
     }
 }
 
-/// Whether a processor virtualizes, by what the kernel says of it.
+/// Whether the processor supports virtualization, according to the kernel.
 fn virtualizes(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
     flags.flat_map(str::split_whitespace).any(|flag| flag == "vmx" || flag == "svm")
 }
 
-/// Hardware virtualization if it can be trusted: its device may be there, and guests hang or QEMU dies all
-/// the same. A kernel that makes it up without the processor's help (`kvm-pvm`) was seen to run firmware, and
-/// no boot loader. So the processor has to have it, and a machine without a disk is started, whose firmware
-/// has to get as far as to find nothing to boot.
+/// Returns hardware virtualization if it can be trusted, otherwise emulation. Even if the device of KVM
+/// exists, guests may hang or QEMU may crash. A kernel that offers virtualization without the processor's
+/// help (`kvm-pvm`) was observed to run firmware, but no boot loader. So the processor has to support
+/// virtualization, and the firmware of a test machine without a disk has to report that it finds nothing to
+/// boot.
 pub async fn find_accelerator(directory: &Path) -> Accelerator {
     if !virtualizes(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
         return Accelerator::Tcg;
@@ -307,7 +310,7 @@ pub async fn find_accelerator(directory: &Path) -> Accelerator {
         _ = child.wait() => Accelerator::Tcg,
         booted = timeout(FIRMWARE, booted) => if booted.is_ok() { Accelerator::Kvm } else { Accelerator::Tcg },
     };
-    // It may have ended by itself.
+    // QEMU may have ended by itself.
     let _ = child.kill().await;
     found
 }

@@ -1,7 +1,8 @@
-//! A guest's memory in a file: written while the guest stands still, read by the process that lets it go on.
+//! A guest's memory in a file. It is written while the guest stands still, and read by the process that
+//! resumes the guest.
 //!
-//! Proxmox VE's own QEMU writes it in the background (`savevm-start`) and reads it with `-loadstate`; every
-//! other one has migration to and from a file, which keeps the same. The new process has to get the same
+//! Proxmox VE's own QEMU writes the memory in the background (`savevm-start`) and reads it with `-loadstate`.
+//! Every other QEMU can migrate to and from a file, which keeps the same data. The new process needs the same
 //! devices as the former one.
 
 use std::{path::Path, time::Duration};
@@ -11,25 +12,27 @@ use tokio::time::{Instant, sleep};
 
 use super::{Hardware, HardwareError, Running, tool};
 
-/// How long memory may take to be written or read.
+/// How long writing or reading the memory may take.
 const LIMIT: Duration = Duration::from_mins(3);
-/// Between two looks whether it is.
+/// The time between two checks whether the memory is written or read.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes a second: as fast as it goes (by default 128 MiB/s, for networks).
+/// The limit of the rate in bytes per second, which is never reached. QEMU's default is 128 MiB/s, for
+/// networks.
 const RATE: u64 = 8 << 30;
 
 impl Hardware {
-    /// Writes a guest's memory to a volume; the guest stands still from then on. If that fails, it goes on.
+    /// Writes a guest's memory to a volume. The guest stands still from then on. If writing fails, the guest
+    /// continues.
     ///
     /// # Errors
-    /// The volume cannot be written, or QEMU refuses.
+    /// Returns an error if the volume cannot be written, or QEMU refuses.
     pub async fn save_memory(&self, running: &Running, volid: &str) -> Result<(), HardwareError> {
         let path = self.path_of(volid);
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(tool::file(format!("make {}", parent.display())))?;
         }
         if let Err(error) = running.save(&path).await {
-            // The error is what is reported; a guest that does not go on either has a process that is gone.
+            // The first error is reported. If the guest cannot be resumed either, its process is gone.
             let _ = running.command("cont", &Value::Null).await;
             self.free_disk(volid);
             return Err(error);
@@ -58,7 +61,7 @@ impl Running {
         Err(self.failed("took too long to write its memory".to_owned()))
     }
 
-    /// Waits until memory was read, and lets the guest go on.
+    /// Waits until the memory has been read, and resumes the guest.
     pub(super) async fn go_on(&self) -> Result<(), HardwareError> {
         let end = Instant::now() + LIMIT;
         while Instant::now() < end {

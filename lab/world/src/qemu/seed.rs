@@ -1,10 +1,10 @@
-//! The cloud-init drive, made again at each start with the program that Proxmox VE uses, too.
+//! The cloud-init drive. It is created again at each start, with the program that Proxmox VE uses.
 
 use std::path::Path;
 
 use super::{HardwareError, tool};
 
-/// Which of the two layouts (`citype`).
+/// The layout of the drive (`citype`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeedKind {
     /// `nocloud`, the default for Linux: label `cidata`, files in the root.
@@ -57,7 +57,7 @@ impl Seed {
 /// Writes the drive.
 pub async fn write(seed: &Seed, image: &Path) -> Result<(), HardwareError> {
     let directory = image.with_extension("d");
-    // The files of the last start.
+    // The files of the last start are removed.
     let _ = std::fs::remove_dir_all(&directory);
     for (name, content) in seed.files() {
         let path = directory.join(name);

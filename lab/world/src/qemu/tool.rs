@@ -1,4 +1,4 @@
-//! Programs that are run to their end.
+//! Programs that are run until they end.
 
 use std::{process::Stdio, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 use super::HardwareError;
 
-/// What any of them may take: the longest copies a disk.
+/// How long a program may take. The slowest one copies a disk.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Runs a program and returns its standard output.
@@ -25,7 +25,7 @@ pub async fn run(program: &str, arguments: &[&str]) -> Result<String, HardwareEr
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Says what was tried with a file.
+/// Turns an I/O error into an error that says what was tried with the file.
 pub fn file(what: String) -> impl FnOnce(std::io::Error) -> HardwareError {
     move |source| HardwareError::File { what, source }
 }

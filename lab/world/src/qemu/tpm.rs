@@ -1,6 +1,6 @@
 //! A VM's TPM: a process of `swtpm` beside QEMU, whose state is the volume of `tpmstate0`.
 //!
-//! As Proxmox VE runs it (`start_swtpm`), but for `swtpm_setup`: the TPM has no certificates of a
+//! As in Proxmox VE (`start_swtpm`), but without `swtpm_setup`: the TPM has no certificates of a
 //! manufacturer. The process ends with the connection to its QEMU.
 
 use std::{
@@ -19,14 +19,14 @@ use tokio::{
 use super::{HardwareError, tool};
 
 const PROGRAM: &str = "swtpm";
-/// How long it may take until it listens.
+/// How long `swtpm` may take until it listens.
 const START: Duration = Duration::from_secs(5);
-/// How long it may take to end after its QEMU.
+/// How long `swtpm` may take to end after its QEMU.
 const END: Duration = Duration::from_secs(3);
-/// The size of its volume.
+/// The size of the volume in bytes.
 const SIZE: u64 = 4 << 20;
 
-/// A running TPM. Without it, its process is killed.
+/// A running TPM. Its process is killed when this is dropped.
 #[derive(Debug)]
 pub struct Tpm(Child);
 
@@ -34,7 +34,7 @@ impl Tpm {
     /// Starts a VM's TPM, if it has one, and waits until it listens.
     ///
     /// # Errors
-    /// The state is missing, `swtpm` is, or it ends at once.
+    /// Returns an error if the state or `swtpm` is missing, or `swtpm` does not start.
     pub async fn start(
         config: &BTreeMap<String, String>,
         directory: &Path,
@@ -69,10 +69,10 @@ impl Tpm {
         Ok(Some(Self(child)))
     }
 
-    /// Sees it through to its end, once its QEMU is gone.
+    /// Waits for the process to end once its QEMU is gone, and kills it if that takes too long.
     pub(super) async fn end(mut self) {
         if timeout(END, self.0.wait()).await.is_err() {
-            // It may end by itself just then.
+            // The process may end by itself at this moment.
             let _ = self.0.kill().await;
         }
     }
@@ -98,7 +98,7 @@ pub fn arguments(config: &BTreeMap<String, String>, directory: &Path) -> Vec<Str
 /// Makes the TPM state of a VM that has never run: an empty volume.
 ///
 /// # Errors
-/// The file cannot be written.
+/// Returns an error if the file cannot be written.
 pub fn new_tpm_state(file: &Path) -> Result<(), HardwareError> {
     let made = File::create(file).and_then(|made| made.set_len(SIZE));
     made.map_err(tool::file(format!("write {}", file.display())))

@@ -1,8 +1,8 @@
 //! The embedded APIs over TLS on loopback, for real clients.
 //!
-//! Both APIs hand over plain `http` requests with the whole body and answer with a streaming body, so that a
-//! watch can stay open. An error of a handler closes the connection without an answer, which is how a lost
-//! answer looks.
+//! The handlers of both APIs receive plain `http` requests with the whole body, and answer with a streaming
+//! body, so that a watch can stay open. If a handler fails, the connection is closed without an answer, which
+//! is how a lost answer looks to a client.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub mod tls;
 
-/// The server gives no answer: the connection ends where the response would have come.
+/// The server does not answer: the connection ends instead of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("connection closed without an answer")]
 pub struct NoAnswer;
@@ -25,13 +25,13 @@ pub struct NoAnswer;
 /// A response body that may stream for as long as the connection lives.
 pub type Body = UnsyncBoxBody<Bytes, NoAnswer>;
 
-/// The largest request body that is read, in bytes. Larger ones get 413 and end the connection.
+/// The largest request body in bytes. A larger one is answered with 413, and the connection ends.
 pub const MAX_REQUEST_BODY: usize = 4 * 1024 * 1024;
 
 /// How long a TLS handshake and the headers of a request may take.
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A body whose bytes are all there.
+/// Returns a body that is complete from the start.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
@@ -64,7 +64,7 @@ impl Drop for Serving {
 /// Serves `handler` over HTTP/1.1 on TLS at `address` until the returned handle is shut down or dropped.
 ///
 /// # Errors
-/// The address cannot be bound.
+/// Returns an error if the address cannot be bound.
 pub async fn serve_https<H, F>(handler: H, address: SocketAddr, tls: &tls::ServerTls) -> io::Result<Serving>
 where
     H: Fn(Request<Bytes>) -> F + Clone + Send + Sync + 'static,
@@ -83,7 +83,7 @@ where
                 accepted = listener.accept() => accepted,
             };
             let Ok((stream, _)) = accepted else {
-                // Accepting fails for want of file descriptors; some are given back in a moment.
+                // Accepting fails if the file descriptors are used up. Some are closed after a moment.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };

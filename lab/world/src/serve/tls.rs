@@ -39,7 +39,7 @@ impl ServerTls {
     /// A fresh CA named `ca_name` and a leaf that it signed for loopback.
     ///
     /// # Errors
-    /// Key generation or signing failed.
+    /// Returns an error if generating a key or signing fails.
     pub fn for_loopback(ca_name: &str) -> Result<Self, TlsError> {
         let ca_key = KeyPair::generate()?;
         let mut ca = CertificateParams::new(Vec::<String>::new())?;

@@ -16,7 +16,7 @@ async fn a_token_is_signed_and_lets_in_as_its_secret_says() {
         (&[("expiration", Some("2026-11-21T01:00:00Z"))], true, 200, "not expired"),
         (&[("expiration", Some("2026-11-20T00:00:00Z"))], false, 401, "expired"),
         (&[("expiration", Some("tomorrow"))], false, 401, "an expiration that cannot be read"),
-        (&[("auth-extra-groups", Some("others"))], true, 401, "a group outside of its name space"),
+        (&[("auth-extra-groups", Some("others"))], true, 401, "a group with another prefix"),
         (&[("auth-extra-groups", None)], true, 403, "without the group of new nodes"),
     ];
     for (changes, is_signed, status, case) in table {
@@ -111,7 +111,7 @@ async fn a_service_account_may_do_what_its_roles_say() {
             "roleRef": { "kind": "Role", "name": "maps" },
         }),
     ];
-    assert_eq!(bot.call("GET", "/api/v1/nodes", Value::Null).await.0, 403, "before it is granted");
+    assert_eq!(bot.call("GET", "/api/v1/nodes", Value::Null).await.0, 403, "before the rights are granted");
     for object in &made {
         client.apply(object);
     }
@@ -123,7 +123,7 @@ async fn a_service_account_may_do_what_its_roles_say() {
         ("GET", "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", 200),
         ("GET", "/api/v1/namespaces/kube-system/configmaps/kubelet-config", 403),
         ("GET", "/api/v1/namespaces/kube-system/configmaps", 403),
-        // kubeadm lets those in who say nothing of themselves, and no others.
+        // kubeadm grants this right only to clients that do not authenticate.
         ("GET", "/api/v1/namespaces/kube-public/configmaps/cluster-info", 403),
     ];
     for (method, path, expected) in table {

@@ -60,7 +60,7 @@ async fn pages_show_one_version_until_it_is_forgotten() {
     client.kube.expire_resource_versions();
     let (status, gone) = client.call("GET", &next, Value::Null).await;
     assert_eq!((status, &gone["reason"]), (410, &json!("Expired")));
-    let on = gone["metadata"]["continue"].as_str().expect("a token to go on with");
+    let on = gone["metadata"]["continue"].as_str().expect("a token to continue with");
     let rest = client.get(&format!("{MAPS}?limit=9&continue={on}")).await;
     assert_eq!(names(&rest), "de");
 }
@@ -90,7 +90,8 @@ async fn a_watch_tells_changes_in_order_and_marks_its_place() {
             })
             .collect()
     };
-    // What leaves the selection is deleted, what enters it is added; a patch without effect is no event.
+    // An object that leaves the selection is deleted, and one that enters it is added. A patch without effect
+    // is no event.
     assert_eq!(told(selected.await.expect("events")), ["1 DELETED a", "1 ADDED c"]);
     let expected = ["1 MODIFIED a", "1 MODIFIED c", "1 DELETED e", "60 BOOKMARK ", "73 BOOKMARK "];
     assert_eq!(told(all.await.expect("events")), expected);
@@ -124,7 +125,7 @@ async fn a_version_that_is_forgotten_is_told_in_the_stream_and_as_a_status() {
     let open = client.watch(&format!("{MAPS}?watch=1&resourceVersion={old}"), Duration::from_secs(9));
     seconds(1.0).await;
     client.kube.expire_resource_versions();
-    assert!(open.await.expect("events").is_empty(), "an open watch is cut without a word");
+    assert!(open.await.expect("events").is_empty(), "an open watch ends without an event");
     let path = format!("{MAPS}?watch=1&resourceVersion={old}");
     let events = client.watch(&path, Duration::from_secs(9)).await.expect("events");
     assert_eq!(events.len(), 1);

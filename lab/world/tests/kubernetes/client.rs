@@ -28,17 +28,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// The administrator of a cluster with a control-plane node and these workers of 4 CPUs and 8 GiB.
+    /// The administrator of a cluster with a control-plane node and these workers. Each worker has 4 CPUs and
+    /// 8 GiB.
     pub fn new(workers: &[&str]) -> Self {
         Self::with_timings(workers, KubeTimings::default())
     }
 
-    /// The same with PodGroups.
+    /// Like [`new`](Self::new), with PodGroups.
     pub fn with_pod_groups(workers: &[&str]) -> Self {
         Self::with(workers, KubeTimings::default(), true)
     }
 
-    /// The same with other times.
+    /// Like [`new`](Self::new), with other timings.
     pub fn with_timings(workers: &[&str], timings: KubeTimings) -> Self {
         Self::with(workers, timings, false)
     }
@@ -57,7 +58,7 @@ impl Client {
         Self { kube: Kube::new(spec, clock, 1), token: KubeSpec::DEMO_ADMIN_TOKEN.into() }
     }
 
-    /// The same cluster with another token.
+    /// A client of the same cluster with another token.
     pub fn with_token(&self, token: &str) -> Self {
         Self { kube: self.kube.clone(), token: token.into() }
     }
@@ -72,7 +73,7 @@ impl Client {
             .expect("a request")
     }
 
-    /// Status and body of a call with a body in some media type.
+    /// Makes a call with a body of some media type. Returns the status and the body of the answer.
     pub async fn send(&self, method: &str, path: &str, media: &str, body: &Value) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = self.request(method, path, media, &body);
@@ -82,22 +83,22 @@ impl Client {
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
-    /// Status and body of a call.
+    /// Makes a call with a JSON body. Returns the status and the body of the answer.
     pub async fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         self.send(method, path, "application/json", &body).await
     }
 
-    /// What a path holds.
+    /// The object or list at a path.
     pub async fn get(&self, path: &str) -> Value {
         self.call("GET", path, Value::Null).await.1
     }
 
-    /// Makes an object by hand.
+    /// Creates or changes an object without the API.
     pub fn apply(&self, object: &Value) {
         self.kube.apply(object).expect("a valid object");
     }
 
-    /// The pods of a namespace: name, node, phase.
+    /// All pods, each with its name, node and phase.
     pub fn pods(&self) -> Vec<(String, String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let pods = self.kube.list("Pod").into_iter();
@@ -107,7 +108,7 @@ impl Client {
         .collect()
     }
 
-    /// Reads a watch for this long: seconds since the beginning, type, and object of each event.
+    /// Reads a watch for this long. Each event has the seconds since the start, the type and the object.
     pub fn watch(&self, path: &str, time: Duration) -> JoinHandle<Vec<(f64, String, Value)>> {
         let (kube, request) = (self.kube.clone(), self.request("GET", path, "", ""));
         tokio::spawn(async move {
@@ -124,12 +125,12 @@ impl Client {
     }
 }
 
-/// Lets this many seconds go by.
+/// Waits for this many seconds.
 pub async fn seconds(seconds: f64) {
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
 }
 
-/// A pod that asks for so much CPU, with more in its spec.
+/// A pod that requests this much CPU, with more fields in its spec.
 pub fn pod(name: &str, cpu: &str, more: Value) -> Value {
     let mut pod = json!({
         "kind": "Pod",
@@ -142,7 +143,7 @@ pub fn pod(name: &str, cpu: &str, more: Value) -> Value {
     pod
 }
 
-/// A workload of pods that ask for 100m of CPU.
+/// A workload whose pods request 100m of CPU.
 pub fn workload(kind: &str, name: &str, replicas: u32) -> Value {
     let group = if kind == "Job" { "batch/v1" } else { "apps/v1" };
     let mut object = json!({
@@ -189,7 +190,7 @@ pub fn token(id: &str, changes: &[(&str, Option<&str>)]) -> Value {
     secret
 }
 
-/// What a guest asks for when it joins.
+/// The join request of a guest.
 pub fn join(name: &str, token_id: &str) -> JoinRequest {
     JoinRequest {
         system_uuid: format!("AAAAAAAA-0000-4000-8000-{:012}", name.len()),

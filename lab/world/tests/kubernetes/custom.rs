@@ -1,4 +1,4 @@
-//! Custom resources: served with their definition, and kept to its schema.
+//! Custom resources: served once their definition exists, and validated against its schema.
 
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ async fn a_status_is_written_apart_and_over_the_version_that_was_read() {
     );
     assert_eq!(written["status"], json!({ "replicas": 1, "conditions": [condition] }));
     assert_eq!(client.send("PATCH", &status, MERGE, &change(version, &condition)).await.0, 409);
-    // The object's own path leaves the status alone.
+    // A patch of the object itself does not change the status.
     let (_, changed) =
         client.send("PATCH", &path, MERGE, &json!({ "spec": { "replicas": 2 }, "status": {} })).await;
     assert_eq!((&changed["status"]["replicas"], &changed["metadata"]["generation"]), (&json!(1), &json!(2)));

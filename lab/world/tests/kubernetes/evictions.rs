@@ -1,4 +1,4 @@
-//! Evictions and the budgets that they need.
+//! Evictions, and the disruption budgets that limit them.
 
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ async fn a_budget_that_was_not_looked_at_asks_for_patience() {
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_that_cannot_be_counted_on_forbids_and_says_that_it_is_the_budget() {
-    // The controller does not put the status right before it was asked about.
+    // The controller is slow, so that it does not correct the status before the eviction.
     let slow = KubeTimings { budget: Duration::from_secs(10), ..KubeTimings::default() };
     let client = Client::with_timings(&["w1"], slow);
     client.apply(&workload("Deployment", "web", 2));

@@ -1,4 +1,4 @@
-//! What the daemon depends on of the embedded Kubernetes, as tables.
+//! The behavior of the embedded Kubernetes that the daemon depends on, as tables.
 
 mod access;
 mod api;

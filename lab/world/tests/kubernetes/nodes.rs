@@ -1,4 +1,4 @@
-//! Nodes: how they come, fall silent, and go, and what becomes of their pods.
+//! Nodes: how they join, fall silent and disappear, and what becomes of their pods.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_node_that_joins_appears_not_ready_and_keeps_its_startup_taint() {
     client.apply(&token("aaaaaa", &[]));
     seconds(0.1).await;
     client.kube.join(join("w9", "aaaaaa")).await.expect("joined");
-    assert!(client.kube.get("Node", "", "w9").is_none(), "the join returns before the Node is there");
+    assert!(client.kube.get("Node", "", "w9").is_none(), "the join returns before the Node exists");
     seconds(0.95).await;
     assert_eq!(
         (ready(&client, "w9").as_str(), taints(&client, "w9").as_str()),
@@ -101,16 +101,16 @@ async fn the_pods_of_a_deleted_node_are_failed_and_go_after_a_while() {
     );
     assert_eq!(client.call("DELETE", "/api/v1/nodes/w1", Value::Null).await.0, 200);
     seconds(0.1).await;
-    assert!(client.kube.get("Lease", "kube-node-lease", "w1").is_none(), "the Lease goes at once");
+    assert!(client.kube.get("Lease", "kube-node-lease", "w1").is_none(), "the Lease is removed at once");
     seconds(39.0).await;
-    assert_eq!(client.pods().len(), 2, "the pods do not");
+    assert_eq!(client.pods().len(), 2, "the pods stay for a while");
     seconds(10.0).await;
     let held = client.kube.get("Pod", "default", "held").expect("held by its finalizer");
     assert_eq!(held["status"]["phase"], "Failed");
     let conditions = held["status"]["conditions"].as_array().expect("conditions");
     assert!(conditions.iter().any(|one| one["reason"] == "DeletionByPodGC"));
     let web: Vec<_> = client.pods().into_iter().filter(|(name, ..)| name.starts_with("web")).collect();
-    assert_eq!((web.len(), web[0].2.as_str()), (1, "Pending"), "its controller has made another one");
+    assert_eq!((web.len(), web[0].2.as_str()), (1, "Pending"), "the controller has created another pod");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +126,7 @@ async fn a_node_deleted_under_its_kubelet_comes_back_only_with_a_restart() {
     seconds(3.0).await;
     let new = client.kube.get("Node", "", "w1").expect("back");
     assert_ne!(new["metadata"]["uid"], old["metadata"]["uid"]);
-    assert!(new["metadata"]["labels"]["mine"].is_null(), "labels of others are lost");
+    assert!(new["metadata"]["labels"]["mine"].is_null(), "labels that others have set are lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,5 +144,5 @@ async fn a_cordon_becomes_a_taint_and_goes_with_it() {
         assert_eq!(taints(&client, "w1"), expected);
     }
     let seen = watch.await.expect("events").len();
-    assert_eq!(seen, 5, "there, cordoned, tainted, uncordoned, untainted");
+    assert_eq!(seen, 5, "added, cordoned, tainted, uncordoned, untainted");
 }

@@ -1,10 +1,10 @@
-//! Where pods go, and what they are told where they fit nowhere.
+//! Where pods are bound, and what their conditions say if they fit no node.
 
 use serde_json::{Value, json};
 
 use super::client::{Client, pod, seconds};
 
-/// Two workers: `w1` with the zone `a`, `w2` with a taint.
+/// Two workers: `w1` is in the zone `a`, and `w2` has a taint.
 fn two_workers() -> Client {
     let client = Client::new(&["w1", "w2"]);
     client.kube.patch_by_hand("Node", "", "w1", &json!({ "metadata": { "labels": { "zone": "a" } } }));
@@ -134,7 +134,7 @@ async fn a_pod_of_higher_priority_gets_the_room_of_others_and_no_more_than_it_ne
     client.apply(&pod("high", "1", json!({ "priorityClassName": "high" })));
     seconds(0.1).await;
     let waits = client.kube.get("Pod", "default", "high").expect("the pod");
-    assert_eq!(waits["status"]["nominatedNodeName"], "w1", "the one whose victim started last");
+    assert_eq!(waits["status"]["nominatedNodeName"], "w1", "the node whose victim started last");
     let victim = client.kube.get("Pod", "default", "c").expect("still going");
     assert!(victim["metadata"]["deletionTimestamp"].is_string());
     let conditions = victim["status"]["conditions"].as_array().expect("conditions");

@@ -10,7 +10,7 @@ fn running(client: &Client) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_workload_gets_its_pods_and_loses_them_with_itself() {
-    // Kind, replicas, pods that run after 20 s, pods that are there then.
+    // Kind, replicas, running pods after 20 s, existing pods after 20 s.
     let table = [
         ("Deployment", 3, 3, 3),
         ("ReplicaSet", 2, 2, 2),
@@ -64,7 +64,7 @@ async fn what_a_job_has_done_stays_done_when_its_pod_goes() {
         (&job["status"]["succeeded"], &job["status"]["conditions"][0]["type"]),
         (&json!(2), &json!("Complete"))
     );
-    assert_eq!(client.pods().len(), 1, "nothing was done again");
+    assert_eq!(client.pods().len(), 1, "no work is done twice");
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,7 @@ async fn a_stateful_set_goes_one_by_one_and_replaces_a_pod_only_when_it_is_gone(
     let client = Client::new(&["w1"]);
     client.apply(&workload("StatefulSet", "db", 3));
     seconds(1.0).await;
-    assert_eq!(client.pods().len(), 1, "the second waits for the first");
+    assert_eq!(client.pods().len(), 1, "the second pod waits for the first");
     seconds(10.0).await;
     let names: Vec<String> = client.pods().into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["db-0", "db-1", "db-2"]);
@@ -92,7 +92,7 @@ async fn a_deployment_replaces_a_pod_as_soon_as_it_is_to_go() {
     let first = client.pods()[0].0.clone();
     client.kube.remove("Pod", "default", &first);
     seconds(0.1).await;
-    assert_eq!(client.pods().len(), 3, "the old one is going, a new one is there");
+    assert_eq!(client.pods().len(), 3, "the old pod is being deleted, and a new one exists");
     seconds(5.0).await;
     assert_eq!((client.pods().len(), running(&client)), (2, 2));
 }

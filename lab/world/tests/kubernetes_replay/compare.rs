@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Fields whose values change from cluster to cluster or from moment to moment. Only their type, and for
-/// times their form, is compared.
+/// Fields whose values change from cluster to cluster or from moment to moment. Only their type is compared,
+/// and for times also their form.
 const CHANGING: &[&str] = &[
     "resourceVersion",
     "uid",
@@ -30,8 +30,8 @@ const CHANGING: &[&str] = &[
     "image",
 ];
 
-/// What only the recorded surroundings have, by the end of its place: a hollow kubelet's node, containers
-/// that really ran.
+/// The ends of the paths of fields that only the recorded surroundings have: a hollow kubelet's node, and
+/// containers that really ran.
 const SURROUNDINGS: &[&str] = &[
     ".status.images",
     ".status.declaredFeatures",
@@ -57,7 +57,7 @@ const SURROUNDINGS: &[&str] = &[
     ".annotations.volumes.kubernetes.io/controller-managed-attach-detach",
 ];
 
-/// Fields of lists by which their rows are told apart.
+/// The fields that identify a row of a list.
 const NAMES: &[&[&str]] =
     &[&["type", "status"], &["type"], &["key", "effect", "value"], &["key", "effect"], &["name"]];
 
@@ -71,7 +71,7 @@ pub fn bodies(recorded: &Value, ours: &Value) -> Vec<String> {
     found
 }
 
-/// Whether an object is one that the recorded cluster keeps in every namespace for its own ends.
+/// Whether an object is one that the recorded cluster creates in every namespace for its own use.
 pub fn is_furniture(object: &Value) -> bool {
     let name = object["metadata"]["name"].as_str().or(object["object"]["metadata"]["name"].as_str());
     matches!(name, Some("kube-root-ca.crt" | "openshift-service-ca.crt"))
@@ -93,7 +93,7 @@ fn tidy(body: &mut Value) {
         }
     }
     for column in body.get_mut("columnDefinitions").and_then(Value::as_array_mut).into_iter().flatten() {
-        // What columns are for is described at length.
+        // Descriptions of columns are long texts, and are not compared.
         column["description"] = "".into();
     }
     if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -113,7 +113,7 @@ fn values(at: &str, recorded: &Value, ours: &Value, found: &mut Vec<String>) {
                 found.push(format!("{at}.{key} is missing: {}", short(&recorded[key])));
             }
             for key in ours.keys().filter(|key| !recorded.contains_key(*key) && !passed(key)) {
-                found.push(format!("{at}.{key} is too much: {}", short(&ours[key])));
+                found.push(format!("{at}.{key} was not recorded: {}", short(&ours[key])));
             }
             for (key, value) in recorded {
                 if let Some(own) = ours.get(key) {
@@ -124,10 +124,12 @@ fn values(at: &str, recorded: &Value, ours: &Value, found: &mut Vec<String>) {
         (Value::Array(recorded), Value::Array(ours)) => lists(at, recorded, ours, found),
         (Value::String(_), Value::String(_)) if CHANGING.contains(&name) => {}
         (Value::String(recorded), Value::String(ours)) if normal(recorded) != normal(ours) => {
-            found.push(format!("{at} is {ours:?} and not {recorded:?}"));
+            found.push(format!("{at} is {ours:?} instead of {recorded:?}"));
         }
         (Value::String(_), Value::String(_)) => {}
-        _ if recorded != ours => found.push(format!("{at} is {} and not {}", short(ours), short(recorded))),
+        _ if recorded != ours => {
+            found.push(format!("{at} is {} instead of {}", short(ours), short(recorded)));
+        }
         _ => {}
     }
 }
@@ -144,7 +146,7 @@ fn lists(at: &str, recorded: &[Value], ours: &[Value], found: &mut Vec<String>) 
             let shown =
                 |rows: &[Value]| rows.iter().map(|row| short(title(row))).collect::<Vec<_>>().join(" ");
             found.push(format!(
-                "{at} has {} rows ({}) and not {} ({})",
+                "{at} has {} rows ({}) instead of {} ({})",
                 ours.len(),
                 shown(ours),
                 recorded.len(),
@@ -160,15 +162,15 @@ fn lists(at: &str, recorded: &[Value], ours: &[Value], found: &mut Vec<String>) 
         let own = ours.iter().find(|own| key(own, names) == key(row, names));
         match own {
             Some(own) => values(&format!("{at}.{}", key(row, names)), row, own, found),
-            None => found.push(format!("{at}: no row {}", short(row))),
+            None => found.push(format!("{at}: a row is missing: {}", short(row))),
         }
     }
     for own in ours.iter().filter(|own| !recorded.iter().any(|row| key(row, names) == key(own, names))) {
-        found.push(format!("{at}: a row too much: {}", short(own)));
+        found.push(format!("{at}: a row was not recorded: {}", short(own)));
     }
 }
 
-/// The last part of a place.
+/// The last part of the path `at`.
 fn name_of(at: &str) -> &str {
     at.rsplit('.').next().unwrap_or_default()
 }
@@ -185,7 +187,7 @@ fn short(value: &Value) -> String {
     value.to_string().chars().take(300).collect()
 }
 
-/// A text without what is made up each time: uuids, times, long numbers, random ends of names.
+/// Returns a text without what differs in each run: uuids, times, long numbers, random ends of names.
 pub fn normal(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -219,7 +221,7 @@ fn without_chance(word: &str) -> String {
     if let Some((name, _)) = event {
         return format!("{}.(event)", without_chance(name));
     }
-    // Names of pods: the alphabet of the API server has no vowels.
+    // Random ends of pod names: the API server uses an alphabet without vowels.
     let random = |end: &str| end.len() == 5 && end.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c));
     if let Some((name, _)) = word.rsplit_once('-').filter(|(_, end)| random(end)) {
         return format!("{name}-(chance)");

@@ -1,34 +1,34 @@
-//! Where the embedded cluster answers otherwise, with the reason.
+//! Where the embedded cluster's answers differ from the recorded ones, and why.
 
 /// Scenario, numbers of its exchanges, and why they differ.
 pub const KNOWN: &[(&str, &[u64], &str)] = &[
     (
         "01-errors",
         &[50, 66, 67, 68],
-        "the API server names a cause twice or four times, here it is named once",
+        "the API server names a cause two or four times, the embedded cluster names it once",
     ),
-    ("01-errors", &[51], "fields have no managers: a server-side apply conflicts with no one"),
+    ("01-errors", &[51], "fields have no managers, so a server-side apply conflicts with none"),
     ("01-errors", &[60], NO_SCHEMA),
     ("01b-evictions-budget", &[25], "the controller of budgets writes no events"),
-    ("02-list-watch", &[3, 12], "no CA is published into the namespaces, so that this page is the last one"),
-    ("02-list-watch", &[36], "the kubelets of the embedded nodes tell of another system"),
+    ("02-list-watch", &[3, 12], "no CA is published into the namespaces, so this page is the last one"),
+    ("02-list-watch", &[36], "the kubelets of the embedded nodes report another system"),
     (
         "02-list-watch",
         &[66],
         "the nodes' kubelets of the recording had registered before its watch cache began",
     ),
-    ("02b-expired-and-restart", &[9, 10, 12], "the API server is whole at once when it is back"),
+    ("02b-expired-and-restart", &[9, 10, 12], "the API server works completely as soon as it is back"),
     ("04-node-join-to-removal", &[42], KUBELET_EVENTS),
-    ("04b-node-dead-with-pods", &[11], "the hash of a revision"),
+    ("04b-node-dead-with-pods", &[11], "the hash of a revision differs"),
     ("04b-node-dead-with-pods", &[15], KUBELET_EVENTS),
     ("04b-node-dead-with-pods", &[16], NO_REQUESTS),
     ("04c-node-reboot-and-reset", &[6], KUBELET_EVENTS),
     ("05-bootstrap-tokens-and-join", &[1, 12], "the secret of the token wu6816 is replaced in the recording"),
-    ("05-bootstrap-tokens-and-join", &[30, 31], "the recorded cluster's own configuration"),
+    ("05-bootstrap-tokens-and-join", &[30, 31], "the recorded cluster has its own configuration"),
     (
         "05-bootstrap-tokens-and-join",
         &[34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45],
-        "what bootstrap tokens may do is built in, without Roles",
+        "the permissions of bootstrap tokens are built in, without Roles",
     ),
     ("05-bootstrap-tokens-and-join", &[62], NO_REQUESTS),
     ("07-leases", &[21], NO_LEADERS),
@@ -45,13 +45,13 @@ pub const STORIES: &[(&str, u64, &[&str], &str)] = &[
         "04b-node-dead-with-pods",
         4,
         &["events of five-minutes-(chance) 1"],
-        "that an eviction for a taint is called off, is not told",
+        "the cancellation of an eviction for a taint is not reported",
     ),
     (
         "05-bootstrap-tokens-and-join",
         2,
         &["cluster-info 1"],
-        "the signatures of tokens made within ten milliseconds come together",
+        "the signatures of tokens that are made within ten milliseconds arrive together",
     ),
     (
         "07-leases",
@@ -61,12 +61,12 @@ pub const STORIES: &[(&str, u64, &[&str], &str)] = &[
     ),
 ];
 
-const NO_SCHEMA: &str = "there is no schema: types of fields are not checked";
+const NO_SCHEMA: &str = "the embedded cluster has no schema: types of fields are not checked";
 const KUBELET_EVENTS: &str = "kubelets write no events";
 const NO_REQUESTS: &str = "a join makes no certificate signing request";
 const NO_LEADERS: &str = "the components of the control plane hold no Leases";
 
-/// Scenario, numbers of exchanges that are not made, and why.
+/// Scenario, numbers of the exchanges that are skipped, and why.
 pub const SKIPPED: &[(&str, &[u64], &str)] = &[
     ("04c-node-reboot-and-reset", &[11], "refused by kubeadm's own checks of the guest"),
     ("05-bootstrap-tokens-and-join", &[61], "refused by kubeadm's own checks of the guest"),

@@ -1,9 +1,9 @@
-//! The recorded answers of a real Kubernetes 1.36.2 against the ones of the embedded cluster.
+//! Compares the recorded answers of a real Kubernetes 1.36.2 with those of the embedded cluster.
 //!
 //! Each scenario's calls are made again, in the recorded order, at the recorded times, by the same callers,
-//! and every answer is compared; watches are kept open as long as the recorded ones, and the stories of their
-//! objects compared. Differences are only accepted if `known` lists them with their reason; a listed
-//! difference that is no longer one fails as well.
+//! and every answer is compared. Watches are kept open as long as the recorded ones, and the stories of their
+//! objects are compared. Differences are only accepted if `known` lists them with their reason. A listed
+//! difference that no longer occurs fails as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,11 +39,11 @@ struct Reply {
     status: u64,
     retry_after: bool,
     body: Value,
-    /// Of a watch, each with the moment at which it came.
+    /// The events of a watch, each with the moment at which it arrived.
     events: Vec<(f64, Value)>,
 }
 
-/// Makes a call; reads a watch until it ends, or until its client closed it.
+/// Makes a call. Reads a watch until the watch ends or the recorded client closed it.
 async fn send(
     kube: Kube,
     request: http::Request<bytes::Bytes>,
@@ -70,12 +70,12 @@ async fn send(
     Reply { status, retry_after, body: Value::Null, events }
 }
 
-/// What timeout(1) makes of a command that it had to end.
+/// The result of a command that timeout(1) had to end.
 fn ended_by_timeout() -> JoinFailure {
     JoinFailure { stderr: String::new(), exit_code: 124, after: Duration::ZERO }
 }
 
-/// What comes next in a scenario.
+/// The next step of a scenario.
 enum Step<'a> {
     Entry(&'a Entry),
     Make(&'a Value),
@@ -95,7 +95,7 @@ struct Replay {
     compared: usize,
     watched: usize,
     differences: BTreeMap<u64, Vec<String>>,
-    /// Stories that differ as listed.
+    /// Listed stories that differ.
     other_stories: BTreeSet<(u64, String)>,
 }
 
@@ -169,7 +169,8 @@ impl Replay {
         self.open.push((entry.clone(), call));
     }
 
-    /// A write that was guarded by a version which only an open watch had shown means the latest one.
+    /// If a write is guarded by a version that only an open watch has shown, that version stands for the
+    /// latest one.
     fn catch_up(&mut self, entry: &Entry) {
         let version = entry.0["request_body"]["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let Some(name) = entry.path().strip_prefix("/api/v1/nodes/").filter(|_| entry.status() == 200) else {
@@ -182,7 +183,7 @@ impl Replay {
         }
     }
 
-    /// A watch from a version later than any that was shown begins at the present.
+    /// A watch from a version later than any known one begins at the present version.
     async fn catch_up_watch(&mut self, entry: &Entry) {
         let Ok(version) = entry.query("resourceVersion").parse::<u64>() else { return };
         let known = self.given.0.keys().filter_map(|known| known.parse::<u64>().ok()).max().unwrap_or(0);
@@ -221,7 +222,7 @@ impl Replay {
         }
     }
 
-    /// Takes the answers of all calls that had been answered at this recorded second.
+    /// Processes the answers of all calls that were answered by this recorded second.
     async fn settle(&mut self, seconds: f64) {
         for (entry, call) in std::mem::take(&mut self.open) {
             if entry.answered() > seconds + 0.0005 {
@@ -263,10 +264,10 @@ impl Replay {
             }
             let retry_after = entry.0["headers"].get("retry-after").is_some();
             if reply.retry_after != retry_after {
-                found.push(format!("retry-after: {} and not {retry_after}", reply.retry_after));
+                found.push(format!("retry-after: {} instead of {retry_after}", reply.retry_after));
             }
         } else {
-            found.push(format!("status {} and not {}: {}", reply.status, entry.status(), reply.body));
+            found.push(format!("status {} instead of {}: {}", reply.status, entry.status(), reply.body));
         }
         self.note(entry, found);
     }
@@ -276,13 +277,13 @@ impl Replay {
         let exit = entry.0["exit"].as_i64().unwrap_or(0);
         let own = ended.as_ref().map_or_else(|failure| i64::from(failure.exit_code), |()| 0);
         if exit != own {
-            found.push(format!("exit {own} and not {exit}: {ended:?}"));
+            found.push(format!("exit {own} instead of {exit}: {ended:?}"));
         }
         if let Err(failure) = ended {
             let text = entry.0["stderr"].as_str().unwrap_or_default();
             let recorded = text.lines().find(|line| line.starts_with("error:")).unwrap_or_default();
             if !failure.stderr.contains(recorded) {
-                found.push(format!("stderr {:?} and not {recorded:?}", failure.stderr));
+                found.push(format!("stderr {:?} instead of {recorded:?}", failure.stderr));
             }
         }
         self.note(entry, found);
@@ -297,7 +298,8 @@ impl Replay {
         }
     }
 
-    /// Every difference is a known one, every known one is still there, and enough was compared.
+    /// Checks that every difference is listed, that every listed difference still occurs, and that enough
+    /// answers were compared.
     #[expect(clippy::print_stdout, reason = "a test says how much it has compared")]
     fn check(&self, least: usize) -> Result<(), String> {
         let own = KNOWN.iter().filter(|(scenario, _, _)| *scenario == self.scenario);
@@ -308,14 +310,14 @@ impl Replay {
             wrong.push(format!("{} {number}: {}", self.scenario, found.join("\n    ")));
         }
         for (number, why) in known.iter().filter(|(number, _)| !self.differences.contains_key(number)) {
-            wrong.push(format!("{} {number}: is alike now, though listed: {why}", self.scenario));
+            wrong.push(format!("{} {number}: listed, but no longer differs: {why}", self.scenario));
         }
         let stories = known::STORIES.iter().filter(|(scenario, ..)| *scenario == self.scenario);
         for (_, number, titles, why) in stories {
             for title in *titles {
                 if !self.other_stories.contains(&(*number, (*title).to_owned())) {
                     wrong.push(format!(
-                        "{} {number}: {title} is alike now, though listed: {why}",
+                        "{} {number}: {title} is listed, but no longer differs: {why}",
                         self.scenario
                     ));
                 }
@@ -337,8 +339,8 @@ impl Replay {
     }
 }
 
-/// When an entry's part begins here: the guests of the recording were slow, so a join that succeeds begins
-/// near its end.
+/// When the replay begins an entry. The recorded guests were slow, so a join that succeeds begins near the
+/// end of the entry.
 fn starts(entry: &Entry) -> f64 {
     let waits = entry.number() == 5 && entry.path() == "worker-4";
     if entry.method() == "GUEST-EXEC"

@@ -1,4 +1,4 @@
-//! Recordings of a real cluster: how they are read, and the requests that they hold.
+//! Reads the recordings of a real cluster, and makes the requests that they contain.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-/// The folder of the recordings, where it is at hand.
+/// The folder of the recordings, if it exists.
 #[expect(clippy::print_stdout, reason = "a test that does nothing says so")]
 pub fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/kubernetes/recordings");
@@ -27,8 +27,8 @@ pub fn folder() -> Option<PathBuf> {
     None
 }
 
-/// The entries of a scenario. A second part follows the first with numbers from 101 on; a watch that goes on
-/// in it is one.
+/// The entries of a scenario. Those of a second part follow with numbers from 101 on. A watch that continues
+/// in the second part is one entry.
 pub fn read(folder: &Path, parts: &[&str]) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
     for (part, scenario) in parts.iter().enumerate() {
@@ -47,7 +47,8 @@ pub fn read(folder: &Path, parts: &[&str]) -> Vec<Entry> {
     all
 }
 
-/// When a scenario began. A time stamp is in whole seconds: each new object narrows it down from both sides.
+/// When a scenario began. Time stamps are in whole seconds, so each new object limits the time from both
+/// sides.
 pub fn beginning(entries: &[Entry]) -> Timestamp {
     let made = |entry: &Entry| -> Option<Timestamp> {
         let fresh = entry.status() == 201 && entry.query("dryRun").is_empty();
@@ -58,7 +59,7 @@ pub fn beginning(entries: &[Entry]) -> Timestamp {
     let latest = entries.iter().filter_map(|entry| Some(before(made(entry)?, entry.time() - 1.0))).min();
     match (earliest, latest) {
         (Some(earliest), Some(latest)) => earliest + latest.duration_since(earliest) / 2,
-        // No object was made: the deletions of pods tell.
+        // If no object was created, the deletions of pods show the time.
         _ => beginnings(entries).parse().expect("a time"),
     }
 }
@@ -72,20 +73,20 @@ fn beginnings(entries: &[Entry]) -> &'static str {
     }
 }
 
-/// The recorded cluster's CA certificate, where a kubeconfig shows it: the signatures of tokens are made over
-/// it.
+/// The recorded cluster's CA certificate, if a kubeconfig contains it. The signatures of tokens depend on it.
 pub fn ca_pem(entries: &[Entry]) -> Option<String> {
     let kubeconfig = entries.iter().find_map(|entry| entry.body()["data"]["kubeconfig"].as_str())?;
     let (_, rest) = kubeconfig.split_once("certificate-authority-data: ")?;
     String::from_utf8(STANDARD.decode(rest.lines().next()?).ok()?).ok()
 }
 
-/// What a recorded cluster gave out, such as versions and uids, and what this one gave out instead.
+/// The values that a recorded cluster gave out, such as versions and uids, each with the value that the
+/// embedded cluster gave out instead.
 #[derive(Clone, Debug, Default)]
 pub struct Given(pub BTreeMap<String, String>);
 
 impl Given {
-    /// Notes everything that both answers give out at the same place.
+    /// Notes the values that both answers give out at the same place.
     pub fn learn(&mut self, recorded: &Value, ours: &Value) {
         match (recorded, ours) {
             (Value::Object(recorded), Value::Object(ours)) => {
@@ -111,8 +112,8 @@ impl Given {
         }
     }
 
-    /// A text with what this cluster gave out. A version that was never shown is that of the change before
-    /// it.
+    /// Returns a text with the values of the embedded cluster. A version that was never shown is replaced by
+    /// the version of the change before it.
     fn swap(&self, text: &str, version: bool) -> String {
         if let Some(own) = self.0.get(text) {
             return own.clone();
@@ -130,7 +131,7 @@ impl Given {
         before.map_or_else(|| text.to_owned(), |(_, own)| own.clone())
     }
 
-    /// A continue token that no answer gave out.
+    /// Replaces the version in a continue token that no answer gave out.
     fn swap_token(&self, text: &str) -> Option<String> {
         let mut token: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let version = token["rv"].as_i64().filter(|version| *version > 0)?;
@@ -172,12 +173,12 @@ impl Entry {
         self.0["t"].as_f64().unwrap_or(0.0)
     }
 
-    /// Seconds since the scenario began, when the answer was there.
+    /// When the answer arrived, in seconds since the scenario began.
     pub fn answered(&self) -> f64 {
         self.time() + self.0["elapsed_ms"].as_f64().unwrap_or(0.0) / 1000.0
     }
 
-    /// What happened, for an entry that is no call.
+    /// What happened, for an entry that is not a call.
     pub fn happening(&self) -> Option<&str> {
         self.0.get("event")?.as_str()
     }
@@ -212,7 +213,7 @@ impl Entry {
         }
         let watches = self.0["query"].get("watch").is_some() || self.path().contains("/watch/");
         let lines = self.body().as_str().filter(|_| watches && self.status() == 200)?.lines();
-        // A long body is cut in the recording, in the middle of a line.
+        // A long body is cut in the recording, in the middle of a line. The incomplete line is left out.
         Some(lines.filter_map(|line| Some((self.answered(), serde_json::from_str(line).ok()?))).collect())
     }
 
@@ -229,7 +230,7 @@ impl Entry {
         self.0["elapsed_ms"] = other.0["elapsed_ms"].clone();
     }
 
-    /// Whether the recording holds only the beginning of the answer.
+    /// Whether the recording contains only the beginning of the answer.
     pub fn is_cut(&self) -> bool {
         let text = self.body().as_str().unwrap_or_default();
         self.events().is_some() && text.lines().any(|line| serde_json::from_str::<Value>(line).is_err())
@@ -239,7 +240,7 @@ impl Entry {
         self.0["query"][name].as_str().unwrap_or_default()
     }
 
-    /// The request with what the recorded cluster gave out replaced by what this one gave out.
+    /// Returns the request, with values of the recorded cluster replaced by those of the embedded one.
     pub fn request(&self, given: &Given, authorization: Option<&str>) -> Request<Bytes> {
         let pairs = self.0["query"].as_object().into_iter().flatten().map(|(name, value)| {
             let value = value.as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What was there before a scenario's first call, and what happened beside its calls.
+//! The state before a scenario's first call, and the events between its calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,24 +18,25 @@ use super::{
     stage,
 };
 
-/// An object that was made beside the recorded calls, and when; before everything if that is not said.
+/// An object that was created outside of the recorded calls, and when. Without a time, it was created before
+/// the scenario.
 #[derive(Debug)]
 pub struct Made {
     pub at: Option<f64>,
     pub object: Value,
 }
 
-/// One look at the recorded cluster: when, at which version, and what was seen.
+/// A view of the recorded cluster: when, at which version, and which objects were seen.
 struct Look {
     at: f64,
     version: u64,
     objects: Vec<Value>,
     made: bool,
-    /// An object that went.
+    /// An object that was deleted.
     gone: Option<String>,
 }
 
-/// Everything that the recorded calls show but did not make, and that no controller made.
+/// Returns all objects that the recorded calls show, but that neither these calls nor a controller created.
 pub fn made_by_hand(scenario: &str, entries: &[Entry], began: Timestamp) -> Vec<Made> {
     let mut looks = looks(entries);
     looks.sort_by(|a, b| a.at.total_cmp(&b.at));
@@ -67,7 +68,8 @@ pub fn made_by_hand(scenario: &str, entries: &[Entry], began: Timestamp) -> Vec<
                 continue;
             }
             let version = number_of(&object["metadata"]["resourceVersion"]);
-            // It was made before the first look at its version or a later one, and after those before.
+            // The object was created before the first look at its version or a later one, and after all looks
+            // at earlier versions.
             let there = looks.iter().position(|other| other.version >= version).unwrap_or(number).min(number);
             let earlier = looks.iter().take(there).any(|other| other.version > 0 && other.version < version);
             let at = looks.get(there).filter(|_| earlier && !old).map(|look| look.at - 0.004);
@@ -105,7 +107,7 @@ fn looks(entries: &[Entry]) -> Vec<Look> {
                 let object = event["object"].clone();
                 let version = number_of(&object["metadata"]["resourceVersion"]);
                 let added = event["type"] == "ADDED";
-                // Under a selector it may only have left the selection.
+                // With a selector, the object may only have left the selection.
                 let went = event["type"] == "DELETED" && entry.query("labelSelector").is_empty();
                 let gone = went.then(|| identity(&object));
                 let objects = added.then_some(object).into_iter().collect();
@@ -141,7 +143,7 @@ fn looks(entries: &[Entry]) -> Vec<Look> {
     looks
 }
 
-/// The namespaces of all calls that were answered well.
+/// The namespaces of all calls that were not answered with 404.
 pub fn namespaces(entries: &[Entry]) -> BTreeSet<String> {
     let paths = entries.iter().filter(|entry| entry.status() != 404).filter_map(|entry| {
         let (_, rest) = entry.path().split_once("/namespaces/")?;
@@ -150,8 +152,8 @@ pub fn namespaces(entries: &[Entry]) -> BTreeSet<String> {
     paths.filter(|name| name != "none").collect()
 }
 
-/// Makes an object as it was seen, and its owner before it; what it was given instead of its uid and version
-/// is noted.
+/// Creates an object as it was seen, and its owner before that. Notes the uid and version that the object was
+/// given instead of the recorded ones.
 pub fn make(
     kube: &Kube,
     given: &mut Given,
@@ -178,7 +180,7 @@ pub fn make(
     given.learn(&json!({ "metadata": metadata }), &json!({ "metadata": made["metadata"] }));
 }
 
-/// The workload that an owner reference names, drawn from its pods.
+/// The workload that an owner reference names, reconstructed from its pods.
 fn workload(owner: &Value, metadata: &Value, all: &[Made]) -> Value {
     let pods: Vec<&Value> = all
         .iter()
@@ -227,7 +229,7 @@ pub fn machine(node: &str) -> String {
     format!("00000000-0000-4000-8000-{digits:012}")
 }
 
-/// What a join in a guest asks the control plane for. `None` if it does not get as far as that.
+/// The join request that a guest sends to the control plane. `None` if the join fails before that.
 pub fn join(entry: &Entry, ca_hash: &str) -> Option<JoinRequest> {
     let data = entry.0["input_data"].as_str()?;
     let configuration: Value = serde_saphyr::from_str(data).ok()?;
@@ -269,7 +271,7 @@ pub fn join(entry: &Entry, ca_hash: &str) -> Option<JoinRequest> {
     })
 }
 
-/// Does what happened between two calls.
+/// Repeats an event that happened between two calls.
 pub async fn happen(kube: &Kube, scenario: &str, event: &str) {
     let node = match scenario {
         "04-node-join-to-removal" => "worker-1",
@@ -300,8 +302,8 @@ pub async fn happen(kube: &Kube, scenario: &str, event: &str) {
     }
 }
 
-/// What `kubectl drain --ignore-daemonsets --force` does to a node's pods: evictions, again after 5 s if one
-/// is refused.
+/// Does to a node's pods what `kubectl drain --ignore-daemonsets --force` does: evicts them, and tries again
+/// after 5 s if an eviction is refused.
 pub fn drain(kube: &Kube, node: &str) {
     let daemon = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
     let pods = kube.list("Pod").into_iter().filter(|pod| pod["spec"]["nodeName"] == node && !daemon(pod));

@@ -1,5 +1,5 @@
-//! What the recordings do not show and yet was there: nodes, pods whose status was written by hand, volumes,
-//! classes.
+//! What existed although the recordings do not show it: nodes, pods whose status was written by hand,
+//! volumes, classes.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use super::scene;
 pub const ADMIN: &str = "admin-token";
 pub const CA_HASH: &str = "sha256:ad8818936de1cb53a19d08227f7117a4407eaa1e3232df49fd58a83ce2daef7f";
 
-/// Pods that a finalizer holds when they are preempted.
+/// Pods that a finalizer keeps when they are preempted.
 pub const HELD: &[&str] = &["new-0", "new-1", "new-2", "new-3", "new-4", "new-5"];
 
-/// The header of a recorded caller.
+/// The `Authorization` header of a recorded caller.
 pub fn authorization(who: &str) -> Option<String> {
     let token = match who {
         "no-auth" => return None,
@@ -31,7 +31,7 @@ pub fn authorization(who: &str) -> Option<String> {
     Some(format!("Bearer {token}"))
 }
 
-/// The cluster as a scenario found it.
+/// The cluster before a scenario.
 pub fn cluster(scenario: &str, ca_pem: Option<String>) -> KubeSpec {
     let account = |namespace: &str, name: &str| ServiceAccountSpec {
         name: format!("system:serviceaccount:{namespace}:{name}"),
@@ -54,7 +54,7 @@ fn timings(scenario: &str) -> KubeTimings {
     let ms = Duration::from_millis;
     let plain = KubeTimings::default();
     match scenario.split('-').next().unwrap_or_default() {
-        // The controllers were halted.
+        // The controllers were halted in this scenario.
         "01c" => KubeTimings { budget: ms(250), ..plain },
         "03" | "03b" => {
             KubeTimings { pod_start: ms(30), pod_ready: ms(0), register: ms(200), ready: ms(310), ..plain }
@@ -155,7 +155,7 @@ fn held() -> Value {
     })
 }
 
-/// Objects that no recorded answer shows as they were made, with the second in which they were.
+/// Objects that no recorded answer shows as they were created, with the second of their creation.
 pub fn extras(scenario: &str) -> Vec<(Option<f64>, Value)> {
     match scenario.split('-').next().unwrap_or_default() {
         "01" => {
@@ -179,7 +179,7 @@ pub fn extras(scenario: &str) -> Vec<(Option<f64>, Value)> {
             for number in 1..6 {
                 let mut web = pod("bud", &format!("web-{number}"), "web", ready("Running", true));
                 if number == 2 {
-                    // Named by a precondition before any answer shows it.
+                    // A precondition names this pod before any answer shows it.
                     web["metadata"]["uid"] = json!("6e5f05f6-a0db-415d-a99c-3cf67ba82706");
                     web["metadata"]["resourceVersion"] = json!("3558");
                 }
@@ -263,8 +263,8 @@ fn volumes_and_classes() -> Vec<(Option<f64>, Value)> {
     .collect()
 }
 
-/// What was done to objects beside the recorded calls: second, kind, namespace, name, merge patch, or
-/// null for its deletion.
+/// The changes that were made outside of the recorded calls: second, kind, namespace, name, and merge patch,
+/// or null for a deletion.
 pub fn changes(scenario: &str) -> Vec<(f64, &'static str, &'static str, &'static str, Value)> {
     match scenario.split('-').next().unwrap_or_default() {
         "01b" => vec![(3.6, "Pod", "bud", "done-1", json!({ "status": { "phase": "Succeeded" } }))],
@@ -282,7 +282,7 @@ pub fn changes(scenario: &str) -> Vec<(f64, &'static str, &'static str, &'static
     }
 }
 
-/// Whether an object that the recording shows is made by [`extras`] or otherwise.
+/// Whether an object that the recording shows is created by [`extras`] or in another way.
 pub fn replaces(scenario: &str, object: &Value) -> bool {
     let extra = extras(scenario).into_iter().any(|(_, extra)| {
         extra["kind"] == object["kind"] && extra["metadata"]["name"] == object["metadata"]["name"]

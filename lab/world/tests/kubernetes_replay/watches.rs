@@ -1,4 +1,4 @@
-//! Whether two watches told the same story: for each object the same changes in the same order.
+//! Whether two watches reported the same story: for each object the same changes in the same order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::compare::{is_furniture, normal};
 
-/// Components whose events are compared: what kubelets and container runtimes tell is their own affair.
+/// Components whose events are compared. Events of kubelets and container runtimes are not.
 const TELLERS: &[&str] = &[
     "default-scheduler",
     "node-controller",
@@ -15,9 +15,9 @@ const TELLERS: &[&str] = &[
     "pod-garbage-collector",
 ];
 
-/// The differences between the recorded events of a watch and ours, the later of both with their times.
+/// Returns the differences between the recorded events of a watch and the embedded cluster's.
 ///
-/// If only the beginning was recorded, the rest of the world's answer is passed over.
+/// If only the beginning was recorded, the rest of the embedded cluster's answer is ignored.
 pub fn stories(recorded: &[(f64, Value)], ours: &[(f64, Value)], is_cut: bool) -> Vec<(String, String)> {
     let (recorded, ours) = (told(recorded), told(ours));
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub fn stories(recorded: &[(f64, Value)], ours: &[(f64, Value)], is_cut: bool) -
         }
     }
     for (object, own) in ours.iter().filter(|(object, _)| !is_cut && !recorded.contains_key(*object)) {
-        found.push((object.clone(), format!("{object} is too much: {}", own.join(" | "))));
+        found.push((object.clone(), format!("{object} was not recorded: {}", own.join(" | "))));
     }
     found
 }
@@ -56,7 +56,8 @@ fn told(events: &[(f64, Value)]) -> BTreeMap<String, Vec<String>> {
             Some("Event") => format!("events of {}", text(&object["involvedObject"]["name"])),
             _ => text(&object["metadata"]["name"]).to_owned(),
         };
-        // Generated names differ: the n-th of its kind here is the n-th of its kind there.
+        // Generated names differ, so the n-th object of a kind is compared with the n-th of that kind in the
+        // other story.
         let cast = casts.entry(normal(&name)).or_default();
         let place = cast.iter().position(|known| *known == name).unwrap_or(cast.len());
         if place == cast.len() {
@@ -67,12 +68,12 @@ fn told(events: &[(f64, Value)]) -> BTreeMap<String, Vec<String>> {
         let of = text(&event["type"]);
         let steps = stories.entry(title).or_default();
         let line = format!("{of} {what}");
-        // The scheduler's later attempts: how often it tries is a matter of its queue.
+        // Later attempts of the scheduler are not compared: their number depends on its queue.
         let again = line.contains("Unschedulable 0/") || line.contains("FailedScheduling 0/");
         if again && steps.last().is_some_and(|last| last.contains(" 0/")) {
             continue;
         }
-        // A heartbeat, or a change of what is not compared.
+        // A heartbeat, or a change of a field that is not compared, is no step.
         if steps
             .last()
             .is_some_and(|last| *last == line || (of == "MODIFIED" && *last == format!("ADDED {what}")))
@@ -94,7 +95,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Where a pod stands. What a kubelet and its containers do in between is theirs.
+/// Describes the state of a pod, without what its kubelet and containers do in between.
 fn stage(pod: &Value, title: &str, ready: &mut BTreeSet<String>) -> String {
     let phase = text(&pod["status"]["phase"]);
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
@@ -121,7 +122,7 @@ fn said(condition: &Value) -> String {
     format!("{} {}", text(&condition["reason"]), normal(text(&condition["message"])))
 }
 
-/// What of an object makes a step of its story.
+/// Describes the part of an object that counts as a step of its story.
 fn step(object: &Value, title: &str, ready: &mut BTreeSet<String>) -> String {
     let (spec, status) = (&object["spec"], &object["status"]);
     let mut parts = Vec::new();

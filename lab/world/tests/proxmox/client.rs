@@ -105,7 +105,7 @@ impl Client {
         self.task("POST", "/nodes/pve1/qemu/9000/clone", params).await
     }
 
-    /// A clone that runs and whose agent answers.
+    /// Clones a VM, starts it, and waits until its agent answers.
     pub async fn running(&self, vmid: u32) {
         assert_eq!(self.clone_as(vmid).await, "OK");
         let params = json!({ "cores": 4, "memory": 8192, "ipconfig0": "ip=10.10.10.11/24,gw=10.10.10.1" });

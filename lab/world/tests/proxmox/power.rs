@@ -31,7 +31,7 @@ async fn a_quick_restart_locks_the_vm_for_half_a_minute() {
         spec.timings.start = Duration::from_millis(starts);
         let client = Client::of(spec);
         client.running(120).await;
-        // A stop takes 400 ms here.
+        // A stop takes 400 ms in this cluster.
         for (what, then) in [("stop", 500 + pause * 1000), ("start", 0)] {
             assert_eq!(client.call("POST", &format!("{STATUS}/{what}"), Value::Null).await.status, 200);
             tokio::time::sleep(Duration::from_millis(then)).await;
@@ -66,7 +66,7 @@ async fn power_calls_for_an_ha_resource_only_ask() {
         (400, &"Not applicable for HA resources.".into())
     );
     assert_eq!(post(&client, "stop").await, "OK");
-    assert!(client.pve.vm(120).expect("a VM").running, "it was only asked for");
+    assert!(client.pve.vm(120).expect("a VM").running, "the stop was only requested");
     seconds(12).await;
     assert!(!client.pve.vm(120).expect("a VM").running);
     let reply = client.call("DELETE", "/nodes/pve1/qemu/120", Value::Null).await;

@@ -44,7 +44,7 @@ pub fn roles() -> [(&'static str, &'static str); 5] {
     ]
 }
 
-/// A role as a cluster is given it.
+/// Converts a role to the form that a cluster's spec needs.
 pub fn role((role, privileges): (&str, &str)) -> (String, Vec<String>) {
     (role.to_owned(), privileges.split_whitespace().map(String::from).collect())
 }

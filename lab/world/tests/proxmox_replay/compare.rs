@@ -52,7 +52,7 @@ const CHANGING: &[&str] = &[
     "runningcpu",
 ];
 
-/// Parts of a host's status that are its hardware's.
+/// Parts of a host's status that depend on its hardware.
 const HARDWARE: &[&str] = &[
     ".data.cpuinfo",
     ".data.boot-info",
@@ -62,12 +62,12 @@ const HARDWARE: &[&str] = &[
     ".data.rootfs",
 ];
 
-/// Members of a list's rows that name the row.
+/// The members that identify a row of a list.
 const NAMES: &[&str] = &["volid", "vmid", "key", "iface", "id", "storage", "poolid", "sid", "node"];
 
-/// The differences between a recorded body and this one's, one a line.
+/// Returns the differences between a recorded body and the embedded cluster's, one per line.
 ///
-/// `before`: VMIDs that were there before the scenario, which the recorded lists leave out.
+/// `before`: VMIDs that existed before the scenario, which the recorded lists leave out.
 pub fn bodies(path: &str, before: &BTreeSet<u64>, recorded: &Value, ours: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let (mut recorded, mut ours) = (recorded.clone(), ours.clone());
@@ -81,15 +81,15 @@ pub fn bodies(path: &str, before: &BTreeSet<u64>, recorded: &Value, ours: &Value
     found
 }
 
-/// Takes out what the recording's own surroundings put in, or left out.
+/// Removes what differs only because of the recording's surroundings.
 fn tidy(path: &str, before: &BTreeSet<u64>, recorded: &mut Value, ours: &mut Value) {
     if path.ends_with("/tasks") {
-        // Tasks of other scenarios count.
+        // `total` counts the tasks of other scenarios, too.
         for body in [recorded, ours] {
             body.as_object_mut().and_then(|members| members.remove("total"));
         }
     } else if path.ends_with("/content") {
-        // An image that the recorded cluster's template was made of.
+        // The image from which the recorded cluster's template was made.
         let import = |row: &Value| row["volid"].as_str().is_some_and(|volid| volid.contains(":import/"));
         keep_rows(recorded, |row| !import(row));
     } else if path == "/cluster/resources" {
@@ -99,7 +99,7 @@ fn tidy(path: &str, before: &BTreeSet<u64>, recorded: &mut Value, ours: &mut Val
             rows.iter().map(|row| (row["id"].to_string(), members(row))).collect();
         let left_out = |row: &Value| before.contains(&row["vmid"].as_u64().unwrap_or(0));
         keep_rows(ours, |row| shown.contains_key(&row["id"].to_string()) || !left_out(row));
-        // Two scenarios keep some members of each row only.
+        // The recordings of two scenarios keep only some members of each row.
         let storages = || rows.iter().filter(|row| row["type"] == "storage");
         if storages().next().is_some() && storages().all(|row| row.get("plugintype").is_none()) {
             keep_rows(ours, |row| row["type"] != "pool");
@@ -116,17 +116,17 @@ fn keep_rows(body: &mut Value, keep: impl Fn(&Value) -> bool) {
     body["data"].as_array_mut().into_iter().for_each(|rows| rows.retain(&keep));
 }
 
-/// A log holds no line that the recorded one does not hold, and ends alike.
+/// Checks that a log contains no line that the recorded log lacks, and that both end with the same line.
 fn logs(recorded: &Value, ours: &Value, found: &mut Vec<String>) {
     let lines = |log: &Value| -> Vec<String> {
         log.as_array().into_iter().flatten().filter_map(|row| Some(normal(row["t"].as_str()?))).collect()
     };
     let (recorded, ours) = (lines(recorded), lines(ours));
     for line in ours.iter().filter(|line| !recorded.contains(line)) {
-        found.push(format!("log: a line of its own: {line}"));
+        found.push(format!("log: a line that was not recorded: {line}"));
     }
     if recorded.last() != ours.last() {
-        found.push(format!("log: ends with {:?} and not {:?}", ours.last(), recorded.last()));
+        found.push(format!("log: ends with {:?} instead of {:?}", ours.last(), recorded.last()));
     }
 }
 
@@ -143,7 +143,7 @@ fn values(at: &str, recorded: &Value, ours: &Value, found: &mut Vec<String>) {
                 found.push(format!("{at}.{key} is missing"));
             }
             for key in ours.keys().filter(|key| !cut && !recorded.contains_key(*key)) {
-                found.push(format!("{at}.{key} is too much"));
+                found.push(format!("{at}.{key} was not recorded"));
             }
             for (key, value) in recorded {
                 if let Some(own) = ours.get(key) {
@@ -153,7 +153,7 @@ fn values(at: &str, recorded: &Value, ours: &Value, found: &mut Vec<String>) {
         }
         (Value::Array(recorded), Value::Array(ours)) => lists(at, recorded, ours, found),
         _ if kind(recorded) != kind(ours) => {
-            found.push(format!("{at} is {ours} and not {recorded}"));
+            found.push(format!("{at} is {ours} instead of {recorded}"));
         }
         _ if CHANGING.contains(&name) || HARDWARE.iter().any(|part| at.starts_with(part)) => {}
         (Value::String(recorded), Value::String(ours)) => {
@@ -162,20 +162,21 @@ fn values(at: &str, recorded: &Value, ours: &Value, found: &mut Vec<String>) {
                 _ => (normal(&expanded(recorded)), normal(ours)),
             };
             if recorded != ours {
-                found.push(format!("{at} is {ours:?} and not {recorded:?}"));
+                found.push(format!("{at} is {ours:?} instead of {recorded:?}"));
             }
         }
-        _ if recorded != ours => found.push(format!("{at} is {ours} and not {recorded}")),
+        _ if recorded != ours => found.push(format!("{at} is {ours} instead of {recorded}")),
         _ => {}
     }
 }
 
 fn lists(at: &str, recorded: &[Value], ours: &[Value], found: &mut Vec<String>) {
-    // Tasks of other scenarios are in the recorded lists: only what a row looks like is compared.
+    // The recorded lists contain tasks of other scenarios, so only the members of the rows and their types
+    // are compared.
     if recorded.iter().chain(ours).any(|row| row.get("upid").is_some()) {
         let shapes = |rows: &[Value]| rows.iter().map(shape).collect::<BTreeSet<_>>();
         for shape in shapes(ours).difference(&shapes(recorded)) {
-            found.push(format!("{at}: a row with {shape}"));
+            found.push(format!("{at}: a row with {shape} was not recorded"));
         }
         return;
     }
@@ -183,7 +184,7 @@ fn lists(at: &str, recorded: &[Value], ours: &[Value], found: &mut Vec<String>) 
     if at.rsplit('.').next() == Some("nodes") {
         let names = |rows: &[Value]| rows.iter().map(Value::to_string).collect::<BTreeSet<_>>();
         if names(recorded) != names(ours) {
-            found.push(format!("{at} is {:?} and not {:?}", names(ours), names(recorded)));
+            found.push(format!("{at} is {:?} instead of {:?}", names(ours), names(recorded)));
         }
         return;
     }
@@ -191,7 +192,7 @@ fn lists(at: &str, recorded: &[Value], ours: &[Value], found: &mut Vec<String>) 
         NAMES.iter().find(|name| !recorded.is_empty() && both.clone().all(|row| row.get(**name).is_some()));
     let Some(name) = name else {
         if recorded.len() != ours.len() {
-            found.push(format!("{at} has {} rows and not {}", ours.len(), recorded.len()));
+            found.push(format!("{at} has {} rows instead of {}", ours.len(), recorded.len()));
         }
         for (number, (recorded, ours)) in recorded.iter().zip(ours).enumerate() {
             values(&format!("{at}.{number}"), recorded, ours, found);
@@ -203,14 +204,14 @@ fn lists(at: &str, recorded: &[Value], ours: &[Value], found: &mut Vec<String>) 
     };
     let (recorded, ours) = (by_name(recorded), by_name(ours));
     for row in recorded.keys().filter(|row| !ours.contains_key(*row)) {
-        found.push(format!("{at}: no row {row}"));
+        found.push(format!("{at}: row {row} is missing"));
     }
     for row in ours.keys().filter(|row| !recorded.contains_key(*row)) {
-        found.push(format!("{at}: a row {row} too much"));
+        found.push(format!("{at}: row {row} was not recorded"));
     }
     for (row, recorded) in &recorded {
         let Some(ours) = ours.get(row) else { continue };
-        // What the statistics say of a VM comes and goes with their beat.
+        // Whether the statistics know a VM depends on when pvestatd last reported.
         let lags = |row: &Value| row["status"] == "unknown";
         if lags(recorded) != lags(ours) {
             continue;
@@ -249,7 +250,8 @@ fn sorted(text: &str) -> String {
     text.split(',').collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// A text without ids that are made up each time: MAC addresses, uuids, digests, process ids, task ids.
+/// Returns a text without the ids that differ in each run: MAC addresses, uuids, digests, process ids, task
+/// ids.
 pub fn normal(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

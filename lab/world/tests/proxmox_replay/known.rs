@@ -1,10 +1,10 @@
-//! Where the embedded cluster answers otherwise, with the reason.
+//! Where the embedded cluster's answers differ from the recorded ones, and why.
 
 /// Scenario, numbers of its exchanges, and why they differ.
 pub const KNOWN: &[(&str, &[u64], &str)] = &[
     ("02-version-nodes-status", &[3, 16, 42], "the recorded hosts boot without EFI"),
-    ("02-version-nodes-status", &[44], "there is no SDN"),
-    ("02-version-nodes-status", &[49], "the cluster has no description"),
+    ("02-version-nodes-status", &[44], "the embedded cluster has no SDN"),
+    ("02-version-nodes-status", &[49], "the embedded cluster has no description"),
     ("02-version-nodes-status", &[57], RESOLVER),
     ("12-agent-exec", &[2, 3, 4, 12, 13, 14, 47, 48, 55, 56, 57, 59, 60, 61, 68, 69], AT_ONCE),
     (
@@ -12,11 +12,7 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
         &[50, 52, 53, 77, 78],
         "programs that the simulated guests do not have, and their output",
     ),
-    (
-        "12-agent-exec",
-        &[15],
-        "the recorded guest got an address by means that the configuration does not show",
-    ),
+    ("12-agent-exec", &[15], "the configuration does not show how the recorded guest got its address"),
     ("12-agent-exec", &[17, 37], "the recorded guest kept the name of its first boot"),
     ("12-agent-exec", &[19], "the simulated agent has fewer commands"),
     ("12-agent-exec", &[33], "simulated programs are not ended by signals"),
@@ -28,9 +24,9 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
     (
         "21-clone-collisions",
         &[35, 36, 39, 40, 41, 42, 43, 61, 62, 63, 64, 65, 66, 67, 91],
-        "exactly one wins a race; who, is chance",
+        "exactly one task wins a race; which one is chance",
     ),
-    ("22b-clone-stopped-or-killed", &[5, 6, 15], "what qemu-img prints while it copies"),
+    ("22b-clone-stopped-or-killed", &[5, 6, 15], "the output of qemu-img while it copies"),
     ("23-power-edge-cases", &[4, 5, 9, 10], "a clone of another scenario held the template"),
     ("23-power-edge-cases", &[160, 161], "other scenarios had made linked clones of the template"),
     (
@@ -45,60 +41,60 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
     (
         "31-no-quorum",
         &[20],
-        "a VMID that was put into a pool without a VM, and rights on the bridge of another scenario",
+        "a VMID in a pool without a VM, and privileges on the bridge of another scenario",
     ),
     ("31-no-quorum", &[38], "the recorded guest's interface has another name"),
     ("31-no-quorum", &[67], NO_TICKETS),
-    ("31-no-quorum", &[83, 84], "when the third host came back is not recorded"),
+    ("31-no-quorum", &[83, 84], "the recording does not show when the third host came back"),
     ("31b-no-quorum-destroy-local", &[22], "one of the two hosts was a second slower"),
-    ("40-tasks", &[16], "the recorded list ends before the task that runs"),
-    ("40-tasks", &[22, 25], "a full clone's log is as long as its progress is slow"),
+    ("40-tasks", &[16], "the recorded list ends before the running task"),
+    ("40-tasks", &[22, 25], "the length of a full clone's log depends on its speed"),
     ("41-storage", &[3, 14], "volumes of other scenarios"),
     ("41-storage", &[36, 39], "the images that were uploaded"),
     ("61-seed-lacks-cloudinit", &[6, 9, 12, 14], HALFWAY),
     ("65-user-tag-access", &[4, 6], HALFWAY),
 ];
 
-const HALFWAY: &str = "of a change that is refused halfway some keys are set; which, is chance";
+const HALFWAY: &str = "a change that is refused halfway has set some keys; which ones is chance";
 const RESOLVER: &str = "the recorded cluster had no name resolver";
-const AT_ONCE: &str = "simulated programs have ended when their state is asked for";
-const NO_TICKETS: &str = "there are only API tokens";
+const AT_ONCE: &str = "simulated programs have already ended when their state is requested";
+const NO_TICKETS: &str = "the embedded cluster has only API tokens";
 
-/// Scenario, numbers of exchanges that are not made, and why.
+/// Scenario, numbers of the exchanges that are skipped, and why.
 pub const SKIPPED: &[(&str, &[u64], &str)] = &[
     (
         "12-agent-exec",
         &[41, 42],
         "afterwards the recorded agent answered again, as it did in one of twelve tries",
     ),
-    ("12-agent-exec", &[62, 63, 64, 65, 81], "parameters of which the recording has only the length"),
+    ("12-agent-exec", &[62, 63, 64, 65, 81], "the recording contains only the length of the parameters"),
     (
         "23-power-edge-cases",
         &span::<30>(87),
-        "a VM that is paused, and the calls for it: there is no suspend",
+        "a paused VM, and the calls for it: the embedded cluster cannot pause VMs",
     ),
-    ("24-parameters-and-encodings", &[271, 272, 273], "bodies of which the recording has only the beginning"),
     (
-        "25-authentication",
-        &span::<19>(8),
-        "headers that the recording does not hold, and a user that is disabled",
+        "24-parameters-and-encodings",
+        &[271, 272, 273],
+        "the recording contains only the beginning of the bodies",
     ),
-    ("26-permissions-one-missing", &[73, 74, 75, 76, 77, 78], "grants that calls change"),
+    ("25-authentication", &span::<19>(8), "headers that the recording does not contain, and a disabled user"),
+    ("26-permissions-one-missing", &[73, 74, 75, 76, 77, 78], "grants that are changed by calls"),
     ("41-storage", &span::<16>(20), "uploads"),
     ("66-restart-of-pvedaemon-and-pveproxy", &[15, 17, 29], "the host's daemons were being restarted"),
     (
         "71-pool-of-a-guest-needs-pool-audit",
         &[4],
-        "it names the digest of a configuration that the recording does not show",
+        "the call names the digest of a configuration that the recording does not show",
     ),
     (
         "66-restart-of-pvedaemon-and-pveproxy",
         &[30, 32, 33, 34, 35, 36, 37],
-        "the recorded guest has booted meanwhile, and runs a program",
+        "the recorded guest has booted in the meantime, and runs a program",
     ),
 ];
 
-/// This many numbers from this one on.
+/// Returns `COUNT` numbers, from `first` on.
 const fn span<const COUNT: usize>(first: u64) -> [u64; COUNT] {
     let mut numbers = [first; COUNT];
     let mut at = 1;

@@ -1,8 +1,8 @@
-//! The recorded answers of a real Proxmox VE 9.2.11 cluster against the ones of the embedded cluster.
+//! Compares the recorded answers of a real Proxmox VE 9.2.11 cluster with those of the embedded cluster.
 //!
 //! Each scenario's calls are made again, in the recorded order, at the recorded times, by the same tokens,
-//! and every answer is compared. Differences are only accepted if `known` lists them with their reason; a
-//! listed difference that is no longer one fails as well.
+//! and every answer is compared. Differences are only accepted if `known` lists them with their reason. A
+//! listed difference that no longer occurs fails as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,10 +46,10 @@ async fn send(pve: Pve, request: http::Request<bytes::Bytes>) -> Reply {
 struct Replay {
     pve: Pve,
     scenario: &'static str,
-    /// What the recorded cluster gave out (task ids, digests, process ids) and what this one gave out
-    /// instead.
+    /// The task ids, digests and process ids of the recorded cluster, each with the one that this cluster
+    /// gave out instead.
     given: BTreeMap<String, String>,
-    /// VMs that were there before.
+    /// The VMs that existed before the scenario.
     before: BTreeSet<u64>,
     began: Instant,
     late: Duration,
@@ -74,7 +74,7 @@ impl Replay {
         }
     }
 
-    /// Waits for the moment of a recorded second. A run that is late stays late.
+    /// Waits until this recorded second. A replay that is late stays late.
     async fn wait_until(&mut self, seconds: f64) {
         let moment = self.began + Duration::from_secs_f64(seconds);
         tokio::time::sleep_until(moment + self.late).await;
@@ -110,7 +110,7 @@ impl Replay {
         self
     }
 
-    /// Takes the answers of all calls that had been answered at this recorded second.
+    /// Processes the answers of all calls that were answered by this recorded second.
     async fn settle(&mut self, seconds: f64) {
         let open = std::mem::take(&mut self.open);
         for (entry, call) in open {
@@ -125,7 +125,7 @@ impl Replay {
         }
     }
 
-    /// If the recorded task had ended, asks until this one has ended as well.
+    /// If the recorded task had ended, repeats the call until this cluster's task has ended as well.
     async fn once_ended(&self, entry: &Entry, mut reply: Reply) -> Reply {
         if entry.body()["data"]["status"] != "stopped" || entry.body()["data"].get("upid").is_none() {
             return reply;
@@ -162,17 +162,18 @@ impl Replay {
             return;
         }
         if reply.status == entry.status() {
-            // Blanks at the end of a status line are no part of it.
+            // Blanks at the end of a status line do not count.
             let words = |reason: &str| compare::normal(reason.trim_end());
             let (recorded, ours) = (words(entry.reason()), words(&reply.reason));
             if recorded != ours {
-                found.push(format!("reason {ours:?} and not {recorded:?}"));
+                found.push(format!("reason {ours:?} instead of {recorded:?}"));
             }
             let (body, own) = without_moment(entry.body(), &reply.body);
             found.extend(compare::bodies(entry.path(), &self.before, &body, &own));
         } else {
             let (recorded, reason) = (entry.status(), entry.reason());
-            found.push(format!("status {} {:?} and not {recorded} {reason:?}", reply.status, reply.reason));
+            found
+                .push(format!("status {} {:?} instead of {recorded} {reason:?}", reply.status, reply.reason));
         }
         self.compared += 1;
         if !found.is_empty() {
@@ -182,7 +183,8 @@ impl Replay {
         }
     }
 
-    /// Every difference is a known one, every known one is still there, and enough was compared.
+    /// Checks that every difference is listed, that every listed difference still occurs, and that enough
+    /// answers were compared.
     #[expect(clippy::print_stdout, reason = "a test says how much it has compared")]
     fn check(&self, least: usize) -> Result<(), String> {
         let own = KNOWN.iter().filter(|(scenario, _, _)| *scenario == self.scenario);
@@ -193,7 +195,7 @@ impl Replay {
             wrong.push(format!("{} {number}: {}", self.scenario, found.join("\n    ")));
         }
         for (number, why) in known.iter().filter(|(number, _)| !self.differences.contains_key(number)) {
-            wrong.push(format!("{} {number}: is alike now, though listed: {why}", self.scenario));
+            wrong.push(format!("{} {number}: listed, but no longer differs: {why}", self.scenario));
         }
         println!("{}: {} answers compared, {} differ as listed", self.scenario, self.compared, known.len());
         if self.compared < least {
@@ -203,8 +205,8 @@ impl Replay {
     }
 }
 
-/// Two bodies without the state of a task that ran when the recorded one was asked: the other may have ended
-/// already.
+/// Removes the state of a task from both bodies if the recorded task was running, because the other one may
+/// have ended already.
 fn without_moment(recorded: &Value, ours: &Value) -> (Value, Value) {
     let (mut recorded, mut ours) = (recorded.clone(), ours.clone());
     if recorded["data"]["status"] == "running" && recorded["data"].get("upid").is_some() {
@@ -224,7 +226,7 @@ async fn replay(scenarios: &[(&'static str, usize)]) {
     let all: Vec<_> = scenarios.iter().map(|(scenario, _)| recording::read(&folder, scenario)).collect();
     let vms = scene::vms(&all.concat(), &[9000, 9010], scene::plain);
     let pve = cluster::cluster(vms, cluster::timings());
-    // Whatever ran before the scenario has booted, and the statistics know all VMs.
+    // By then all running guests have booted, and the statistics know all VMs.
     tokio::time::sleep(Duration::from_secs(122)).await;
     let mut wrong = Vec::new();
     for ((scenario, least), entries) in scenarios.iter().zip(all) {
@@ -234,7 +236,7 @@ async fn replay(scenarios: &[(&'static str, usize)]) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// The same on a cluster of its own like the second one that was recorded.
+/// Replays a scenario on a new cluster that is like the second recorded one.
 async fn replay_second(scenario: &'static str, least: usize) {
     let Some(folder) = recording::folder() else { return };
     let entries = recording::read(&folder, scenario);

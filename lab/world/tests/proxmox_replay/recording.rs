@@ -1,4 +1,4 @@
-//! Recordings of a real cluster: how they are read, and the requests that they hold.
+//! Reads the recordings of a real cluster, and makes the requests that they contain.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use http::Request;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::Value;
 
-/// The folder of the recordings, where it is at hand.
+/// The folder of the recordings, if it exists.
 #[expect(clippy::print_stdout, reason = "a test that does nothing says so")]
 pub fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pve/recordings");
@@ -44,7 +44,7 @@ impl Entry {
         self.0["t"].as_f64().unwrap_or(0.0)
     }
 
-    /// Seconds since the scenario began, when the answer was there.
+    /// When the answer arrived, in seconds since the scenario began.
     pub fn answered(&self) -> f64 {
         self.time() + self.0["elapsed_ms"].as_f64().unwrap_or(0.0) / 1000.0
     }
@@ -57,7 +57,7 @@ impl Entry {
         self.0.get("command")?.as_str()
     }
 
-    /// Whether it is about bytes on the wire, below the calls.
+    /// Whether the entry records raw bytes on the wire instead of a call.
     pub fn is_raw(&self) -> bool {
         self.0.get("raw_request").is_some() || self.0["status"] == 0
     }
@@ -109,7 +109,7 @@ impl Entry {
         &self.0["body"]
     }
 
-    /// The path with every value replaced by a mark.
+    /// The method and the path, with every value replaced by `*`.
     pub fn template(&self) -> String {
         let path = percent_decode_str(self.path()).decode_utf8_lossy().into_owned();
         let parts = path.split('/').map(|part| {
@@ -120,7 +120,7 @@ impl Entry {
         format!("{} {}", self.method(), parts.collect::<Vec<_>>().join("/"))
     }
 
-    /// The request with what the recorded cluster gave out replaced by what this one gave out.
+    /// Returns the request, with ids of the recorded cluster replaced by those of the embedded one.
     pub fn request(&self, given: &BTreeMap<String, String>, authorization: Option<&str>) -> Request<Bytes> {
         let swap = |text: &str| given.get(text).cloned().unwrap_or_else(|| text.to_owned());
         let segments = self.path().split('/').map(|part| {
@@ -164,7 +164,7 @@ impl Entry {
         if let Some(authorization) = authorization {
             request = request.header("authorization", authorization);
         }
-        // A raw body is written with each byte as the character of its number.
+        // In a recorded raw body, each character stands for the byte with its number.
         let raw = self.0.get("raw_body").is_some();
         let bytes = body.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect::<Option<Vec<u8>>>();
         let body = bytes.filter(|_| raw).map_or_else(|| Bytes::from(body), Bytes::from);
@@ -173,7 +173,8 @@ impl Entry {
 }
 
 impl Entry {
-    /// An upload, of which the recording has the beginning and the length: the rest of the file is empty.
+    /// An upload. The recording contains its beginning and its length; the rest of the file is filled with
+    /// zeroes.
     fn upload(&self, url: &str, authorization: Option<&str>) -> Request<Bytes> {
         let recorded = text(&self.parameter("multipart"));
         let boundary = recorded.trim_start_matches('-').split("\r\n").next().unwrap_or_default().to_owned();
@@ -204,7 +205,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// The recordings write very long values as `(8193 x a)`.
+/// Expands very long values, which the recordings write as `(8193 x a)`.
 pub fn expanded(text: &str) -> String {
     let short = || {
         let (count, what) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(" x ")?;

@@ -1,4 +1,4 @@
-//! What was there before a scenario's first call, and what happened beside its calls.
+//! The state before a scenario's first call, and the events between its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use world::proxmox::{Pve, spec::VmSpec};
 
 use crate::{cluster, recording::Entry};
 
-/// The VMs that the recorded calls show before any of them has made one: with their first configuration,
-/// unless that was changed before it was read.
+/// Returns the VMs that existed before the scenario, as far as its calls show them: with their first recorded
+/// configuration, unless it was changed before it was read.
 ///
-/// `there`: VMs that the cluster has in any case; `plain`: what is taken for the configuration of one that
-/// none shows.
+/// `there`: the VMs that the cluster contains in any case. `plain`: makes a VM whose configuration is not
+/// recorded.
 pub fn vms(entries: &[Entry], there: &[u32], plain: fn(u32, &str) -> VmSpec) -> Vec<VmSpec> {
     let mut made: BTreeSet<u32> = there.iter().copied().collect();
     let mut changed = BTreeSet::new();
@@ -40,7 +40,7 @@ pub fn vms(entries: &[Entry], there: &[u32], plain: fn(u32, &str) -> VmSpec) -> 
             made.insert(number(&entry.parameter("vmid")));
         }
         let Some((node, vmid)) = entry.vm() else { continue };
-        // Power calls and DELETE say nothing of whether the VM is there.
+        // Power calls and DELETE do not show whether the VM exists.
         let shows = fine && (entry.method() == "GET" || entry.path().ends_with("/config"));
         if shows && !made.contains(&vmid) {
             let spec = found.entry(vmid).or_insert_with(|| plain(vmid, node));
@@ -67,7 +67,7 @@ pub fn vms(entries: &[Entry], there: &[u32], plain: fn(u32, &str) -> VmSpec) -> 
     found.into_values().collect()
 }
 
-/// VMs that only a refusal speaks of.
+/// VMs that are only mentioned in a refusal.
 const UNSEEN: &[(u32, &str)] = &[(145, "pve2")];
 
 /// A VM of the first recorded cluster.
@@ -87,7 +87,7 @@ fn number(value: &Value) -> u32 {
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
 }
 
-/// A VM that a recorded clone makes was removed between the recorded calls if one of that id is still there.
+/// Removes the VM that has the VMID of a recorded clone: it was removed between the recorded calls.
 pub fn make_room(pve: &Pve, entry: &Entry) {
     if entry.method() == "POST" && entry.path().ends_with("/clone") && entry.status() == 200 {
         let newid = number(&entry.parameter("newid"));
@@ -98,7 +98,7 @@ pub fn make_room(pve: &Pve, entry: &Entry) {
     }
 }
 
-/// Does what happened between two calls.
+/// Repeats an event that happened between two calls.
 pub fn happen(pve: &Pve, event: &str) {
     if let Some(privilege) = event.strip_suffix(" taken away") {
         pve.change_access(|access| {
@@ -126,7 +126,7 @@ pub fn happen(pve: &Pve, event: &str) {
     }
 }
 
-/// Does what a command on a host did.
+/// Repeats what a command on a host did.
 pub fn command(pve: &Pve, command: &str) {
     let words: Vec<&str> = command.split_whitespace().collect();
     match words.as_slice() {

@@ -1,5 +1,5 @@
-//! The cluster of the recordings 60 to 71: one host, in the end a second one that is off; and what was done
-//! beside the recorded calls, which they do not hold.
+//! The cluster of the recordings 60 to 71: one host, and at the end a second one that is off. Also the
+//! changes that were made between the recorded calls and that the recordings do not contain.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,12 +29,13 @@ const MAKER: &str = "VM.Allocate VM.Audit VM.Config.CDROM VM.Config.CPU VM.Confi
 VM.Config.HWType VM.Config.Memory VM.Config.Network VM.Config.Options";
 const CLOUD_INIT: &str = "VM.Config.Cloudinit";
 
-/// Each thing that was done: the scenario, the number of the exchange before which it was done, and what.
+/// Each unrecorded change: the scenario, the number of the exchange before which it was made, and what was
+/// changed.
 const BESIDE: &[(&str, u64, &str)] = &[
     ("61-seed-lacks-cloudinit", 1, "no right to cloud-init drives"),
     ("64-protection-inherited", 18, "stopped"),
-    ("65-user-tag-access", 1, "the template is protected no longer"),
-    ("65-user-tag-access", 1, "tags of a list"),
+    ("65-user-tag-access", 1, "the template is no longer protected"),
+    ("65-user-tag-access", 1, "only tags of a list"),
     ("67-template-download-import", 1, "an image to download"),
     ("68-ha-maintenance", 2, "maintenance"),
     ("68-ha-maintenance", 4, "no maintenance"),
@@ -45,7 +46,7 @@ const BESIDE: &[(&str, u64, &str)] = &[
     ("71-pool-of-a-guest-needs-pool-audit", 3, "Pool.Audit is granted"),
 ];
 
-/// The entries of a scenario with what was done beside them.
+/// The entries of a scenario, with the unrecorded changes inserted.
 pub fn with_events(scenario: &str, entries: Vec<Entry>) -> Vec<Entry> {
     let mut all = Vec::new();
     for entry in entries {
@@ -57,21 +58,21 @@ pub fn with_events(scenario: &str, entries: Vec<Entry>) -> Vec<Entry> {
     all
 }
 
-/// Does one of them.
+/// Makes one of the unrecorded changes.
 pub fn happen(pve: &Pve, event: &str) {
     match event {
         "no right to cloud-init drives" => {
             change_role(pve, "Worker", |role| role.retain(|one| one != CLOUD_INIT));
         }
         "Pool.Audit is granted" => change_role(pve, "Worker", |role| role.push("Pool.Audit".to_owned())),
-        "tags of a list" => pve.restrict_tags(TagAccess {
+        "only tags of a list" => pve.restrict_tags(TagAccess {
             user_allow: "list".to_owned(),
             user_allow_list: vec!["k8s".to_owned()],
             registered: Vec::new(),
         }),
         "maintenance" => pve.set_maintenance("pve1", true),
         "no maintenance" => pve.set_maintenance("pve1", false),
-        "the template is protected no longer" => pve.set_config_by_hand(9001, "protection", Some("0")),
+        "the template is no longer protected" => pve.set_config_by_hand(9001, "protection", Some("0")),
         "the machine has its tags again" => pve.set_config_by_hand(9206, "tags", Some("pve-autoscaler")),
         "the machine loses its tags" => pve.set_config_by_hand(9206, "tags", None),
         "stopped" => pve.stop_by_hand(9104),
@@ -188,7 +189,7 @@ fn access(scenario: &str) -> AccessSpec {
         ("/", "Node", false),
     ]
     .into_iter()
-    // It was granted later.
+    // In recording 66, this grant was made later.
     .filter(|(path, _, _)| !(scenario.starts_with("66") && *path == "/storage/second"))
     {
         grant("autoscaler@pve!agent", path, role, propagate);

@@ -1,4 +1,4 @@
-//! The decisions from a machine that is off to its registered Node.
+//! The decisions for a machine from being off to its registered Node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use model::node::Node;
 /// power.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// The next step for a machine to become a Node.
+/// The next step for a machine that is to become a Node.
 pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     if sight.start.is_unproven() {
-        // If the machine runs, it is not ours until its controller has accepted this run's request.
+        // A running machine is not ours until its controller has accepted this run's request.
         return Next::Do(if sight.start.answer.is_none() { Step::SwitchOn } else { Step::Disown });
     }
     match &sight.watched {
@@ -29,7 +29,8 @@ pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: 
     }
 }
 
-/// The record gets the Node's uuid, so that every search for the machine's Node finds it.
+/// Decides for a machine whose Node exists. The Node's uuid is written to the record, so that every search
+/// for the machine's Node finds it.
 fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     let uuid = &node.system_uuid;
     if uuid.is_empty() {
@@ -42,8 +43,8 @@ fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     }
 }
 
-/// For a machine that is not ours yet. It is claimed if it is off and no Node has its name; right after that,
-/// its controller is asked to switch it on.
+/// Decides for a machine that is not ours yet. The machine is claimed if it is off and no Node has its name.
+/// Right after that, its controller is asked to switch it on.
 fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     let name = || record.name.clone();
     if settings.closed {
@@ -73,8 +74,8 @@ fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Ne
     }
 }
 
-/// For a machine that is ours: switches it on if needed, waits until its controller reports that it runs or
-/// is about to, then waits until its Node exists.
+/// Decides for a machine that is ours: switches it on if needed, waits until its controller reports that it
+/// runs or is about to, then waits for its Node.
 fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     match &sight.start.answer {
         Some((_, Answer::WasOn)) => awaiting_node(record, settings, sight, now),
@@ -87,19 +88,19 @@ fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> N
     }
 }
 
-/// Looks at the machine's power repeatedly, until the limit.
+/// Reads the machine's power repeatedly, until the limit.
 fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -> Next<()> {
     if is_over(settings, sight, now) {
         return Next::Stuck(Stuck::NotOn { limit: settings.start });
     }
     let last = sight.power.as_ref().map_or(asked, |power| power.at.max(asked));
     let over = sight.start.since.unwrap_or(asked) + settings.start;
-    // The wait ends when the controller is to be asked again, even if no look is due.
+    // The wait ends when the controller has to be asked again, even if the power need not be read yet.
     let again = if now.moment < asked + AGAIN { asked + AGAIN } else { over };
     poll(Look::IsOn, last, over.min(again), now)
 }
 
-/// Whether the time for switching it on is over.
+/// Whether the time limit for switching the machine on has passed.
 fn is_over(settings: &Settings, sight: &Sight, now: Now) -> bool {
     sight.start.since.is_some_and(|since| now.moment >= since + settings.start)
 }

@@ -1,4 +1,4 @@
-//! The decisions from a machine that is ours to one that is off and has neither a Node nor a record.
+//! The decisions for a machine that is ours until it is off and has neither a Node nor a record.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use model::Record;
 use model::machine::{Intent, Phase};
 use model::node::Node;
 
-/// The next step for a machine to be removed. A machine that the daemon did not switch on is not touched, and
-/// a machine whose Node has to stay remains in service.
+/// The next step for a machine that is to be removed. A machine that the daemon did not switch on is not
+/// changed, and a machine whose Node has to stay remains in service.
 pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     if let Some(next) = clearing(record, sight) {
         return next;
@@ -32,7 +32,7 @@ pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: 
         .unwrap_or_else(|| shutting_down(settings, sight, now))
 }
 
-/// What is left to do once the machine is off, or if it belongs to another client or was never ours.
+/// The remaining cleanup, if the machine is off, belongs to another client, or was never ours.
 fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let is_off = sight.shutdown != Shutdown::NotAsked && sight.is_off();
     Some(match sight.cleared {
@@ -40,14 +40,14 @@ fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
         Cleared::Node => Next::Do(Step::DropRecord),
         Cleared::OffNoted => Next::Do(Step::DeleteNode),
         Cleared::Nothing if !is_ours(record) => Next::Do(Step::DropRecord),
-        // Recorded first, because a resumed run must not switch the machine off again.
+        // The state is recorded first, because a resumed run must not switch the machine off again.
         Cleared::Nothing if is_off => Next::Do(Step::NoteOff),
         Cleared::Nothing => return None,
     })
 }
 
-/// Leaves a machine on if another client has switched it on since it was seen to be off, and its Node does
-/// not report: then the machine runs something else. This is decided only when the removal begins.
+/// Leaves a machine on if another client has switched it on since it was seen to be off and its Node does not
+/// report, because the machine then runs something else. This is only decided when the removal begins.
 fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     let off = record.seen_off?;
     if sight.emptied != Emptied::Unknown || !matches!(sight.stopping, Stopping::NotYet) {
@@ -104,8 +104,8 @@ fn may_be_kept(sight: &Sight) -> bool {
     }
 }
 
-/// Records that the machine is being shut down, then looks for an annotation that keeps its Node. `None`:
-/// this is done, and nothing keeps the Node.
+/// Records that the machine is being shut down, then checks whether an annotation keeps its Node. Returns
+/// `None` once both are done and nothing keeps the Node.
 fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     match &sight.stopping {
         Stopping::NotYet => Some(Next::Do(Step::BeginShutdown)),
@@ -115,9 +115,9 @@ fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     }
 }
 
-/// For a machine that was seen to be off before its silent Node was emptied. Emptying may have taken minutes,
-/// and another client may have switched the machine on since: its power is looked at again. If it runs, it is
-/// left on, unless its Node reports by then.
+/// Decides for a machine that was seen to be off before its silent Node was emptied. Emptying may have taken
+/// minutes, and another client may have switched the machine on since, so its power is read again. A running
+/// machine is left on, unless its Node reports by then.
 fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let was_off = record.seen_off.is_some() && sight.heard == Some(false);
     if !was_off || sight.shutdown != Shutdown::NotAsked {
@@ -128,17 +128,18 @@ fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
         Some(power) if power.at < emptied => look(Look::Power),
         None => look(Look::Power),
         Some(_) if sight.is_off() => Next::Do(Step::NoteOff),
-        // The machine runs as its Node, not as something else.
+        // The Node that reports runs on the machine, so the machine does not run something else.
         Some(_) if sight.watched.is_heard() => return None,
         Some(_) => Next::Do(Step::LeaveOn),
     })
 }
 
-/// The operating system is asked to shut down, and gets time to do so; then the power is cut.
+/// Asks the operating system to shut down and gives it time, then cuts the power.
 ///
-/// It gets its full time in each run, because it is unknown whether an earlier run reached it: the controller
-/// may have been silent since the record was written, or an answer may have been lost. A refusal proves
-/// nothing either: a busy controller refuses, as does one whose machine is already going down.
+/// The operating system has the full time in each run, because it is unknown whether an earlier request
+/// reached it: the controller may not have answered since the record was written, or an answer may have been
+/// lost. A refusal proves nothing either: the controller may be busy, or its machine may already be shutting
+/// down.
 fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     let in_vain = |why: String, may_stay| Next::Do(Step::GiveUpShutdown { why, may_stay });
     match &sight.shutdown {
@@ -162,7 +163,8 @@ fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     }
 }
 
-/// Waits until the machine is off. A controller that does not answer proves nothing: it is asked again.
+/// Waits until the machine is off. If the controller does not answer, that proves nothing, so it is asked
+/// again.
 fn awaiting_off(sight: &Sight, until: Moment, now: Now) -> Next<Ended> {
     match &sight.power {
         None => look(Look::IsOff),
@@ -170,8 +172,8 @@ fn awaiting_off(sight: &Sight, until: Moment, now: Now) -> Next<Ended> {
     }
 }
 
-/// The node stays in service, and the record gets its uuid, so that every search for the machine's Node finds
-/// it.
+/// Keeps the node in service. The Node's uuid is written to the record, so that every search for the
+/// machine's Node finds it.
 fn serves(record: &Record, node: &Arc<Node>, why: &str) -> Next<Ended> {
     if record.smbios_uuid.as_ref() != Some(&node.system_uuid) {
         return Next::Do(Step::Take(node.system_uuid.clone()));
@@ -179,7 +181,7 @@ fn serves(record: &Record, node: &Arc<Node>, why: &str) -> Next<Ended> {
     Next::Done(Ended::Serves(Kept::new(Node::clone(node), why)))
 }
 
-/// Whether a Node may be uncordoned: it is ready, identifies its machine, and the machine was not asked to
+/// Whether a Node may be uncordoned: it is ready, it identifies its machine, and the machine was not asked to
 /// shut down since the Node registered.
 fn may_serve(record: &Record, node: &Node) -> bool {
     let is_before = |asked: &Timestamp| node.created.is_none_or(|created| created <= *asked);

@@ -14,51 +14,51 @@ use settings::{Config, Limits};
 pub(super) use joining::joining;
 pub(super) use leaving::leaving;
 
-/// The time between two looks at a machine's power.
+/// The time between two readings of a machine's power.
 const LOOK: Duration = Duration::from_secs(5);
-/// A controller is asked again after this time if its machine has not switched on, or if it refuses to shut
-/// the machine down.
+/// The time after which a controller is asked again, if its machine has not been switched on or the
+/// controller refuses to shut the machine down.
 const AGAIN: Duration = Duration::from_secs(45);
 
 /// What to do next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<D> {
-    /// Carry out this step and look at its result.
+    /// Carry out this step and check its result.
     Do(Step),
     /// Do nothing until this time, unless the watches show a change earlier.
     Wait(Moment, Wait),
     /// The run is finished.
     Done(D),
-    /// The run cannot go on.
+    /// The run cannot continue.
     Stuck(Stuck),
 }
 
-/// What is waited for.
+/// What the run is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The next look at its power, or the next try.
+    /// The next reading of the machine's power, or the next try.
     Power,
     /// Its Node.
     Node,
-    /// Its Node falls silent or disappears.
+    /// The machine's Node becomes silent or disappears.
     Silence,
 }
 
-/// A function that decides, given what was seen.
+/// A function that decides on the next step, given what was seen.
 pub(super) type Decide<D> = fn(&Record, &Settings, &Sight, Now) -> Next<D>;
 
 /// The settings that these decisions depend on.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// Whether the configuration closes the machine: it is then not switched on.
+    /// Whether the configuration closes the machine. A closed machine is not switched on.
     pub closed: bool,
-    /// The limit from its request until it is a Node.
+    /// The limit from the machine's request until it is a Node.
     pub provision: Duration,
-    /// The limit for switching it on, and for waiting until it is off after its power was cut.
+    /// The limit for switching the machine on, and for waiting until it is off after its power was cut.
     pub start: Duration,
-    /// The limit for its shutdown, before its power is cut.
+    /// The limit for the machine's shutdown, before its power is cut.
     pub shutdown: Duration,
-    /// The limit for retries of a call at the end of its life.
+    /// The limit for retries of a call during the machine's removal.
     pub destroy: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-/// Looks at the machine's power if the last look or request is long enough ago; otherwise waits.
+/// Reads the machine's power if the last reading or request is long enough ago. Otherwise, waits.
 fn poll<D>(look: Look, last: Moment, until: Moment, now: Now) -> Next<D> {
     let due = last + LOOK;
     if now.moment >= due { Next::Do(Step::Look(look)) } else { Next::Wait(due.min(until), Wait::Power) }

@@ -1,5 +1,5 @@
-//! With `skip_nodes_with_custom_controller_pods`: a pod whose controller is gone would not be recreated.
-//! Only controllers of Kubernetes' own kinds are looked up.
+//! With `skip_nodes_with_custom_controller_pods`, a pod stays if its controller no longer exists, because the
+//! pod would not be recreated. Only controllers of Kubernetes' own kinds are looked up.
 
 use super::{Outcome, Question, Rules};
 use model::drain::Blocking;

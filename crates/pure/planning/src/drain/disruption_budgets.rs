@@ -1,4 +1,4 @@
-//! A pod stays while a disruption budget has no room for it.
+//! A pod stays as long as a disruption budget does not allow its eviction.
 
 use super::{Outcome, Question};
 

@@ -18,13 +18,13 @@ pub struct Evictions {
     /// Pods to evict once the others are gone, because they are in a later group
     /// (`scale_down.drain_priorities`).
     pub later: Vec<Arc<Pod>>,
-    /// Pods of DaemonSets that ask to be evicted: these come last of all.
+    /// Pods of DaemonSets that ask to be evicted. They are evicted after all other pods.
     pub last: Vec<Arc<Pod>>,
 }
 
 impl Evictions {
-    /// Postpones all but the first group. `bounds` are the lowest priorities of the second group and of each
-    /// further one.
+    /// Postpones all groups but the first. `bounds` contains the lowest priority of each group from the
+    /// second on.
     pub(crate) fn in_groups(mut self, bounds: &[i32], priority: impl Fn(&Pod) -> i32) -> Self {
         let group = |pod: &Pod| bounds.partition_point(|bound| *bound <= priority(pod));
         let first = self.evict.iter().chain(&self.leaving).map(|pod| group(pod)).min();
@@ -47,9 +47,9 @@ impl Evictions {
 }
 
 impl Rules<'_> {
-    /// The pods of a node that is being drained, without those that stay until it is gone. For pods that are
-    /// evicted, a budget without room does not end the drain: the eviction is retried. Pods that stay all end
-    /// together with their machine, so the drain waits until their budgets have room for all of them.
+    /// The pods of a node that is being drained, without pods that stay until the node is gone. If a budget
+    /// does not allow an eviction now, the drain goes on, and the eviction is retried. Pods that stay all end
+    /// together with their machine, so the drain waits until the budgets have room for all of them.
     pub(crate) fn evictions<'p>(
         &self,
         pods: impl IntoIterator<Item = &'p Arc<Pod>>,
@@ -87,9 +87,8 @@ impl Rules<'_> {
     }
 }
 
-/// Whether a DaemonSet's pod is to be evicted too, once the others are gone. A pod that is being deleted is
-/// not waited for, and a pod that tolerates all taints is left, because its successor would start
-/// immediately.
+/// Whether a DaemonSet's pod is evicted too, once the other pods are gone. A pod that is being deleted is not
+/// waited for. A pod that tolerates all taints is not evicted, because its successor would start immediately.
 fn goes_last(pod: &Pod) -> bool {
     let asks = pod
         .annotations

@@ -1,11 +1,12 @@
-//! With `skip_nodes_with_system_pods`: a young pod of kube-system stays unless a budget covers it.
+//! With `skip_nodes_with_system_pods`, a young pod of kube-system stays unless a disruption budget selects
+//! it.
 
 use jiff::SignedDuration;
 
 use super::{Outcome, Question};
 use model::drain::Blocking;
 
-/// Pods of kube-system are young until this age (Cluster Autoscaler's rule).
+/// The age until which pods of kube-system count as young (Cluster Autoscaler's rule).
 const YOUNG: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn judge(question: &Question) -> Option<Outcome> {

@@ -1,4 +1,4 @@
-//! A static pod's mirror ends with its node, whose kubelet runs the pod.
+//! The mirror of a static pod ends with its node, because the node's kubelet runs the static pod.
 
 use super::{Outcome, Question};
 use crate::facts::pod::is_mirror;

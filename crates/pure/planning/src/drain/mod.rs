@@ -1,7 +1,7 @@
-//! May the pods of a node be evicted? These are Cluster Autoscaler's drain rules, in its order and each in a
-//! separate file. Three of its pitfalls are avoided: here, an old kube-system pod does not skip the remaining
-//! rules, `safe-to-evict` does not skip disruption budgets, and all pods of a node are counted against a
-//! budget together.
+//! Decides whether the pods of a node may be evicted. The rules and their order are those of Cluster
+//! Autoscaler; each rule is in a separate file. Three of Cluster Autoscaler's pitfalls are avoided: an old
+//! kube-system pod does not skip the remaining rules, `safe-to-evict` does not skip disruption budgets, and
+//! all pods of a node are counted against a budget together.
 
 mod controller_not_found;
 mod daemon_set;
@@ -55,14 +55,15 @@ struct Question<'q, 'a> {
     budgets: &'q Budgets,
 }
 
-/// A rule returns what happens to the pod. `None`: it does not apply, and the next rule is tried.
+/// A rule returns what happens to the pod. If it returns `None`, it does not apply, and the next rule is
+/// tried.
 type Rule = fn(&Question) -> Option<Outcome>;
 
 /// When a rule is applied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Always,
-    /// Unless the pod is annotated `safe-to-evict: "true"`.
+    /// The rule is skipped if the pod is annotated `safe-to-evict: "true"`.
     UnlessSafe,
 }
 
@@ -122,7 +123,7 @@ pub(super) struct Blocker {
     pub pod: String,
 }
 
-/// What the rules read besides the pod.
+/// The input of the rules, apart from pods and budgets.
 pub(super) struct Rules<'a> {
     settings: &'a ScaleDown,
     now: Timestamp,

@@ -4,7 +4,7 @@
 use super::{Outcome, Question};
 use model::drain::Blocking;
 
-/// Kinds whose pods are recreated.
+/// Kinds of controllers that recreate their pods.
 const OWN: [&str; 4] = ["ReplicationController", "Job", "ReplicaSet", "StatefulSet"];
 
 pub(super) fn judge(question: &Question) -> Option<Outcome> {

@@ -1,4 +1,4 @@
-//! A pod whose annotations keep it: `safe-to-evict: "false"`, `do-not-disrupt`.
+//! A pod stays if an annotation says so: `safe-to-evict: "false"` or `do-not-disrupt`.
 
 use super::{Outcome, Question, SAFE_TO_EVICT};
 use crate::annotations::is_kept;

@@ -6,7 +6,7 @@ use crate::facts::pod::{is_daemon, is_mirror};
 use model::Snapshot;
 use model::pod::VolumeSource;
 
-/// The PersistentVolumes of pods that a drain leaves on a node: those of DaemonSets, and static pods.
+/// The PersistentVolumes of pods that a drain leaves on a node: DaemonSets' pods and static pods.
 pub fn volumes_that_stay(snapshot: &Snapshot, node: &str) -> BTreeSet<String> {
     let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node));
     let claims: BTreeSet<(&str, &str)> = here

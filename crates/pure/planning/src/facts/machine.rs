@@ -1,4 +1,4 @@
-//! What a machine is for, and which Node belongs to it.
+//! Facts about a machine: whether it is kept warm, and which Node belongs to it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) fn is_kept(machine: &Machine) -> bool {
 /// Machines by the names of their Nodes.
 pub(crate) type ByNode<'a> = BTreeMap<&'a str, &'a Machine>;
 
-/// The machines by the names of their Nodes. A machine whose Node is not known is found by its own name.
+/// The machines by the names of their Nodes. A machine whose Node is unknown is listed under its own name.
 pub(crate) fn by_node(machines: Option<&[Machine]>) -> ByNode<'_> {
     let machines = machines.into_iter().flatten();
     machines.map(|machine| (machine.node.as_ref().unwrap_or(&machine.name).as_str(), machine)).collect()

@@ -1,4 +1,4 @@
-//! Facts about single objects. Rules use them, but they depend on no rule.
+//! Facts about single objects. Rules use these facts, but the facts do not depend on rules.
 
 pub mod host;
 pub mod machine;

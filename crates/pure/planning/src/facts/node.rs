@@ -6,7 +6,7 @@ use model::node::Node;
 use model::snapshot::{BEING_DELETED_TAINT, PINNED, PINNED_WHY, POOL_LABEL, RETIRE, VM_PROTECTED};
 use settings::Config;
 
-/// The annotation that keeps the node, however little it is used, if there is one.
+/// The annotation that prevents the removal of the node however little it is used, if any.
 pub fn disabled(node: &Node) -> Option<&'static str> {
     const KEYS: [&str; 4] = [
         PINNED,
@@ -17,7 +17,7 @@ pub fn disabled(node: &Node) -> Option<&'static str> {
     KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
 }
 
-/// Why the node stays, however little it is used, in words. `None`: no annotation keeps it.
+/// Why the node stays however little it is used, or `None` if no annotation keeps it.
 pub fn stays(node: &Node) -> Option<String> {
     if let Some(key) = disabled(node) {
         let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
@@ -27,22 +27,21 @@ pub fn stays(node: &Node) -> Option<String> {
     node.annotations.contains_key(VM_PROTECTED).then(|| "its VM is protected".to_owned())
 }
 
-/// If the node is not ready, the annotation that prevents its removal for this reason, if any.
+/// If the node is not ready, the annotation that prevents it from being removed for that reason, if any.
 pub(crate) fn unrepaired(node: &Node) -> Option<&'static str> {
     const KEY: &str = "karpenter.sh/do-not-repair";
     let kept = || node.annotations.get(KEY).is_some_and(|value| value == "true");
     (!ready(node) && kept()).then_some(KEY)
 }
 
-/// Whether the node is being removed, or will be as soon as possible: its pods should find another place.
+/// Whether the node is being removed, or will be as soon as possible, so that its pods need another place.
 pub fn being_deleted(node: &Node) -> bool {
-    // If its pool is at its minimum, another node takes its place before it is removed.
+    // If the pool is at its minimum, a node that is to be removed is replaced first.
     is_leaving(node) || node.annotations.contains_key(RETIRE)
 }
 
-/// Whether the node is being removed: the removal has begun, or is simulated in this round. A node that an
-/// operator wants removed stays in service with its pods until its removal begins, and does not delay other
-/// removals.
+/// Whether the removal of the node has begun, or is simulated in this round. A node that an operator wants
+/// removed keeps its pods until its removal begins, and does not delay other removals.
 pub(crate) fn is_leaving(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];

@@ -9,7 +9,7 @@ pub(crate) fn is_daemon(pod: &Pod) -> bool {
     pod.digest().daemon
 }
 
-/// Whether the pod is the mirror of a static pod in the API.
+/// Whether the pod is a mirror pod, which represents a static pod in the API.
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
     pod.digest().mirror
 }
@@ -19,8 +19,8 @@ pub(crate) fn will_be_made_again(pod: &Pod) -> bool {
     pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 
-/// Whether the pod should have ended more than its grace period and 30 s ago (Cluster Autoscaler's rule).
-/// Such a pod delays no drain, and does not count as using its node.
+/// Whether more than the pod's grace period and 30 s have passed since it should have ended (Cluster
+/// Autoscaler's rule). Such a pod delays no drain, and does not count as using its node.
 pub(crate) fn overdue(pod: &Pod, now: Timestamp) -> bool {
     let Some(deletion) = &pod.deletion else { return false };
     let grace = SignedDuration::from_secs(pod.grace_seconds.saturating_add(30));

@@ -1,6 +1,6 @@
 //! Which host is woken for pods that find no room.
 
-use super::{HostPowerRules, UNKNOWN, after};
+use super::{HostPowerRules, after};
 use model::plan::PodVerdict;
 use model::power::{HostOutcome, HostVerdict};
 
@@ -8,15 +8,15 @@ impl HostPowerRules<'_> {
     /// Wakes the host that helps most, if there is a shortage even when the hosts that are being woken count
     /// as on.
     pub(super) fn wake_one(&self, verdicts: &mut [HostVerdict]) {
-        if self.short == 0 || self.short == UNKNOWN {
-            return;
-        }
+        let Some(short) = self.short.filter(|short| *short > 0) else { return };
         let coming: Vec<&str> = verdicts
             .iter()
             .filter(|one| matches!(one.verdict, HostOutcome::Wake | HostOutcome::Waking))
             .map(|one| one.host.as_str())
             .collect();
-        let short = if coming.is_empty() { self.short } else { self.short_with(&coming) };
+        let short = if coming.is_empty() { Some(short) } else { self.short_with(&coming) };
+        // If it is unknown what is still lacking, a later round decides.
+        let Some(short) = short else { return };
         let sleeps = |one: &HostVerdict| one.verdict == HostOutcome::Off && self.backoff(&one.host).is_none();
         let mut best: Option<(usize, usize)> = None;
         for at in (0..verdicts.len()).filter(|at| short > 0 && sleeps(&verdicts[*at])) {
@@ -24,21 +24,21 @@ impl HostPowerRules<'_> {
                 break;
             }
             let on: Vec<&str> = coming.iter().copied().chain([verdicts[at].host.as_str()]).collect();
-            let with = self.short_with(&on);
-            if with < best.map_or(short, |best| best.0) {
+            if let Some(with) = self.short_with(&on).filter(|with| *with < best.map_or(short, |best| best.0))
+            {
                 best = Some((with, at));
             }
         }
-        let mut place = "with it";
+        let mut place = "with it on";
         if best.is_none() && short > 0 && self.plan.pods.iter().any(PodVerdict::awaits_room_with_gang) {
             let sleeping: Vec<usize> = (0..verdicts.len()).filter(|at| sleeps(&verdicts[*at])).collect();
             best = self.first_of_several(short, &coming, &sleeping, verdicts);
-            place = "with it and other hosts that are off";
+            place = "with it and other hosts on";
         }
         if let Some((with, at)) = best {
             let one = &mut verdicts[at];
             one.verdict = HostOutcome::Wake;
-            one.message = format!("{} more would find room {place}", short - with);
+            one.message = format!("pods and missing machines that would find room {place}: {}", short - with);
             one.since = Some(self.snapshot.time);
             one.due = Some(after(self.snapshot.time, self.settings().wake_time));
         }
@@ -57,17 +57,14 @@ impl HostPowerRules<'_> {
             let names = set.iter().map(|&at| verdicts[at].host.as_str());
             self.short_with(&coming.iter().copied().chain(names).collect::<Vec<_>>())
         };
-        let least = with(sleeping);
-        if least >= short {
-            return None;
-        }
+        let least = with(sleeping).filter(|least| *least < short)?;
         let mut set = sleeping.to_vec();
         for at in sleeping.iter().rev() {
             if self.allowance.is_spent() {
                 return None;
             }
             let fewer: Vec<usize> = set.iter().copied().filter(|one| one != at).collect();
-            if with(&fewer) <= least {
+            if with(&fewer).is_some_and(|with| with <= least) {
                 set = fewer;
             }
         }

@@ -11,7 +11,7 @@ use scheduling::NodeIndex;
 
 impl View<'_> {
     /// This view without the nodes named in `gone`; `snapshot` is this view's snapshot without them. The pods
-    /// that controllers create in place of those on these nodes are pending.
+    /// that controllers create to replace the pods of these nodes are pending.
     pub(crate) fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
         let world = self.world.without_pods_beside(snapshot);
         let mut view = View::empty(world, snapshot, self.by_node, self.config, self.offers, &self.allowance);
@@ -23,7 +23,7 @@ impl View<'_> {
 }
 
 impl<'v> View<'v> {
-    /// Copies what another view knows about its pods. They were already announced to the world from which
+    /// Copies what another view knows about its pods. The pods were already announced to the world from which
     /// this view's world was made.
     fn take_over(&mut self, other: &'v View<'v>, gone: &BTreeSet<&str>) {
         let leaves = |at: &NodeIndex| gone.contains(other.snapshot.nodes[*at].name.as_str());
@@ -70,7 +70,7 @@ mod tests {
         pod.owner = Some(Owner { api_version, kind: kind.to_owned(), name, uid: uid.to_owned() });
     }
 
-    /// Pods of all kinds: on each node, on a node that does not exist, and on none.
+    /// Pods of all kinds: on each node, on a node that does not exist, and without a node.
     fn pods() -> Vec<Arc<Pod>> {
         let mut all = Vec::new();
         for node in ["c", "a", "b", "elsewhere"] {

@@ -33,8 +33,8 @@ impl<'a> View<'a> {
         Self::without(snapshot, pods, config, offers, &BTreeSet::new(), allowance)
     }
 
-    /// Like [`Self::new`], but the nodes named in `gone` are no longer in the snapshot: the pods that
-    /// controllers create in place of those on these nodes are pending, and may trigger a new machine
+    /// Like [`Self::new`], but the nodes named in `gone` are no longer in the snapshot. The pods that
+    /// controllers create to replace the pods of these nodes are pending, and may trigger a new machine
     /// immediately.
     pub(crate) fn without(
         snapshot: &'a Snapshot,
@@ -120,7 +120,7 @@ impl<'a> View<'a> {
         daemons::expect(self);
     }
 
-    /// Finds out which pods are pending, and which count on which node.
+    /// Finds out which pods are pending, and on which nodes the others occupy room.
     fn take_in(&mut self, gone: &BTreeSet<&str>) {
         let (snapshot, by_node) = (self.snapshot, self.by_node);
         for (at, node) in snapshot.nodes.iter().enumerate() {
@@ -167,7 +167,7 @@ impl<'a> View<'a> {
         self.statics.extend(pods.statics.as_ref().map(|requests| (node, requests.clone())));
     }
 
-    /// Adds a pod without a node to the pending ones.
+    /// Adds a pod without a node to the pending pods.
     pub(super) fn take_in_waiting(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) {
         let (group, expendable) = self.groups.number(pod, priorities);
         let settled = pending::settled(pod, expendable, self.config, self.snapshot.time)
@@ -175,7 +175,7 @@ impl<'a> View<'a> {
         self.waiting.push(Waiting { pod, group, settled, listed: true });
     }
 
-    /// Adds a pod of a node that is gone to the pending ones, if its controller will recreate it.
+    /// Adds a pod of a node that is gone to the pending pods, if its controller will recreate it.
     pub(super) fn take_in_evicted(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) {
         if will_be_made_again(pod) {
             let (group, _) = self.groups.number(pod, priorities);

@@ -32,14 +32,14 @@ pub(super) struct View<'a> {
     /// The snapshot's machines by the names of their Nodes.
     pub machines: ByNode<'a>,
     pub config: &'a Config,
-    /// The pools, once for each size of their machines and each set of hosts with different labels.
+    /// The pools, each repeated for each size of its machines and each set of hosts with different labels.
     pub offers: &'a [Pool],
     /// What may still be spent on the decision.
     pub allowance: Allowance,
     /// Pods without a node, in order of their names.
     pub waiting: Vec<Waiting<'a>>,
     pub groups: Groups<'a>,
-    /// The cluster; pending pods are placed into it by scaling up.
+    /// The simulated cluster, into which scaling up places pending pods.
     pub world: World,
     /// How many nodes the snapshot has. They come first in the world, in the same order.
     pub existing: usize,

@@ -43,7 +43,7 @@ fn machines_are_made_for_chunks_that_fit_nowhere_and_say_for_which_buffer() {
     let named = plan.scale_up.iter().flat_map(|pool| &pool.machines).flat_map(|machine| &machine.pods);
     assert!(named.clone().any(|one| &**one == "d/b (chunk 1 of a CapacityBuffer)"));
     assert_eq!(named.count(), 3);
-    assert!(plan.pods.is_empty(), "chunks are no pods: {:?}", plan.pods);
+    assert!(plan.pods.is_empty(), "chunks are not listed as pods: {:?}", plan.pods);
     let verdict = only(&plan);
     assert_eq!(
         (verdict.buffer.as_str(), verdict.verdict, verdict.chunks),
@@ -74,7 +74,7 @@ fn the_number_of_chunks_is_what_cluster_autoscaler_makes_of_it() {
         // The larger of `percentage` and `replicas` counts.
         (10, format!("{WEB}, percentage: 20, replicas: 1"), 2),
         (10, format!("{WEB}, percentage: 20, replicas: 5"), 5),
-        // Limits bound both, and set the number if nothing else does.
+        // `limits` bounds both, and sets the number if nothing else does.
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4}}"), 2),
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4, memory: 1Gi}}"), 1),
         (10, format!("{WEB}, limits: {{cpu: \"7\", memory: 99Gi, nvidia.com/gpu: 0}}"), 3),
@@ -155,7 +155,7 @@ fn the_newest_pod_of_a_controller_shows_what_a_chunk_is() {
 #[test]
 fn a_chunk_gives_way_to_every_pod_whatever_their_priorities() {
     let urgent = TEMPLATE.replace("{containers", "{priority: 1000000, containers");
-    // There is one node, and at most one more machine: the pods get both, and the buffer is short.
+    // There is one node, and the pool may have one more machine. The pods use both, and the buffer is short.
     let cluster = Cluster::new().with(&urgent).with(&of_template("replicas: 2")).idle("w0", "w");
     let mut config = of_pool("", "");
     config.pools[0].max = 2;
@@ -242,10 +242,41 @@ fn chunks_are_spread_as_their_template_says_and_each_is_seen_by_the_others() {
     assert_eq!((only(&plan).on_nodes, machines(&plan)), (1, 2));
 }
 
+/// The pod of another run is on the only node.
+#[test]
+fn label_keys_of_a_template_are_merged_into_its_selectors_as_in_a_pod() {
+    for (terms, keys, on_nodes) in [
+        ("podAntiAffinity", "", 0),
+        ("podAntiAffinity", ", matchLabelKeys: [run]", 1),
+        ("podAntiAffinity", ", mismatchLabelKeys: [run]", 0),
+        ("podAntiAffinity", ", matchLabelKeys: [app]", 0),
+        ("podAntiAffinity", ", matchLabelKeys: [other]", 0),
+        ("podAffinity", "", 1),
+        ("podAffinity", ", mismatchLabelKeys: [run]", 1),
+    ] {
+        let template = format!(
+            "apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: t, namespace: d}}\n\
+             template: {{metadata: {{labels: {{app: x, run: two}}}}, spec: {{containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}], \
+             affinity: {{{terms}: {{requiredDuringSchedulingIgnoredDuringExecution: \
+             [{{labelSelector: {{matchLabels: {{app: x}}}}, topologyKey: kubernetes.io/hostname{keys}}}]}}}}}}}}"
+        );
+        let other = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d, labels: {app: x, run: one}}\n\
+                     spec: {nodeName: w0, containers: [{name: c}]}";
+        let cluster =
+            Cluster::new().with(&template).with(&of_template("replicas: 1")).idle("w0", "w").with(other);
+        assert_eq!(only(&cluster.plan(&pools(0, 9, ""))).on_nodes, on_nodes, "{terms}{keys}");
+    }
+}
+
 #[test]
 fn no_more_chunks_are_provided_for_than_a_decision_can_bear() {
     let plan = with("limits: {cpu: 999999}").plan(&pools(0, 5, ""));
     let verdict = only(&plan);
     assert_eq!((verdict.verdict, verdict.chunks), (BufferOutcome::Short, Some(499_999)));
-    assert!(verdict.message.ends_with("489999 exceed the limit of 10000"), "{}", verdict.message);
+    let limit = "exceed the limit of 10000 for all buffers together";
+    assert!(verdict.message.ends_with(&format!("489999 {limit}")), "{}", verdict.message);
+    // A younger buffer is not too large by itself.
+    let second = buffer("c", "podTemplateRef: {name: t}, replicas: 2");
+    let plan = with("limits: {cpu: 999999}").with(&second).plan(&pools(0, 5, ""));
+    assert_eq!(plan.buffers[1].message, format!("2 chunks: 2 {limit}"));
 }

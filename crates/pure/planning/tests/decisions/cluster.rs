@@ -47,7 +47,7 @@ impl Cluster {
         self.shaped(name, pool, (cpu, "16Gi"), taint, ready)
     }
 
-    /// A node of pool `w` with this many cores and 4 GiB for each.
+    /// A node of pool `w` with this many cores and 4 GiB for each core.
     pub fn large(self, name: &str, cores: u32) -> Self {
         self.shaped(name, "w", (&cores.to_string(), &format!("{}Gi", cores * 4)), "", "True")
     }
@@ -77,7 +77,7 @@ impl Cluster {
         ))
     }
 
-    /// The snapshot that the planner gets.
+    /// The snapshot that the planner receives.
     pub fn snapshot(&self) -> Snapshot {
         let (mut snapshot, _) = snapshot::read(&self.0).unwrap();
         snapshot.time = "2026-01-01T12:00:00Z".parse().unwrap();

@@ -17,7 +17,7 @@ fn sizes(scale_down: &str, pool: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// Nodes with their cores, each with pods of this many thousandths of a core.
+/// Nodes with this many cores, and the pods on each with their CPU in thousandths of a core.
 fn cluster(nodes: &[(u32, &[u32])]) -> Cluster {
     cluster_and(nodes, None)
 }
@@ -65,7 +65,7 @@ fn nodes_are_replaced_by_fewer_or_smaller_machines() {
         ("a node of the smallest size", &[(2, &[300])], &[]),
         ("two nodes whose pods fit one", &[(4, &[1900]), (4, &[2000, 100])], &[]),
         ("several at once", &[(4, &[2500]), (4, &[2500]), (4, &[2500]), (4, &[2500]), (4, &[2500])], &[16]),
-        ("not one more than there were", &[(4, &[1900, 1900])], &[]),
+        ("no more machines than there were", &[(4, &[1900, 1900])], &[]),
         ("large ones by small ones", &[(16, &[3500]), (16, &[9000])], &[]),
     ];
     for (what, nodes, machines) in cases {
@@ -127,7 +127,7 @@ fn a_nodes_time_goes_on_while_the_machine_in_its_place_is_made() {
     let node = &plan.nodes[0];
     assert_eq!(node.verdict, NodeOutcome::AtMinimum);
     assert_eq!(node.since.map(|since| since.to_string()).as_deref(), Some("2026-01-01T11:00:00Z"));
-    // Node `n0` is removed then, although the other one is empty.
+    // Once both machines are nodes, `n0` is removed, although the other node is empty.
     let both = cluster(&[(16, &[1800]), (2, &[])]).plan(&config);
     assert_eq!(removed(&both), ["n0"]);
 }

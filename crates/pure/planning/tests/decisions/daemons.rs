@@ -1,5 +1,5 @@
-//! For every filter, pods of DaemonSets are on a node before other pods: on new nodes, on those being
-//! created, and on young ones.
+//! For every filter, DaemonSet pods come to a node before other pods: to new nodes, to those being created,
+//! and to young ones.
 
 use model::Plan;
 use model::plan::PodOutcome;
@@ -121,24 +121,39 @@ fn a_new_node_has_the_pods_of_daemon_sets_on_it_for_every_filter() {
     let picky = "nodeSelector: {other: pool}";
     let claims = "resourceClaims: [{name: gpu, resourceClaimTemplateName: t}]";
     for (what, agent, web, expected) in [
-        ("the pod keeps away from it", agent(""), here(&apart("agent")), NoPoolFits),
-        ("it keeps away from the pod", agent(&apart("web")), here(""), NoPoolFits),
-        ("neither speaks of the other", agent(&apart("db")), here(&apart("db")), NewNode),
-        ("the pod wants to be beside it", agent(""), here(&near("agent")), NewNode),
-        ("it does not tolerate the pool's taint", set("agent", ""), here(&near("agent")), NoPoolFits),
-        ("nor keeps it away then", set("agent", ""), here(&apart("agent")), NewNode),
-        ("nor does it where it selects other nodes", agent(picky), here(&apart("agent")), NewNode),
-        ("another namespace is meant", agent(""), elsewhere(&near("agent")), NoPoolFits),
-        ("its namespace is meant", agent(""), elsewhere(&listed), NewNode),
-        ("every namespace is meant", agent(""), elsewhere(&all_namespaces), NoPoolFits),
-        ("they want the same port", agent(&port("1", 80)), here(&port("1", 80)), NoPoolFits),
-        ("they want different ports", agent(&port("1", 80)), here(&port("1", 81)), NewNode),
+        ("the web pod repels the agent", agent(""), here(&apart("agent")), NoPoolFits),
+        ("the agent repels the web pod", agent(&apart("web")), here(""), NoPoolFits),
+        ("neither pod selects the other", agent(&apart("db")), here(&apart("db")), NewNode),
+        ("the web pod needs the agent beside it", agent(""), here(&near("agent")), NewNode),
+        ("the agent does not tolerate the pool's taint", set("agent", ""), here(&near("agent")), NoPoolFits),
+        (
+            "an agent that lacks the toleration repels no pod",
+            set("agent", ""),
+            here(&apart("agent")),
+            NewNode,
+        ),
+        ("an agent that selects other nodes is not in the way", agent(picky), here(&apart("agent")), NewNode),
+        ("the affinity applies to another namespace", agent(""), elsewhere(&near("agent")), NoPoolFits),
+        ("the affinity names the agent's namespace", agent(""), elsewhere(&listed), NewNode),
+        ("the anti-affinity applies to every namespace", agent(""), elsewhere(&all_namespaces), NoPoolFits),
+        ("both want the same port", agent(&port("1", 80)), here(&port("1", 80)), NoPoolFits),
+        ("the two want different ports", agent(&port("1", 80)), here(&port("1", 81)), NewNode),
         ("there is room for both", agent(""), here(&cpu("3", "")), NewNode),
-        ("there is not", agent(""), here(&cpu("3001m", "")), NoPoolFits),
-        ("nor is there if it has claims", agent(claims), here(&cpu("3001m", "")), NoPoolFits),
-        ("it is larger than any node", agent(&cpu("5", "")), here(&cpu("4", "")), NewNode),
-        ("it waits for a pod on its node", agent(&near("web")), here(&cpu("3001m", "")), NoPoolFits),
-        ("what waits is not there", agent(&near("web")), here(&apart("agent")), NewNode),
+        ("there is no room for both", agent(""), here(&cpu("3001m", "")), NoPoolFits),
+        (
+            "there is no room for both if the agent has claims",
+            agent(claims),
+            here(&cpu("3001m", "")),
+            NoPoolFits,
+        ),
+        ("the agent is larger than any node", agent(&cpu("5", "")), here(&cpu("4", "")), NewNode),
+        (
+            "the agent waits for the web pod on its node",
+            agent(&near("web")),
+            here(&cpu("3001m", "")),
+            NoPoolFits,
+        ),
+        ("an agent that waits is not in the way", agent(&near("web")), here(&apart("agent")), NewNode),
     ] {
         assert_eq!(on_a_new_node(&[agent], &web), expected, "{what}");
     }
@@ -192,7 +207,7 @@ fn pods_of_daemon_sets_count_for_spread() {
     // No pod of the DaemonSet runs on the tainted node: two pods on the new node would exceed the skew.
     let tainted = full("{key: t, effect: NoSchedule}");
     assert_eq!(verdict(&both(tainted).plan(&pool(""))), NoPoolFits);
-    // Each node has one, and the pending pod may be the second on one of them.
+    // Each node has one DaemonSet pod, and the pending pod may be the second pod on one of them.
     assert_eq!(verdict(&both(full("").with(&its_pod("web", "a", false))).plan(&pool(""))), NewNode);
     let fuller = full("").pod("more", "1", "a");
     assert_eq!(verdict(&fuller.with(&waits).plan(&pool(""))), NewNode);
@@ -234,12 +249,12 @@ fn a_young_node_is_still_to_get_them_and_an_old_one_is_as_it_is() {
     assert_eq!(with(young().with(&its_pod("agent", "a", false)), &cpu("3", "")), ExistingNode);
     assert_eq!(with(old(), &cpu("4", "")), ExistingNode);
     assert_eq!(with(old(), &near("agent")), NewNode);
-    // A pod of the DaemonSet that is pending for the old node will be there.
+    // A pod of the DaemonSet that is pending for the old node will run there.
     let waiting = || old().with(&its_pod("agent", "a", true));
     assert_eq!(with(waiting(), &cpu("3", "")), ExistingNode);
     assert_eq!(with(waiting(), &cpu("3001m", "")), NoPoolFits);
     assert_eq!(with(waiting(), &near("agent")), ExistingNode);
-    // A pod of a DaemonSet that has no room keeps no other pod out.
+    // A DaemonSet pod that finds no room keeps no other pod out.
     let full = || waiting().pod("fills", "3500m", "a");
     assert_eq!(with(full(), &cpu("500m", "")), ExistingNode);
 }

@@ -46,7 +46,7 @@ fn slice(cluster: Cluster, node: &str, devices: &str) -> Cluster {
 
 const TWO: &str = "{name: gpu-0}, {name: gpu-1}";
 
-/// A pod with its own claim. It is on the node `at` and has the device, unless these are empty.
+/// A pod with its own claim. It is on the node `at` and has the device, unless `at` and `device` are empty.
 fn pod(cluster: Cluster, name: &str, at: &str, device: &str) -> Cluster {
     let node = if at.is_empty() { String::new() } else { format!("nodeName: {at}, ") };
     let allocated = if device.is_empty() {
@@ -140,7 +140,11 @@ fn what_is_wrong_with_one_device_is_not_expected_of_others() {
         machines(&pod(cluster, "x", "", "").plan(&pool()))
     };
     let bad = "taints: [{key: broken, effect: NoSchedule}]";
-    assert_eq!(tainted(&format!("{{name: gpu-0, {bad}}}")), 0, "all have the taint: the driver means it");
+    assert_eq!(
+        tainted(&format!("{{name: gpu-0, {bad}}}")),
+        0,
+        "a new node's devices would have the taint too"
+    );
     let one_left = slice(
         node(with_class(Cluster::new()), "a", 99),
         "a",
@@ -167,8 +171,8 @@ fn a_node_goes_only_if_claims_of_its_pods_can_be_allocated_elsewhere() {
     assert_eq!(goes(cluster("{name: gpu-0}")), 0, "there is no other device");
 }
 
-/// A pod that has these devices of a node through a claim from this template; without a controller it keeps
-/// its node.
+/// A pod that holds these devices of a node through a claim from this template. Without a controller, the pod
+/// keeps its node.
 fn holding(
     cluster: Cluster,
     name: &str,
@@ -331,7 +335,7 @@ fn what_nodes_have_counts_and_not_what_is_declared() {
     let one =
         pod(slice(node(with_class(Cluster::new()), "a", 99), "a", "{name: gpu-0}"), "one", "a", "gpu-0");
     assert_eq!(machines(&three(one.clone()).plan(&config)), 3);
-    // The node has none long after it became ready, so the next node is expected to have none.
+    // The node still has no devices long after it became ready, so the next node is expected to have none.
     let without = three(node(with_class(Cluster::new()), "a", 99));
     assert_eq!(machines(&without.plan(&config)), 0);
     // A young node is still expected to get its devices: two of the pods wait for it.
@@ -374,7 +378,7 @@ fn nodes_that_were_given_other_devices_of_the_host_teach_nothing() {
         machines(&pod(node(with_class(Cluster::new()), "a", 99), "x", "", "").with(&inventory).plan(&config))
     };
     assert_eq!((plan(""), plan(&given)), (1, 0));
-    // Such nodes are not expected to get the devices of new ones either.
+    // A young node that was given other devices is not expected to get those of new nodes either.
     let young = |pci: &str| {
         let machine = |name: &str, vmid: Vmid, pci: &str| {
             format!(

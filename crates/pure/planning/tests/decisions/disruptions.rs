@@ -1,4 +1,4 @@
-//! Budgets and windows of removals, and minima at certain times.
+//! Limits and windows of removals, and minima at certain times.
 
 use model::Plan;
 use model::plan::NodeOutcome;
@@ -67,12 +67,12 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     let busy = idle().node("w9", "w", LEAVING, "True");
     assert_eq!(removed(&busy.plan(&under(rules))), Vec::<&str>::new());
-    // The node also counts before the API server shows the taint.
+    // The node also counts before its taint can be seen in the API.
     for (phase, goes) in [("Ready", 1), ("Draining", 0), ("Stopping", 0), ("Deleting", 0)] {
         let plan = idle().idle("w9", "w").with(&inventory(&machine("w9", phase, true))).plan(&under(rules));
         assert_eq!(removed(&plan).len(), goes, "{phase}");
     }
-    // The VM was started again meanwhile, and has registered a Node without the daemon's label.
+    // The VM was started again in the meantime, and has registered a Node without the daemon's label.
     let again = "apiVersion: v1\nkind: Node\nmetadata: {name: w9, labels: {kubernetes.io/hostname: w9}}\n\
                  status: {allocatable: {cpu: 4, memory: 16Gi, pods: 10}}";
     let started = idle().with(again).with(&inventory(&machine("w9", "Deleting", false)));
@@ -98,11 +98,11 @@ fn a_wish_that_only_waits_holds_up_no_removal() {
     };
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     assert_eq!(removed(&idle().and(&wished(&["w9"])).plan(&under(rules))).len(), 1);
-    // As many nodes as may be drained at a time.
+    // As many nodes are being drained as may be drained at a time.
     let busy = Cluster::new().idle("x0", "other").idle("x1", "other").pod("a", "1", "x0").pod("b", "1", "x1");
     let plan = busy.and(&wished(&["w5", "w6", "w7", "w8"])).plan(&under(""));
     assert_eq!(removed(&plan).len(), 1, "{:#?}", plan.nodes);
-    // A removal that has begun counts.
+    // A removal that has begun counts towards the limit.
     let begun = wished(&["w9"]).replace("taints: []", &format!("taints: [{LEAVING}]"));
     assert_eq!(removed(&idle().and(&begun).plan(&under(rules))).len(), 0);
 }

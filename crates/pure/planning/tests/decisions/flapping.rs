@@ -5,9 +5,9 @@ use model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
 
-/// 2 of 4 CPUs are free on w0, this many of 4 are in use on w1, and w2 has pods of 1.5, 1 and 1 CPUs. The
-/// search for removable nodes fills the fuller node w1 first. Scaling up fills in the order of names, w0
-/// first: then a pod of 1 CPU is left over unless 2 CPUs are free on w1.
+/// On w0, 2 of 4 CPUs are free. On w1, `on_w1` of 4 CPUs are in use. w2 has pods of 1.5, 1 and 1 CPUs. The
+/// search for removable nodes fills the fuller node w1 first. Scaling up fills nodes in the order of their
+/// names, w0 first. A pod of 1 CPU is then left over unless 2 CPUs are free on w1.
 fn three(on_w1: &str) -> Cluster {
     Cluster::new()
         .idle("w0", "w")
@@ -73,7 +73,7 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_pr
     let term = "podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}";
     let away = format!("podAntiAffinity: {{{PREFERRED}: [{{weight: 100, {term}}}]}}");
     assert_eq!(removed(&cluster("").plan(&config)), ["w2"]);
-    assert_eq!(removed(&cluster(&away).plan(&config)), ["w2"], "there is one on each");
+    assert_eq!(removed(&cluster(&away).plan(&config)), ["w2"], "one pod runs on each node");
     let plan = cluster(&node).plan(&config);
     assert_eq!(removed(&plan), Vec::<&str>::new());
     assert_eq!(
@@ -81,7 +81,7 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_pr
         "its pods fit elsewhere only if kube-scheduler happens to place them that way"
     );
     let more = cluster(&away).pod("c", "0", "w0");
-    assert_eq!(removed(&more.plan(&config)), Vec::<&str>::new(), "two pods on w0 drive it to w1");
+    assert_eq!(removed(&more.plan(&config)), Vec::<&str>::new(), "two pods on w0 drive the pod to w1");
 }
 
 #[test]

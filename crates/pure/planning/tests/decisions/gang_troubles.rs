@@ -22,8 +22,8 @@ fn at(minutes: i64) -> Timestamp {
     NOON.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes)
 }
 
-/// Remembers that a prediction of such pods was missed two hours ago, with a back-off until this many minutes
-/// from now.
+/// Remembers that a prediction for such pods was missed two hours ago, with a back-off until this many
+/// minutes from now.
 fn missed(snapshot: &mut Snapshot, until: i64) {
     let sample = snapshot.pods.iter().find(|pod| pod.node.is_none()).unwrap();
     let backoff = Backoff { until: at(until), reason: String::new(), seconds: 600 };

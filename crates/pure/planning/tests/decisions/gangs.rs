@@ -1,4 +1,4 @@
-//! Gangs: machines for all of a minimum, or for none of it.
+//! Gangs: machines are created for the whole minimum of a gang, or for none of it.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub fn group_with(name: &str, spec: &str) -> String {
 const SERVED: &str =
     "apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: v1.37.2\npodGroups: true";
 
-/// A pod of a group that takes most of a node, on a node or pending.
+/// A pod of a group, on a node or pending. It takes most of a node.
 pub fn pod(group: &str, number: u32, node: &str, more: &str) -> String {
     let place = if node.is_empty() { String::new() } else { format!("nodeName: {node}, ") };
     let phase = if node.is_empty() { "Pending" } else { "Running" };

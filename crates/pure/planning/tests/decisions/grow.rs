@@ -47,11 +47,22 @@ fn one(waiting: &[&str]) -> Cluster {
     waiting.iter().enumerate().fold(cluster, |all, (number, cpu)| all.pod(&format!("p{number}"), cpu, ""))
 }
 
-/// What grows, to how many cores and tenths of a GiB; and how many machines are created.
+/// The machines that grow, with their new cores and tenths of a GiB; and how many machines are created.
 fn told(plan: &Plan) -> (Vec<(&str, u32, i64)>, usize) {
     let grown =
         plan.grow.iter().map(|one| (one.machine.as_str(), one.to.cores, one.to.memory_bytes * 10 / GIB));
     (grown.collect(), plan.scale_up.iter().map(|pool| pool.machines.len()).sum())
+}
+
+#[test]
+fn a_pod_that_requests_more_than_can_be_counted_grows_nothing() {
+    for cpu in ["9E", "9223372036854775807m"] {
+        let plan = one(&[cpu]).plan(&growing(""));
+        assert_eq!(told(&plan), (vec![], 0), "{cpu}");
+    }
+    let memory = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d}\n\
+                  spec: {containers: [{name: c, resources: {requests: {memory: 9223372036854775807}}}]}";
+    assert_eq!(told(&one(&[]).with(memory).plan(&growing(""))), (vec![], 0));
 }
 
 #[test]
@@ -132,7 +143,7 @@ fn what_a_machine_gets_goes_to_the_pods_of_daemon_sets_first() {
     assert_eq!(told(&one(&["2"]).plan(&growing(""))), (vec![("a", 5, 80)], 0));
     assert_eq!(told(&cluster(&["2"])), (vec![("a", 7, 80)], 0));
     assert_eq!(told(&cluster(&[])), (vec![], 0));
-    assert_eq!(told(&cluster(&["1"])), (vec![], 0), "it fits as it is");
+    assert_eq!(told(&cluster(&["1"])), (vec![], 0), "it fits the present size");
 }
 
 #[test]
@@ -143,15 +154,15 @@ fn what_may_not_grow_is_left_alone() {
     for (what, cluster) in [
         ("it is cordoned", used(Cluster::new(), "a", "3", "unschedulable: true").with(&inventory(&usual))),
         (
-            "it was made before",
+            "it was created before growing was configured",
             used(Cluster::new(), "a", "3", "")
                 .with(&inventory(&usual.replace("cores up to 8 and memory", "\"\""))),
         ),
         (
-            "it was made for less",
+            "it may grow only to 6 cores",
             used(Cluster::new(), "a", "3", "").with(&inventory(&usual.replace("up to 8", "up to 6"))),
         ),
-        ("its node is no machine's", used(Cluster::new(), "a", "3", "")),
+        ("its node has no machine", used(Cluster::new(), "a", "3", "")),
         (
             "it leaves",
             used(Cluster::new(), "a", "3", "").with(&inventory(&usual.replace("Ready", "Draining"))),
@@ -180,7 +191,7 @@ fn limits_of_pools_and_of_the_cluster_hold_for_what_grows() {
         ("max_cores = 6", "", None),
         ("", "[scale_up]\nmax_cores_total = 7\n", Some(7)),
         ("", "[scale_up]\nmax_cores_total = 6\n", None),
-        // Memory does not grow here.
+        // Only cores grow in this case.
         ("max_memory = \"8GiB\"", "", Some(7)),
         ("", "[scale_up]\nmax_memory_total = \"8GiB\"\n", Some(7)),
     ] {
@@ -266,9 +277,9 @@ fn a_guest_that_has_taken_no_cpus_gets_no_more_of_them_nor_do_those_of_its_templ
         let cluster = used(used(Cluster::new(), "a", "4", ""), "b", "3", "").with(&machines);
         told_of(&cluster.pod("p", "2", "").plan(&growing("")))
     };
-    assert_eq!(plan(&deaf, "t1"), (vec![], 1), "a new machine is made instead");
-    assert_eq!(plan(&deaf, "t2"), (vec!["b".to_owned()], 0), "one of another template may");
-    assert_eq!(plan(&kept, "t1"), (vec!["b".to_owned()], 0), "no guest has said that it takes none");
+    assert_eq!(plan(&deaf, "t1"), (vec![], 1), "a new machine is created instead");
+    assert_eq!(plan(&deaf, "t2"), (vec!["b".to_owned()], 0), "a machine of another template may grow");
+    assert_eq!(plan(&kept, "t1"), (vec!["b".to_owned()], 0), "no guest is known to take no CPUs");
     let alone = |more: &str| {
         let machine = kept.replace("cores: 5,", &format!("cores: 5{more},"));
         told_of(
@@ -280,7 +291,7 @@ fn a_guest_that_has_taken_no_cpus_gets_no_more_of_them_nor_do_those_of_its_templ
     };
     assert_eq!(alone(""), (vec!["a".to_owned()], 0));
     let failed = ", growBackoff: {until: 2026-01-01T11:59:00Z, reason: x, seconds: 300}";
-    assert_eq!(alone(failed), (vec![], 1), "its own growth has failed, and is not repeated with more");
+    assert_eq!(alone(failed), (vec![], 1), "its own growth has failed, so it does not grow further");
 }
 
 #[test]

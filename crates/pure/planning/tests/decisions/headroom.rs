@@ -16,7 +16,7 @@ fn three() -> Cluster {
 
 #[test]
 fn a_removal_leaves_the_room_that_the_pool_keeps() {
-    // 8 CPUs are free; without w2, 4; without w1 too (its pod moves), none.
+    // 8 CPUs are free. Without w2, 4 are free. Without w1 too, its pod moves, and none are free.
     let cases = [
         ("", 2),
         ("headroom = { cpu = 0 }", 2),
@@ -68,7 +68,7 @@ fn a_node_that_is_not_ready_has_no_room_to_lose() {
     assert_eq!(removed(&plan), ["w1"]);
 }
 
-/// A pod of high priority for which the scheduler preempts on this node.
+/// A pod of high priority for which the scheduler preempts other pods on this node.
 fn nominated(node: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: urgent\n  namespace: d\n  \

@@ -6,6 +6,7 @@ use model::Plan;
 use model::plan::RemovalReason;
 use model::power::HostOutcome;
 use model::workload::Backoff;
+use planning::{Limits, plan_within};
 use settings::Config;
 
 use crate::cluster::{Cluster, node_verdict, of_pool, pod_verdict, removed};
@@ -20,8 +21,8 @@ fn config(hosts: &[&str], power: &str) -> Config {
     of_pool("", &format!("[power]\nidle_for = \"10m\"\n{power}\n{hosts}"))
 }
 
-/// Hosts with room for two machines each, which of them are on, what is known about them, the managed
-/// machines, and what is remembered.
+/// Hosts with room for two machines each. The fields say which hosts are on, what is known about them, which
+/// managed machines exist, and what is remembered.
 struct Hosts {
     on: &'static [(&'static str, bool)],
     facts: &'static str,
@@ -59,7 +60,7 @@ const THREE: &[(&str, bool)] = &[("a", true), ("b", true), ("c", true)];
 const C_OFF: &[(&str, bool)] = &[("a", true), ("b", true), ("c", false)];
 const GOOD: &str = "b: {answers: true}, c: {answers: true}";
 const LONG: &str = "b: {idleSince: 2026-01-01T11:00:00Z}, c: {idleSince: 2026-01-01T11:00:00Z}";
-/// The memory of `c` if the daemon has switched it off.
+/// What is remembered about host `c` if the daemon has switched it off.
 const OURS: &str = "c: {power: {step: Off, since: 2026-01-01T11:00:00Z, reachedBy: [w], room: {name: c, online: true, cores: 16, \
      memory: 19327352832, memoryUsed: 0}}}";
 
@@ -86,7 +87,7 @@ fn one_idle_host_goes_at_a_time_and_never_the_majority() {
     let plan = Hosts { memory: next, ..old }.plan(Cluster::new(), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Needed), ("c", HostOutcome::GoingOff)]);
     assert!(why(&plan, "b").contains("1 of 3 votes left"), "{}", why(&plan, "b"));
-    // Host `c` should have been off long ago, and may still go off.
+    // Host `c` should have been off long ago, and may still switch off.
     let late = "b: {idleSince: 2026-01-01T11:00:00Z}, c: {power: {step: Off, since: 2026-01-01T11:00:00Z}}";
     let plan = Hosts { memory: late, ..old }.plan(Cluster::new(), &config);
     assert!(why(&plan, "b").contains("1 of 3 votes left"), "{}", why(&plan, "b"));
@@ -147,12 +148,12 @@ fn a_host_with_a_worker_is_emptied_if_another_has_room_for_it() {
     let hosts = Hosts { on: THREE, facts: GOOD, machines: MACHINES, memory: LONG };
     let begins = hosts.plan(two_nodes(), &config);
     assert_eq!(said(&begins), [("c", HostOutcome::Emptied)]);
-    assert!(begins.scale_up.is_empty() && removed(&begins).is_empty(), "it is remembered first");
+    assert!(begins.scale_up.is_empty() && removed(&begins).is_empty(), "the decision is remembered first");
     let memory = "c: {power: {step: Emptying, since: 2026-01-01T11:59:00Z}}";
     let goes_on = Hosts { memory, ..hosts };
     let plan = goes_on.plan(two_nodes(), &config);
     assert_eq!(said(&plan), [("c", HostOutcome::Emptied)]);
-    assert_eq!(plan.scale_up[0].machines.len(), 1, "the new one comes first");
+    assert_eq!(plan.scale_up[0].machines.len(), 1, "the new machine comes first");
     assert_ne!(plan.scale_up[0].machines[0].host, "c");
     assert_eq!(node_verdict(&plan, "w-2"), NodeOutcome::NoPlaceToMovePods);
     let with_room = two_nodes().idle("w-3", "w");
@@ -172,7 +173,7 @@ fn a_host_waits_until_it_is_seen_that_the_last_machine_is_gone() {
     let plan = with("c: {answers: true, going: [9102]}", memory);
     assert_eq!(said(&plan), [("c", HostOutcome::Emptied)]);
     assert_eq!(why(&plan, "c"), "still in use by 1 of the daemon's machines");
-    // An idle host with such a VM is not switched off immediately either.
+    // An idle host with a VM that was a machine until recently is not switched off immediately either.
     assert_eq!(said(&with("c: {answers: true, going: [9102]}", LONG)), [("c", HostOutcome::Emptied)]);
     assert_eq!(said(&with("c: {answers: true}", memory)), [("c", HostOutcome::SwitchOff)]);
     // The VMID now belongs to another VM.
@@ -253,8 +254,8 @@ fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_e
     assert_eq!(said(&plan), [("c", HostOutcome::Off)]);
     let plan = hosts.plan(waiting(5), &config);
     assert_eq!(said(&plan), [("c", HostOutcome::Wake)]);
-    assert_eq!(why(&plan, "c"), "1 more would find room with it");
-    assert_eq!(plan.scale_up[0].machines.len(), 4, "nothing is put there before it is on");
+    assert_eq!(why(&plan, "c"), "pods and missing machines that would find room with it on: 1");
+    assert_eq!(plan.scale_up[0].machines.len(), 4, "no machine is placed on the host before it is on");
     let message =
         &plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap().reasons[0].message;
     assert!(message.contains("c is switched off until it is needed"), "{message}");
@@ -395,7 +396,10 @@ fn a_gang_that_needs_several_hosts_has_them_woken_one_after_the_other_if_all_of_
     let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: both.clone().leak() };
     let plan = hosts.plan(gang(6), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Wake), ("c", HostOutcome::Off)]);
-    assert_eq!(why(&plan, "b"), "6 more would find room with it and other hosts that are off");
+    assert_eq!(
+        why(&plan, "b"),
+        "pods and missing machines that would find room with it and other hosts on: 6"
+    );
     let coming = both.replace(
         "b: {power: {step: Off, since: 2026-01-01T11:00:00Z",
         "b: {power: {step: Waking, asked: 2026-01-01T11:59:50Z, since: 2026-01-01T11:59:50Z",
@@ -428,6 +432,28 @@ fn as_few_hosts_are_woken_as_are_enough() {
         said(&coming.plan(waiting(5), &config)),
         [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)]
     );
+}
+
+/// The limit may end the decision at any point: then it is not known how much room is lacking.
+#[test]
+fn a_host_is_only_woken_if_the_round_has_found_out_that_it_helps() {
+    let config = config(&["b", "c"], "");
+    let both = format!("{OURS}, {}", OURS.replace("c:", "b:").replace("name: c", "name: b"));
+    let coming = both.replace(
+        "b: {power: {step: Off, since: 2026-01-01T11:00:00Z",
+        "b: {power: {step: Waking, asked: 2026-01-01T11:59:50Z, since: 2026-01-01T11:59:50Z",
+    );
+    let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: coming.leak() };
+    let snapshot = hosts.cluster(waiting(6)).snapshot();
+    let mut woken = 0;
+    for growth in 0..3000 {
+        let plan = plan_within(&snapshot, &config, Limits { growth, reasons: 0, ..Limits::default() });
+        if said(&plan) == [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)] {
+            woken += 1;
+            assert_eq!(why(&plan, "c"), "2 more would find room with it", "with a limit of {growth}");
+        }
+    }
+    assert!((1..3000).contains(&woken), "{woken}");
 }
 
 #[test]

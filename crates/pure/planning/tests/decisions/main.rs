@@ -1,6 +1,6 @@
 //! Single decisions of the planner, each about a small cluster written as YAML.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 mod annotations;
 mod buffers;

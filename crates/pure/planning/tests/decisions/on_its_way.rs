@@ -1,5 +1,5 @@
-//! What one plan creates for pods is still there for them in the next plan, while its machines are being
-//! created and once they are ready.
+//! The machines that one plan creates for pods still count for these pods in the next plan, while they are
+//! being created and once they are ready.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,9 +52,9 @@ enum Manner {
     Port,
     /// They are spread over zones.
     Spread,
-    /// They must be where the pods of the first DaemonSet are.
+    /// They must run on nodes with a pod of the first DaemonSet.
     Beside,
-    /// They must be where the pods of the second DaemonSet are not.
+    /// They must run on nodes without a pod of the second DaemonSet.
     Apart,
 }
 
@@ -162,8 +162,8 @@ fn daemon_set(number: usize) -> Arc<DaemonSet> {
     Arc::new(DaemonSet { namespace: "d".to_owned(), name: name.clone(), uid: name, pod })
 }
 
-/// Pending pods and how many of them come later, what the pods of each app require, the DaemonSets, the phase
-/// of each machine by then, and how many nodes exist.
+/// A random cluster: pending pods and how many of them come later, what the pods of each app require, the
+/// DaemonSets, the phase of each machine in the next plan, and how many nodes exist.
 #[derive(Clone, Debug)]
 struct World {
     pods: Vec<(usize, i64)>,
@@ -249,7 +249,7 @@ impl World {
         }
         let made = plan.scale_up.iter().flat_map(|pool| pool.machines.iter().map(|one| (&pool.pool, one)));
         for (number, (pool, one)) in made.enumerate() {
-            // With these names, new nodes come before and after the existing ones.
+            // With these names, new nodes sort before and after the existing ones.
             let name = format!("{}{number}", if number % 2 == 0 { "a" } else { "z" });
             let phase = [Phase::Cloning, Phase::Booting, Phase::Joining, Phase::Registered, Phase::Ready]
                 [self.phases[number % self.phases.len()]];

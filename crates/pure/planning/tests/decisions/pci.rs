@@ -76,7 +76,7 @@ fn a_host_without_the_mapping_or_with_other_hardware_takes_none() {
 
 #[test]
 fn what_was_learnt_before_does_not_hide_the_device() {
-    // If a ready node's plugin offers nothing, this is believed only if the node is old.
+    // A device plugin that reports no devices on a ready node is believed only if the node is old.
     let old = "apiVersion: v1\nkind: Node\nmetadata: {name: w-1, labels: {pve-autoscaler/pool: w}, creationTimestamp: CREATED}\n\
          status:\n  allocatable: {cpu: 8, memory: 15Gi, pods: 110}\n  conditions: [{type: Ready, status: \"True\"}]";
     let machine = "{name: w-1, pool: w, vmid: 101, host: a, cores: 8, memory: 16Gi, phase: Ready, node: w-1}";
@@ -93,7 +93,7 @@ fn a_stopped_machine_that_waits_keeps_its_device_and_goes_where_others_have_it()
     let config = pool("warm = { count = 2 }");
     let plan = cluster(0, ONE, "", waits).plan(&config);
     assert!(plan.keep.is_empty(), "{:?}", plan.keep);
-    // The machine is asked to join, unless another VM has taken the device meanwhile.
+    // The machine is asked to join, unless another VM has taken the device in the meantime.
     let woken = cluster(1, ONE, "", waits).plan(&config);
     assert_eq!(hosts(&woken), ["a"]);
     let taken = cluster(1, &format!("{ONE}, held: [{{vmid: 300, mapping: gpu}}]"), "", waits).plan(&config);
@@ -146,10 +146,10 @@ proptest! {
         for (at, name) in ["a", "b"].iter().enumerate() {
             let count = made.iter().filter(|host| *host == name).count();
             let left = devices[at].saturating_sub(held[at]).saturating_sub(ours[at]);
-            prop_assert!(count <= left, "{count} on {name} of {left}");
+            prop_assert!(count <= left, "{count} machines on {name}, which has {left} free devices");
             free += left - count;
         }
         let waiting = pods.saturating_sub(coming.len()).saturating_sub(made.len());
-        prop_assert!(waiting == 0 || free == 0, "{waiting} wait and {free} are free");
+        prop_assert!(waiting == 0 || free == 0, "{waiting} pods are pending although {free} devices are free");
     }
 }

@@ -26,7 +26,7 @@ impl Rounds {
         Self { config, start, last: None, predictions: Predictions::default() }
     }
 
-    /// The round at this time, this many seconds after the start.
+    /// The round this many seconds after the start.
     fn at(&mut self, seconds: i64, cluster: &Cluster) -> Plan {
         let mut snapshot = cluster.snapshot();
         snapshot.time = self.start + SignedDuration::from_secs(seconds);
@@ -241,9 +241,19 @@ fn nodes_that_were_refused_are_not_kept_for_the_pod() {
 /// Machines of a pool whose fresh nodes promise more than they have: each takes no pod, and is removed.
 #[test]
 fn of_machines_that_take_none_of_their_pods_there_are_two() {
+    machines_that_take_no_pod(["w1", "w2"]);
+}
+
+#[test]
+fn of_machines_whose_nodes_have_other_names_there_are_two_as_well() {
+    machines_that_take_no_pod(["node-of-w1", "node-of-w2"]);
+}
+
+fn machines_that_take_no_pod(on: [&str; 2]) {
     let machine = |name: &str, phase: &str| {
+        let node = on[usize::from(name == "w2")];
         format!(
-            "{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {name}, pods: [d/p]}},"
+            "{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {node}, pods: [d/p]}},"
         )
     };
     // The pod needs all that a fresh node promises, and these nodes offer less.
@@ -255,11 +265,11 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
     let asked = |plan: &Plan| plan.scale_up.iter().map(|one| one.machines.len()).sum::<usize>();
     assert_eq!(asked(&rounds.at(0, &cluster(&[], ""))), 1);
     assert_eq!(asked(&rounds.at(60, &cluster(&[], &machine("w1", "Booting")))), 0);
-    assert_eq!(asked(&rounds.at(120, &cluster(&["w1"], &machine("w1", "Ready")))), 1);
+    assert_eq!(asked(&rounds.at(120, &cluster(&on[..1], &machine("w1", "Ready")))), 1);
     let second = [machine("w1", "Ready"), machine("w2", "Booting")].concat();
-    assert_eq!(asked(&rounds.at(180, &cluster(&["w1"], &second))), 0);
+    assert_eq!(asked(&rounds.at(180, &cluster(&on[..1], &second))), 0);
     let both = [machine("w1", "Ready"), machine("w2", "Ready")].concat();
-    let plan = rounds.at(240, &cluster(&["w1", "w2"], &both));
+    let plan = rounds.at(240, &cluster(&on, &both));
     assert_eq!((asked(&plan), pod_verdict(&plan, "d/p")), (0, PodOutcome::PredictionMissed));
     let message = &plan.pods[0].reasons[0].message;
     assert!(
@@ -267,7 +277,7 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
         "{message}"
     );
     // None is created for an hour after they are gone either, whatever the length of the back-off.
-    rounds.at(300, &cluster(&["w1", "w2"], &both));
+    rounds.at(300, &cluster(&on, &both));
     assert_eq!(rounds.missed(), 1);
     for minute in 6..=59 {
         assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");
@@ -276,7 +286,7 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
     let mut rounds = Rounds::new(of_pool("", ""));
     let coming = [machine("w1", "Booting"), machine("w2", "Booting")].concat();
     rounds.at(60, &cluster(&[], &coming));
-    let plan = rounds.at(120, &cluster(&["w1", "w2"], &both).pod("a", "1", "w1"));
+    let plan = rounds.at(120, &cluster(&on, &both).pod("a", "1", on[0]));
     assert_eq!(asked(&plan), 1);
 }
 
@@ -323,7 +333,7 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
     assert_eq!(removed(&plan), ["w2"]);
 }
 
-/// A class of volumes, a claim of it, and a pending pod with the claim.
+/// A StorageClass, a claim of this class, and a pending pod with the claim.
 fn with_volume(cluster: Cluster, class: &str, claim: &str) -> Cluster {
     cluster
         .with(&format!("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: block}}\nprovisioner: x.csi\n{class}"))
@@ -346,7 +356,7 @@ fn a_change_of_what_the_pods_volumes_depend_on_lets_a_machine_be_made_at_once() 
     for (what, class, claim, held) in [
         ("nothing has changed", WAITS, "", true),
         ("the class", other, "", false),
-        ("the claim was made again", WAITS, "2", false),
+        ("the claim was created again", WAITS, "2", false),
         ("the scheduler has tried another node", WAITS, chosen, true),
     ] {
         let mut rounds = Rounds::new(of_pool("", ""));
@@ -408,7 +418,7 @@ fn a_buffer_has_no_machine_after_the_other_made_that_takes_none_of_its_chunks() 
     let both = [machine("w1", "Ready"), machine("w2", "Ready")].concat();
     let plan = rounds.at(240, &cluster(&["w1", "w2"], &both));
     assert_eq!(asked(&plan), 0, "{:?}", plan.buffers);
-    // None is created for an hour after they are gone either.
+    // No machine is created for an hour after these nodes are gone either.
     rounds.at(300, &cluster(&["w1", "w2"], &both));
     for minute in 6..=59 {
         assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");

@@ -25,7 +25,7 @@ fn treated(cluster: &Cluster, config: &Config, pod: &str) -> (Treatment, Option<
     (removal.treatment, removal.reason.map(Blocking::code))
 }
 
-/// A running pod of node `n` with this in its metadata and spec.
+/// A running pod on node `n`, with these additions to its metadata and spec.
 fn running(name: &str, metadata: &str, spec: &str) -> Cluster {
     Cluster::new().idle("n", "w").with(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n{metadata}\n\

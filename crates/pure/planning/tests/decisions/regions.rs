@@ -1,4 +1,5 @@
-//! Several Proxmox VE clusters: hosts with equal names, a cluster out of sight, and a quorum for each.
+//! Several Proxmox VE clusters: hosts with equal names, a cluster that cannot be reached, and a separate
+//! quorum for each cluster.
 
 use model::plan::NodeOutcome;
 use model::power::HostOutcome;
@@ -74,7 +75,7 @@ fn a_pool_out_of_sight_loses_no_node_and_the_other_does() {
     for node in ["far", "silent"] {
         assert_eq!(node_verdict(&plan, node), NodeOutcome::PoolUnhealthy);
     }
-    // The timers of that cluster's nodes continue: they depend on pods, which can still be seen.
+    // The timers of the `east` nodes continue: they depend on pods, which can still be seen.
     let far = plan.nodes.iter().find(|one| one.node == "far").unwrap();
     assert!(far.since.is_some() && far.message.as_ref().unwrap().contains("east"), "{far:?}");
 }

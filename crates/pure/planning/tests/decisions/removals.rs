@@ -59,14 +59,16 @@ fn a_node_that_has_never_been_ready_counts_towards_no_minimum() {
 }
 
 #[test]
-fn a_node_whose_machine_is_given_up_counts_towards_no_minimum() {
-    for (phase, gone) in [("Failed", 0), ("Stopping", 0), ("Ready", 1)] {
-        let plan = Cluster::new()
-            .idle("w0", "w")
-            .idle("w1", "w")
-            .with(&inventory(&machine("w1", phase, true)))
-            .plan(&pools(1, 9, ""));
-        assert_eq!(removed(&plan).len(), gone, "{phase}: {:?}", removed(&plan));
+fn a_node_whose_machine_is_not_ready_or_was_given_up_counts_towards_no_minimum() {
+    for (phase, gone) in [("Joining", 0), ("Failed", 0), ("Stopping", 0), ("Ready", 1)] {
+        // The machine's Node may have another name.
+        for name in ["name: w1,", "name: m1,"] {
+            let machine = machine("w1", phase, true).replace("name: w1,", name);
+            assert!(machine.contains(name) && machine.contains("node: w1"), "{machine}");
+            let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").with(&inventory(&machine));
+            let plan = cluster.plan(&pools(1, 9, ""));
+            assert_eq!(removed(&plan).len(), gone, "{phase}, {name} {:?}", removed(&plan));
+        }
     }
 }
 
@@ -118,7 +120,8 @@ fn memory_that_booting_machines_will_use_is_not_given_away() {
     assert_eq!(pod_verdict(&plan, "d/d"), PodOutcome::NoHostCapacity, "{:?}", plan.scale_up);
 }
 
-/// Cluster Autoscaler's efficiency scenario, which ends at 100 % or at 54.5 %, depending on luck.
+/// Cluster Autoscaler's efficiency scenario, which there ends at a utilization of 100 % or 54.5 %, depending
+/// on luck.
 #[test]
 fn what_can_be_consolidated_completely_is() {
     let sizes = [("a", 1), ("b", 1), ("c", 4), ("d", 4), ("e", 4), ("f", 9)];
@@ -173,7 +176,8 @@ fn a_node_that_still_starts_is_not_removed_while_a_pod_waits_for_it() {
 #[test]
 fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
     let leaving = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
-    // The other pods: the CPU of a pending one, and of one on the node that stays.
+    // The CPU of another pod that is pending, the CPU of a pod on the node that stays, and the pod without a
+    // place.
     let cases = [
         ("", "", None),
         ("", "3", Some("d/p")),
@@ -247,7 +251,7 @@ fn pods_that_a_dead_kubelet_does_not_end_hold_up_no_drain_elsewhere() {
         removed(&cluster.plan(&config)).len()
     };
     assert_eq!(drained("2026-01-01T11:50:00Z"), 1);
-    assert_eq!(drained("2026-01-01T11:59:50Z"), 0, "they are waited for in their time");
+    assert_eq!(drained("2026-01-01T11:59:50Z"), 0, "pods are waited for until their grace period is over");
 }
 
 #[test]
@@ -270,7 +274,7 @@ fn a_pod_of_two_budgets_that_runs_keeps_its_node() {
         (verdict.reason, verdict.pod.as_deref()),
         (Some(NodeReason::Pod(Blocking::SeveralPdbs)), Some("d/p"))
     );
-    assert_eq!(removed(&plan("Pending", "two")), ["g0"], "the API server asks no budget about it");
+    assert_eq!(removed(&plan("Pending", "two")), ["g0"], "the API server checks no budget for a pending pod");
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn made(plan: &Plan) -> usize {
     plan.scale_up.iter().filter(|one| one.pool == "w").map(|one| one.machines.len()).sum()
 }
 
-/// A node in service, and one that has been silent for an hour.
+/// A ready node, and one that has not been ready for an hour.
 fn one_of_two_is_lost() -> Cluster {
     Cluster::new().idle("w0", "w").node("w1", "w", "", "False").pod("p", "3", "w0")
 }
@@ -27,7 +27,7 @@ fn a_lost_node_of_a_pool_at_its_minimum_is_replaced_before_it_goes() {
     assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()));
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::AtMinimum);
     assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: to be removed once its replacement is ready");
-    assert!(plan.nodes[1].since.is_some(), "its time goes on");
+    assert!(plan.nodes[1].since.is_some(), "its time continues to count");
 
     // The replacement is being created.
     let machines =
@@ -80,7 +80,8 @@ fn a_lost_node_goes_before_an_idle_one() {
     assert_eq!(removed(&cluster().plan(&pools(1, 9, ""))).len(), 2);
 }
 
-/// A node of pool `w` that its minimum has kept for an hour, and that stopped being ready at this time.
+/// A node of pool `w` that the pool's minimum has kept for an hour, and that stopped being ready at this
+/// time.
 fn kept_and_silent_since(time: &str) -> Cluster {
     Cluster::new().idle("w0", "w").pod("p", "3", "w0").with(&format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: w1\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: w1}}\n  \
@@ -111,7 +112,7 @@ fn a_node_that_a_window_keeps_is_not_taken_for_lost_as_its_kubelet_restarts() {
 
 #[test]
 fn a_lost_node_stays_lost_when_another_came_in_its_place_and_its_pod_has_no_other() {
-    // The pod is like one with a volume on its host: it tolerates forever that its node is not ready.
+    // The pod is like one with a volume on its host: it is not evicted when its node is not ready.
     let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: db-0\n  namespace: d\n  \
          ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]\n\
          spec: {nodeName: w1, nodeSelector: {kubernetes.io/hostname: w1}, \
@@ -121,5 +122,5 @@ fn a_lost_node_stays_lost_when_another_came_in_its_place_and_its_pod_has_no_othe
     assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()));
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::NoPlaceToMovePods);
     let lost = plan.nodes.iter().find(|one| one.node == "w1").unwrap();
-    assert!(lost.since.is_some(), "its time goes on");
+    assert!(lost.since.is_some(), "its time continues to count");
 }

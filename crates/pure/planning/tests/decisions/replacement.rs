@@ -10,7 +10,7 @@ use settings::Config;
 use crate::cluster::{Cluster, LEAVING, inventory, node_verdict, of_pool, removed};
 
 const ON: &str = "[replace]\ndrift = true\n";
-/// The settings of an old machine: its number of pods differs from that of a new one.
+/// The settings of an old machine: its maximum number of pods differs from that of a new one.
 const OLD: &str = "madeOf: {max_pods: \"50\", gone: x}";
 
 fn machine(name: &str, more: &str) -> String {
@@ -60,7 +60,7 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     let coming = machine("w0", OLD) + &machine("w1", "").replace("Ready, node: w1", "Booting");
     let second = Cluster::new().with(&inventory(&coming)).idle("w0", "w").pod("p-w0", "3", "w0");
     let plan = second.plan(&config);
-    assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()), "no second one is made");
+    assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()), "no second machine is created");
 
     let third = cluster(&[("w0", OLD)]).idle("w1", "w");
     let plan = third.plan(&config);
@@ -178,12 +178,14 @@ fn nodes_that_were_made_together_expire_one_after_another() {
     let nodes: Vec<(&str, &str)> = all.iter().map(|name| (name.as_str(), "")).collect();
     let young = plan(&aged(&cluster(&nodes), 89), &config);
     assert_eq!(made(&young), 0);
-    let expired = |hours: i64| {
+    let expired = |hours: i64, words: &str| {
         let plan = plan(&aged(&cluster(&nodes), hours), &config);
-        plan.nodes.iter().filter(|one| said(&plan, &one.node).starts_with("older than")).count()
+        let words = format!("{words} its pool's `max_node_age` of 4 days");
+        plan.nodes.iter().filter(|one| said(&plan, &one.node).starts_with(&words)).count()
     };
-    assert!((1..9).contains(&expired(95)), "{}", expired(95));
-    assert_eq!(expired(100), 9);
+    let early = expired(95, "almost as old as");
+    assert!((1..9).contains(&early), "{early}");
+    assert_eq!((expired(95, "older than"), expired(100, "older than")), (0, 9));
 }
 
 #[test]
@@ -352,7 +354,7 @@ fn nothing_is_made_of_another_pool_for_a_node_that_its_own_pool_needs() {
     let words = "drifted: `max_pods` was 50 and is now 110; not replaced now: its pool would be below its minimum, and its \
                  replacement cannot be created";
     assert!(said(&plan, "w0").starts_with(words), "{}", said(&plan, "w0"));
-    // The pool can do without the node.
+    // The pool does not need the node for its minimum.
     config.pools[0].min = 0;
     assert_eq!(made(&old.plan(&config)), 1);
 }

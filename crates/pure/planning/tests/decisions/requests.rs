@@ -1,4 +1,4 @@
-//! ProvisioningRequests: room for all of their pods, or nothing.
+//! ProvisioningRequests: room for all of their pods, or for none.
 
 use model::Plan;
 use model::plan::{PodOutcome, RequestOutcome, RequestVerdict};
@@ -59,7 +59,7 @@ fn machines_are_made_for_all_of_an_atomic_request_or_none() {
     ] {
         let plan = with(ATOMIC, count, "").plan(&config);
         assert_eq!((only(&plan).verdict, machines(&plan)), (outcome, made), "{count}");
-        assert!(plan.pods.is_empty(), "they are no pods");
+        assert!(plan.pods.is_empty(), "imagined pods are not listed");
     }
     let plan = with(ATOMIC, 4, "").plan(&config);
     assert!(
@@ -82,7 +82,8 @@ fn a_check_of_capacity_makes_nothing_and_counts_what_is_there() {
         let plan = with(CHECK, count, "").idle("w0", "w").idle("w1", "w").plan(&pools(0, 9, ""));
         assert_eq!((only(&plan).verdict, machines(&plan)), (outcome, 0), "{count}");
     }
-    // A machine that this decision creates for a pod does not exist yet, and pods come first.
+    // A machine that this decision creates for a pod does not count, because it does not exist yet. Pods come
+    // before requests.
     let plan = with(CHECK, 1, "").idle("w0", "w").pod("p", "3", "").plan(&pools(0, 9, ""));
     assert_eq!(
         (only(&plan).verdict, pod_verdict(&plan, "d/p")),
@@ -151,6 +152,24 @@ fn promised_room_is_held_for_ten_minutes_less_what_its_pods_took() {
 }
 
 #[test]
+fn a_real_pod_replaces_a_pod_of_the_set_that_it_belongs_to() {
+    let small = TEMPLATE.replace("name: t,", "name: small,").replace("cpu: 3", "cpu: 2");
+    let both = request("r", ATOMIC, 1, &is("Provisioned", 55))
+        .replace("podSets: [", "podSets: [{podTemplateRef: {name: t}, count: 1}, ");
+    let both = both.replacen(
+        "{podTemplateRef: {name: t}, count: 1}]",
+        "{podTemplateRef: {name: small}, count: 1}]",
+        1,
+    );
+    let cluster = Cluster::new().with(TEMPLATE).with(&small).with(&both).idle("w0", "w").idle("w1", "w");
+    for (cpu, removes) in [("2", 0), ("1", 1)] {
+        let real = consumer("p", "w1").replace("cpu: 3", &format!("cpu: {cpu}"));
+        let plan = cluster.clone().with(&real).plan(&pools(0, 9, ""));
+        assert_eq!((only(&plan).verdict, removed(&plan).len()), (RequestOutcome::Booked, removes), "{cpu}");
+    }
+}
+
+#[test]
 fn a_request_waits_if_older_ones_are_for_too_many_pods_and_keeps_what_it_has() {
     let config = of_pool("", "");
     let second = |count, status: &str| {
@@ -162,6 +181,9 @@ fn a_request_waits_if_older_ones_are_for_too_many_pods_and_keeps_what_it_has() {
     assert_eq!(waits.verdict, RequestOutcome::Unfinished, "{}", waits.message);
     assert!(waits.message.contains("more than 10000 pods"), "{}", waits.message);
     assert_eq!(second(2, &is("Provisioned", 55)).verdict, RequestOutcome::Booked);
+    let granted = second(2_000_000_000, &is("Provisioned", 55));
+    assert_eq!(granted.verdict, RequestOutcome::Booked);
+    assert!(granted.message.contains("the limit is 10000: no room is held"), "{}", granted.message);
     let broken = second(10_001, "");
     assert_eq!(broken.verdict, RequestOutcome::Broken);
     assert_eq!(broken.message, "it is for 10001 pods; the limit is 10000");

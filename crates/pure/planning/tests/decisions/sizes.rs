@@ -46,7 +46,7 @@ fn the_set_of_machines_that_wastes_least_is_taken() {
         let (cores, plan) = made(&config, pods);
         assert_eq!(cores, expected, "{pods:?}");
         assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::NewNode), "{pods:?}");
-        assert_eq!(plan.scale_up.len(), 1, "one growth for the pool");
+        assert_eq!(plan.scale_up.len(), 1, "one list of machines for the pool");
     }
 }
 

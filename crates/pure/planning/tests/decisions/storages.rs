@@ -126,7 +126,7 @@ fn kept(more: &str, storages: &str, machines: &str) -> (usize, String) {
 
 #[test]
 fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
-    // 40 GiB of disk, and twice 8 GiB plus 500 MiB for the memory.
+    // A machine needs 40 GiB for its disk, and twice 8 GiB plus 500 MiB for its memory.
     let suspended = "storage = \"xx\"\nwarm = { count = 2, state = \"suspended\" }";
     let named = format!("{suspended}\nvm_options = {{ vmstatestorage = \"yy\" }}");
     let beside =
@@ -151,7 +151,8 @@ fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
         (&named, &all, "", 1, "left on storage `yy`, but a machine needs 16884Mi, including its memory"),
         (&named, xx, "", 0, "has no storage `yy`"),
         (&beside, &shared, "", 1, "left on storage `nas`, but a machine needs 17908Mi, including its memory"),
-        // The disk of a booting machine is on the storage, but its memory is not yet. A waiting one has both.
+        // The disk of a booting machine is on the storage, but its memory is not yet. A waiting machine has
+        // both there.
         (&suspended.to_owned(), "xx: {total: 110Gi, used: 40Gi}", coming, 0, "left on storage `xx`"),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &there, 1, ""),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &just, 0, "left on storage `xx`"),

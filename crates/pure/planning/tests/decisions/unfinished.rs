@@ -225,9 +225,9 @@ fn a_node_that_was_not_looked_at_has_no_timer_begun() {
     snapshot.memory.unfinished.nodes = Some(turns);
     let decided = plan(&snapshot, &of_pool("", ""));
     let since = |name: &str| decided.nodes.iter().find(|one| one.node == name).unwrap().since;
-    assert!(since("n1").is_some(), "it has its turn");
+    assert!(since("n1").is_some(), "its turn has come");
     assert_eq!(since("n2"), None);
-    assert!(since("n3").is_some(), "its time goes on");
+    assert!(since("n3").is_some(), "its time continues to count");
 }
 
 /// A PodTemplate of this name, for pods that request this many CPUs.

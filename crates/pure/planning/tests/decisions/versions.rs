@@ -38,7 +38,8 @@ fn a_feature_that_no_kubelet_of_the_pool_declares_makes_no_machine() {
 
 #[test]
 fn a_running_pod_takes_what_the_scheduler_of_the_version_counts() {
-    // One core, half a core as overhead, and both once more in the resources that the kubelet reports.
+    // The pod requests one core, plus half a core as overhead. The resources that the kubelet reports include
+    // the overhead too.
     let running = "apiVersion: v1\nkind: Pod\nmetadata: {name: vm, namespace: d}\n\
         spec: {nodeName: a, overhead: {cpu: 500m}, containers: [{name: c, resources: {requests: {cpu: 1}}}]}\n\
         status: {phase: Running, allocatedResources: {cpu: 1500m}, resources: {requests: {cpu: 1}}}";

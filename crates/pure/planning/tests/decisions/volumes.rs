@@ -92,7 +92,7 @@ fn the_limit_is_remembered_once_the_nodes_are_gone() {
     let mut memory = Memory::default();
     let seen = csi_node(node(with_driver(Cluster::new(), ""), "a", "0", 99), "a", TWO).snapshot();
     assert!(planning::learn(&mut memory, &seen, &pool("")));
-    assert!(!planning::learn(&mut memory, &seen, &pool("")), "the second look teaches nothing new");
+    assert!(!planning::learn(&mut memory, &seen, &pool("")), "the second look adds nothing new");
     let mut empty = pod(with_driver(Cluster::new(), ""), "p", 3, "1Gi").snapshot();
     assert_eq!(pod_verdict(&planning::plan(&empty, &pool("")), "d/p"), PodOutcome::NewNode);
     empty.memory = memory.clone();
@@ -122,15 +122,15 @@ fn a_driver_that_pods_must_not_go_without_is_awaited_on_young_nodes_only() {
         let cluster = csi_node(node(cluster, "new", "4", minutes), "new", "");
         pod_verdict(&pod(cluster, "p", 1, "1Gi").plan(&pool("")), "d/p")
     };
-    assert_eq!(with(2, ANY), PodOutcome::ExistingNode, "its driver is still to come");
-    assert_eq!(with(99, ANY), PodOutcome::NewNode, "its driver never came");
-    assert_eq!(with(99, ""), PodOutcome::NoPoolFits, "the pool's nodes have none");
+    assert_eq!(with(2, ANY), PodOutcome::ExistingNode, "its driver may still register");
+    assert_eq!(with(99, ANY), PodOutcome::NewNode, "its driver has never registered");
+    assert_eq!(with(99, ""), PodOutcome::NoPoolFits, "no node of the pool has the driver");
     let optional = with_driver(Cluster::new(), "");
     let optional = csi_node(node(optional, "new", "4", 99), "new", "");
     assert_eq!(pod_verdict(&pod(optional, "p", 1, "1Gi").plan(&pool("")), "d/p"), PodOutcome::ExistingNode);
 }
 
-/// Hosts `a` and `b`, each a zone, and what their storage has room for.
+/// Hosts `a` and `b`, each a zone, and the capacity of their storage.
 fn with_room(a: &str, b: &str) -> Cluster {
     let cluster = with_driver(Cluster::new(), "storageCapacity: true").with(
         "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts:\n- {name: a, cores: 64, memory: 512Gi}\n\
@@ -152,7 +152,7 @@ fn a_machine_is_made_on_a_host_whose_storage_has_room_for_the_volume() {
         let machine = plan.scale_up.first().and_then(|pool| pool.machines.first());
         machine.map_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")), |machine| machine.host.to_string())
     };
-    assert_eq!(host("capacity: 50Gi", "capacity: 50Gi"), "a", "it has the most memory");
+    assert_eq!(host("capacity: 50Gi", "capacity: 50Gi"), "a", "host `a` has the most memory");
     assert_eq!(host("capacity: 5Gi", "capacity: 50Gi"), "b");
     assert_eq!(host("capacity: 50Gi\nmaximumVolumeSize: 5Gi", "capacity: 50Gi"), "b");
     assert_eq!(host("", "capacity: 10Gi"), "b");
@@ -194,7 +194,7 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
     assert_eq!(
         outcome(&[("n1", "a"), ("n2", "b")]),
         "NoPoolFits",
-        "there is none in b, and the driver would say so"
+        "a node of b has the driver, which would have reported any room"
     );
 }
 

@@ -105,7 +105,7 @@ fn a_stopped_machine_is_woken_only_where_its_host_has_room_for_it() {
         let strict = of_pool("warm = { count = 1 }\nmemory_reserve = \"0GiB\"", proxmox);
         let plan = Cluster::new().with(&full).pod("p", "3", "").plan(&strict);
         assert_eq!(told(&plan).0.len(), woken, "{used}");
-        // A running machine has its room already.
+        // The room of a running machine is already counted.
         let full = full.replace("warm: stopped", "warm: booted");
         let mut config = config;
         config.pools[0].warm.state = WarmState::Booted;
@@ -153,10 +153,10 @@ fn machines_of_old_settings_are_replaced_one_at_a_time() {
     let drifted = |name: &str| kept(name, "Warm", "stopped").replace("},", ", madeOf: {clone: full}},");
     let config = of_pool("warm = { count = 2 }", "");
     let plan = cluster(&[drifted("w-a"), drifted("w-b")]).pod("p", "3", "").plan(&config);
-    assert_eq!(told(&plan), (vec![], 1, 0, vec!["w-a"]), "neither is asked, one goes");
+    assert_eq!(told(&plan), (vec![], 1, 0, vec!["w-a"]), "neither is asked to join, one is removed");
     assert!(plan.unkept[0].reason.contains("`clone` was full and is now linked"), "{:?}", plan.unkept);
     let plan = cluster(&[kept("w-a", "Cloning", "stopped"), drifted("w-b")]).plan(&config);
-    assert_eq!(told(&plan).3, Vec::<&str>::new(), "another is being made");
+    assert_eq!(told(&plan).3, Vec::<&str>::new(), "another is being created");
     let plan = cluster(&[kept("w-a", "Warm", "stopped"), drifted("w-b")]).plan(&config);
     assert_eq!(told(&plan).3, ["w-b"]);
 }

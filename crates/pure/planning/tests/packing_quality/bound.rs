@@ -2,9 +2,10 @@
 
 use crate::mixes::{CPU, MEMORY, Mix};
 
-/// No packing uses fewer: the sizes of a node's pods cannot exceed the node's in total, nor can sizes that
-/// were rounded by a dual feasible function (the `u` of Fekete and Schepers, 2001). With 2, a pod of more
-/// than a third of a node counts as half a node, because no more than two such pods fit a node.
+/// No packing uses fewer machines. In total, the sizes of a node's pods cannot exceed the size of the node.
+/// This also applies to sizes that were rounded by a dual feasible function (the `u` of Fekete and Schepers,
+/// 2001). With the parameter 2, a pod of more than a third of a node counts as half a node, because no more
+/// than two such pods fit a node.
 pub fn bound(mix: &Mix) -> usize {
     let nodes = |amount: &dyn Fn(&(i64, i64)) -> i64, offered: i64| {
         let rounded = |one: &(i64, i64), by: i64| {

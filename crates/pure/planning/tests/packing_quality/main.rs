@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a test may stop at what it did not expect, and reports"
+    reason = "a test may panic on unexpected results, and prints what it skips"
 )]
 
 mod bound;
@@ -13,7 +13,8 @@ mod mixes;
 use bound::bound;
 use mixes::{CPU, MEMORY, Make, Mix, Random, machines};
 
-/// Largest first (by the sum of both parts), each pod on the first node that takes it.
+/// First-fit decreasing: the largest pods first (by the sum of CPU and memory), each on the first node that
+/// takes it.
 fn first_fit_decreasing(mix: &Mix) -> usize {
     let mut sorted = mix.clone();
     sorted.sort_by_key(|(cpu, memory)| std::cmp::Reverse(cpu * MEMORY + memory * CPU));

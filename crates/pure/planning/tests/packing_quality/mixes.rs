@@ -20,7 +20,7 @@ pub const CPU: i64 = 8000;
 /// The memory of a node, in MiB.
 pub const MEMORY: i64 = 16 << 10;
 
-/// SplitMix64: the same mixes on every machine.
+/// SplitMix64, which gives the same mixes on every machine.
 pub struct Random(pub u64);
 
 impl Random {
@@ -53,7 +53,7 @@ fn singles(random: &mut Random) -> Mix {
     (0..400).map(|_| (50 + random.below(2000), 64 + random.below(4000))).collect()
 }
 
-/// Half need CPU, half need memory: packing by size alone wastes both.
+/// Half of the pods need CPU, the other half memory: packing by size alone wastes both.
 fn opposites(random: &mut Random) -> Mix {
     let greedy = |random: &mut Random| (1000 + random.below(2000), 128 + random.below(512));
     let large = |random: &mut Random| (50 + random.below(250), 2048 + random.below(4096));

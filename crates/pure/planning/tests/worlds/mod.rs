@@ -11,7 +11,7 @@ use proptest::prelude::ProptestConfig;
 /// The time of every decision.
 pub const NOW: &str = "2026-01-15T12:00:00Z";
 
-/// Thousandths of a core, MiB, and a number of pods.
+/// Resources from thousandths of a core, MiB of memory, and a number of pods.
 pub fn resources(cpu: i64, memory: i64, pods: i64) -> Resources {
     Resources { cpu_milli: cpu, memory: memory << 20, pods, ..Resources::default() }
 }
@@ -60,7 +60,7 @@ pub fn replica_set() -> Arc<Controller> {
 
 /// How many cases of each property are run: `PLANNER_CASES` (for a long run in release) or else the `usual`
 /// number.
-#[expect(clippy::disallowed_methods, reason = "how long a test runs is no decision")]
+#[expect(clippy::disallowed_methods, reason = "only the duration of a test depends on it")]
 pub fn cases(usual: u32) -> ProptestConfig {
     let asked = std::env::var("PLANNER_CASES").ok().and_then(|text| text.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(usual), ..ProptestConfig::default() }

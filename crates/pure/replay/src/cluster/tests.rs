@@ -31,11 +31,11 @@ struct Seen {
     nodes: Vec<Node>,
     pods: Vec<Pod>,
     machines: Vec<Machine>,
-    /// If there are none: one host with plenty of room.
+    /// The hosts; if empty, one host with plenty of resources.
     hosts: Vec<Host>,
 }
 
-/// A host with this much memory in GiB, of which other guests were assigned this much.
+/// A host with this much memory in GiB, of which other guests were assigned `others`.
 fn host(name: &str, memory: i64, others: i64) -> Host {
     Host {
         name: name.into(),
@@ -97,7 +97,7 @@ fn machine(name: &str, phase: Phase, since: i64) -> Machine {
     }
 }
 
-/// A pod that takes three quarters of a node.
+/// A pod that needs three quarters of a node.
 fn pod(name: &str, node: Option<&str>) -> Pod {
     let mut pod = Pod {
         name: name.to_owned(),
@@ -120,7 +120,7 @@ fn pod(name: &str, node: Option<&str>) -> Pod {
     pod
 }
 
-/// Plays these rounds. Returns the simulation as it is after the last of them.
+/// Plays these rounds. Returns the simulation after the last of them.
 fn play(demand: u32, rounds: &[Snapshot]) -> Simulation {
     play_with(POOL, demand, rounds)
 }
@@ -151,7 +151,7 @@ fn pods_on_nodes_of_no_pool_are_not_multiplied() {
     for demand in [100, 1000, 3000] {
         assert_eq!(names(&play(demand, &[settled.at(0), settled.at(10)])), ["a"], "{demand}");
     }
-    // A pod that waits at first has copies, or is left out, until it gets a node outside all pools.
+    // A pod that is pending at first is multiplied, or left out, only until it gets a node outside all pools.
     let waits = Seen { nodes: nodes(), pods: vec![pod("a", None)], ..Seen::default() };
     for demand in [100, 3000] {
         let played = play(demand, &[waits.at(0), settled.at(10)]);
@@ -215,7 +215,8 @@ fn a_machine_on_its_way_comes_in_the_time_that_is_left() {
     let mut coming = machine("w-1", Phase::Joining, -5);
     coming.requested = Some(at(-50));
     let seen = Seen { machines: vec![coming], ..Seen::default() };
-    // Creation takes a minute in all (the default), because the record has no complete creation.
+    // Creation takes a minute in total (the default), because the record does not contain a complete
+    // creation.
     assert_eq!(play(1000, &[seen.at(0), seen.at(9)]).nodes.len(), 0);
     assert_eq!(play(1000, &[seen.at(0), seen.at(11)]).nodes.len(), 1);
 }
@@ -248,7 +249,7 @@ name = "pve3"
 power = "wake-on-lan"
 "#;
 
-/// Three hosts, of which only the third has room, and optionally a pod.
+/// Three hosts, of which only the third has free resources, and the given pods.
 fn three_hosts(others: i64, pods: Vec<Pod>) -> Seen {
     let hosts = vec![host("pve1", 8, 8), host("pve2", 8, 8), host("pve3", 32, others)];
     Seen { pods, hosts, ..Seen::default() }
@@ -261,8 +262,8 @@ fn a_host_that_may_be_switched_is_off_while_nothing_needs_it() {
     let wanted = || three_hosts(0, vec![Pod { created: Some(at(3600)), ..pod("a", None) }]);
     let rounds = [none().at(0), wanted().at(3600), wanted().at(7200)];
     let figures = play_with(&config, 1000, &rounds).finish();
-    // The host is switched off after ten minutes, which takes one more, and is on three minutes after the pod
-    // is created.
+    // The host is switched off after ten minutes, which takes one more minute. Three minutes after the pod is
+    // created, the host is on again.
     let pve3 = figures.hosts["pve3"];
     let off = pve3.off.unwrap() * 60.0;
     assert!((50.0..53.0).contains(&off), "{off} min");
@@ -270,13 +271,13 @@ fn a_host_that_may_be_switched_is_off_while_nothing_needs_it() {
     assert_eq!(figures.hosts["pve1"].off, None);
     let waited = figures.pools["w"].waits.percentile(100).unwrap();
     assert!((240..260).contains(&waited), "{waited}");
-    // Without a pod, the host stays off. Without its `power`, it stays on.
+    // Without a pod, the host stays off. Without its `power` setting, it stays on.
     let rounds = [none().at(0), none().at(3600), none().at(7200)];
     let off = play_with(&config, 1000, &rounds).finish().hosts["pve3"].off.unwrap();
     assert!((1.75..1.85).contains(&off), "{off}");
     let pve3 = play(1000, &rounds).finish().hosts["pve3"];
     assert!(pve3.off.is_none() && pve3.on > 1.99 && pve3.empty.unwrap() > 1.99, "{pve3:?}");
-    // Other guests keep it on.
+    // Other guests keep the host on.
     let rounds = [0, 3600].map(|second| three_hosts(4, Vec::new()).at(second));
     assert_eq!(play_with(&config, 1000, &rounds).finish().hosts["pve3"].off, Some(0.0));
 }

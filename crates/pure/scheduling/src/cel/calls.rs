@@ -10,7 +10,7 @@ use super::{Fault, convert, lists, strings};
 use model::amount::Amount;
 use model::semver::Version;
 
-/// Calls a function without a target; operators are such functions.
+/// Calls a function without a target. Operators are such functions.
 pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     match (name, arguments) {
         (operators::EQUALS, [a, b]) => run.equal(a, b).map(Value::Bool),
@@ -107,7 +107,7 @@ pub(super) fn method(run: &mut Run, name: &str, target: &Value, arguments: &[Val
     }
 }
 
-/// Methods of some types. If one is called on a value of another type, it fails as in kube-scheduler, and is
+/// Methods that exist for some types. A call on a value of another type fails as in kube-scheduler, and is
 /// not reported as unsupported.
 const KNOWN_METHODS: [&str; 16] = [
     "contains",
@@ -144,7 +144,7 @@ fn semver(name: &str, read: Option<Version>) -> Result<Value, Fault> {
     match (name, read) {
         ("isSemver", read) => Ok(Value::Bool(read.is_some())),
         (_, Some(version)) => Ok(Value::Version(Arc::new(version))),
-        (_, None) => Err(Fault::error("it is not a semantic version")),
+        (_, None) => Err(Fault::error("the text is not a semantic version")),
     }
 }
 
@@ -171,7 +171,7 @@ fn contains(run: &mut Run, container: &Value, item: &Value) -> Result<bool, Faul
     }
 }
 
-/// Pays one step for each entry of a map, because looking up a key goes through the entries.
+/// Pays one step for each entry of a map, because looking up a key visits every entry.
 pub(super) fn pay_for_keys(run: &mut Run, container: &Value) -> Result<(), Fault> {
     match container {
         Value::Map(map) => run.pay(map.entries.len()),

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::Fault;
 use super::value::Value;
 
-/// The type with this name, if there is one.
+/// The type with this name, if it exists.
 pub(super) fn type_named(name: &str) -> Option<&'static str> {
     const NAMES: [&str; 10] =
         ["null_type", "bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"];
     NAMES.into_iter().find(|one| *one == name)
 }
 
-/// The value as a whole number, if it is one.
+/// The value as an integer. `None` if it is not a whole number.
 #[expect(clippy::cast_possible_truncation, reason = "a number without a fraction, within limits")]
 pub(super) fn whole(value: &Value) -> Option<i64> {
     match value {

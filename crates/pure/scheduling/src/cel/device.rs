@@ -1,4 +1,4 @@
-//! The variable `device` of expressions.
+//! The variable `device`, as expressions see it.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use super::value::{Map, Value};
 use model::devices::{Attribute, Device};
 use model::semver::Version;
 
-/// How expressions see a device of this driver. If an attribute of the device cannot be read, all expressions
-/// fail for the device.
+/// A device of this driver, as expressions see it. If an attribute of the device cannot be read, every
+/// expression fails for the device.
 pub fn value_of(driver: &str, device: &Device) -> Result<Value, Fault> {
     let mut attributes = Domains::default();
     for (name, attribute) in &device.attributes {

@@ -10,7 +10,7 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValu
 use super::value::{Map, Value};
 use super::{Fault, calls, convert};
 
-/// How much an expression may cost (`CELSelectorExpressionMaxCost`).
+/// The maximum cost of an expression (`CELSelectorExpressionMaxCost`).
 const MOST_STEPS: u64 = 1_000_000;
 
 /// The value of an expression for a device.
@@ -22,19 +22,19 @@ pub(super) fn run(expression: &IdedExpr, device: &Value) -> Result<Value, Fault>
 /// An evaluation in progress.
 pub(super) struct Run<'e> {
     steps: u64,
-    /// The innermost variable is last. A variable may hold a fault, which only matters if the result depends
-    /// on it.
+    /// The variables, the innermost last. A variable may hold a fault, which only matters if the result
+    /// depends on it.
     variables: Vec<(&'e str, Result<Value, Fault>)>,
 }
 
 impl<'e> Run<'e> {
-    /// Uses up this many steps. Fails if the limit is exceeded.
+    /// Adds this many steps to those used. Fails if the limit is exceeded.
     pub(super) fn pay(&mut self, steps: usize) -> Result<(), Fault> {
         self.steps = self.steps.saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
         if self.steps > MOST_STEPS { Err(Fault::TooCostly) } else { Ok(()) }
     }
 
-    /// Runs a comparison with the steps that are left, and deducts those that it needed.
+    /// Runs a comparison with the steps that are left, and deducts the steps that it used.
     fn compare<T>(&mut self, compare: impl FnOnce(&Cell<usize>) -> Result<T, Fault>) -> Result<T, Fault> {
         let left = usize::try_from(MOST_STEPS.saturating_sub(self.steps)).unwrap_or(usize::MAX);
         let cell = Cell::new(left);
@@ -48,7 +48,7 @@ impl<'e> Run<'e> {
         self.compare(|left| a.equals(b, left))
     }
 
-    /// The position of the first item that equals `one`. An item that cannot be compared with it is not
+    /// The position of the first item that equals `one`. An item that cannot be compared with `one` is not
     /// equal.
     pub(super) fn find<'v>(
         &mut self,
@@ -179,7 +179,7 @@ impl<'e> Run<'e> {
         }
     }
 
-    /// The part before the dot in the name of a function, such as `sets`; `None` if the target is a value.
+    /// The part before the dot in the name of a function, such as `sets`. `None` if the target is a value.
     fn space(&self, target: &'e IdedExpr) -> Option<&'e str> {
         let Expr::Ident(name) = &target.expr else { return None };
         let known = self.variables.iter().any(|(known, _)| known == name);
@@ -200,7 +200,7 @@ impl<'e> Run<'e> {
         first.and(second).map(Value::Bool)
     }
 
-    /// Evaluates `all`, `exists`, `map` and similar macros in the form to which the parser has expanded them.
+    /// Evaluates `all`, `exists`, `map` and similar macros, in the form into which the parser expands them.
     fn comprehension(&mut self, all: &'e ComprehensionExpr) -> Result<Value, Fault> {
         let range = self.value(&all.iter_range)?;
         let pairs = pairs(&range)?;
@@ -242,7 +242,7 @@ impl<'e> Run<'e> {
     }
 
     /// Evaluates a macro that the parser does not expand, and whose arguments must not be evaluated first.
-    /// `None`: it is not such a macro.
+    /// Returns `None` if the call is not such a macro.
     fn macro_call(
         &mut self,
         target: &'e IdedExpr,
@@ -256,8 +256,8 @@ impl<'e> Run<'e> {
         match (name, arguments) {
             ("bind", [variable, value, body]) if named(target) == Some("cel") => {
                 let variable = named(variable)?;
-                // cel-go evaluates the value only when it is first used. Here, a fault in the value is kept
-                // until then.
+                // cel-go evaluates the value only at its first use. The value is evaluated at once here, but
+                // a fault in it does not count until the variable is used.
                 let value = self.value(value);
                 Some(self.with(variable, value, body))
             }
@@ -324,7 +324,7 @@ impl<'e> Run<'e> {
     }
 }
 
-/// The value of a key, or the item of a list at an index. It is an error if there is none.
+/// Returns the value of a key in a map, or the item of a list at an index. Fails if it does not exist.
 pub(super) fn look_up(container: &Value, key: &Value) -> Result<Value, Fault> {
     match container {
         Value::Map(map) => map.find(key).cloned().ok_or_else(|| no_such(key)),
@@ -339,7 +339,7 @@ pub(super) fn look_up(container: &Value, key: &Value) -> Result<Value, Fault> {
     }
 }
 
-/// The value of a key, or the item of a list at an index, as an optional.
+/// The value of a key in a map, or the item of a list at an index, as an optional.
 pub(super) fn optional(container: &Value, key: &Value) -> Value {
     match container {
         Value::Optional(Some(value)) => optional(value, key),

@@ -56,7 +56,7 @@ fn extreme(items: &[Value], wanted: Ordering) -> Result<Value, Fault> {
 
 fn join(run: &mut Run, items: &[Value], separator: &str) -> Result<Value, Fault> {
     let parts: Vec<&str> = items.iter().map(Value::text).collect::<Result<_, _>>()?;
-    // The resulting text is paid for before it is created.
+    // Charge the steps for the resulting text before creating it.
     let length = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
     run.pay(length.saturating_add(separator.len().saturating_mul(items.len())) / 10)?;
     Ok(parts.join(separator).as_str().into())

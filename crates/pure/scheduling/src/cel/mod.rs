@@ -1,8 +1,9 @@
 //! Device selectors: expressions of the Common Expression Language (CEL), in the environment that
 //! `k8s.io/dynamic-resource-allocation/cel` defines.
 //!
-//! The `cel` crate parses them. They are evaluated here: the crate's own interpreter has no limit on cost, no
-//! maps with a default (`device.attributes` is one), and no Kubernetes quantities or versions.
+//! The `cel` crate only parses the expressions. This module evaluates them, because the crate's own
+//! interpreter has no limit on cost, no maps with a default (such as `device.attributes`), and no Kubernetes
+//! quantities or versions.
 
 mod calls;
 mod convert;
@@ -21,24 +22,24 @@ use thiserror::Error;
 pub(super) use device::value_of;
 pub(super) use value::Value;
 
-/// The longest expression that the API server accepts, in bytes.
+/// The maximum length of an expression that the API server accepts, in bytes.
 const LONGEST: usize = 10 * 1024;
 /// The maximum depth of nested brackets in an expression.
 const DEEPEST: usize = 40;
-/// How many operators may be chained: each operator is a level of the parsed expression.
+/// The maximum number of chained operators. Each operator is a level of the parsed expression.
 const LONGEST_CHAIN: usize = 250;
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// It also fails in kube-scheduler.
+    /// The expression also fails in kube-scheduler.
     #[error("{0}")]
     Error(Arc<str>),
-    /// It uses something that is not supported here.
+    /// The expression uses something that this module does not support.
     #[error("{0} is not supported")]
     Unsupported(Arc<str>),
-    /// It takes too many steps.
-    #[error("it takes too many steps")]
+    /// The evaluation takes too many steps.
+    #[error("the evaluation takes too many steps")]
     TooCostly,
 }
 
@@ -81,7 +82,7 @@ impl Program {
         }
     }
 
-    /// Whether the expression selects a device, given as [`value_of`] describes it.
+    /// Whether the expression selects a device, given as the value from [`value_of`].
     pub(super) fn selects(&self, device: &Value) -> Result<bool, Fault> {
         match evaluate::run(&self.0, device)? {
             Value::Bool(selected) => Ok(selected),
@@ -105,8 +106,8 @@ fn depth(text: &str) -> usize {
 }
 
 /// The maximum number of operators and selections in a row, including those around the enclosing brackets and
-/// those in string literals. The parser does not nest what `&&`, `||` and commas join, so they start a new
-/// row.
+/// those in string literals. `&&`, `||` and commas start a new row, because the parser does not nest the
+/// parts that they join.
 fn chain(text: &str) -> usize {
     let (mut open, mut sum, mut most) = (vec![0_usize], 0_usize, 0);
     for letter in text.bytes() {

@@ -7,9 +7,9 @@ use super::calls::unknown;
 use super::evaluate::Run;
 use super::value::Value;
 
-/// How many bytes a compiled regular expression may take.
+/// The maximum size of a compiled regular expression, in bytes.
 const LARGEST_PATTERN: usize = 1 << 18;
-/// How many steps it costs to compile a regular expression, which can take a millisecond.
+/// The cost of compiling a regular expression, in steps. Compiling can take a millisecond.
 const COMPILING: usize = 20_000;
 
 /// Calls a function on a string.
@@ -33,7 +33,7 @@ pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value])
         }
         ("replace", [old, new]) => {
             let (old, new) = (old.text()?, new.text()?);
-            // The resulting text is paid for before it is created.
+            // Charge the steps for the resulting text before creating it.
             let more = text.matches(old).count().saturating_mul(new.len());
             run.pay(text.len().saturating_add(more / 10))?;
             Ok(text.replace(old, new).as_str().into())
@@ -92,7 +92,7 @@ fn substring(text: &str, from: i64, to: Option<i64>) -> Result<Value, Fault> {
     Ok(part.iter().collect::<String>().as_str().into())
 }
 
-/// The index of a character, given the index of its first byte; -1 for `None`.
+/// The index of a character, given the index of its first byte. -1 for `None`.
 fn place(text: &str, byte: Option<usize>) -> Value {
     let letters = byte.and_then(|byte| text.get(..byte)).map(|before| before.chars().count());
     Value::Int(letters.and_then(|count| i64::try_from(count).ok()).unwrap_or(-1))

@@ -68,7 +68,7 @@ fn what_is_true_of_a_device_selects_it() {
         r#"size(device.attributes["gpu.example.com"].model) == 4 && int("7") == 7"#,
         r#"sets.contains(["A100", "H100"], [device.attributes["gpu.example.com"].model])"#,
         r#"device.driver == "x" ? false : true"#,
-        // If one side decides the result, the other side need not have a value.
+        // If one operand decides the result, the other operand may fail.
         r#"device.attributes["gpu.example.com"].serial == "1" || device.driver == "gpu.example.com""#,
         r#"["1", "2"].exists(s, device.attributes["gpu.example.com"][s] == s || s == "2")"#,
     ] {
@@ -109,7 +109,7 @@ fn what_is_not_simulated_is_said() {
     for expression in [r#"ip("10.0.0.1").family() == 4"#, r#"url("https://a").getHost() == "a""#] {
         assert!(matches!(selects(expression), Err(Fault::Unsupported(_))), "{expression}");
     }
-    // An unsupported function does not matter if the other side decides the result.
+    // An unsupported function does not matter if the other operand decides the result.
     assert_eq!(selects(r#"isIP("a") || true"#), Ok(true));
 }
 

@@ -8,7 +8,8 @@ use super::Fault;
 use model::amount::Amount;
 use model::semver::Version;
 
-/// How many comparisons each entry may take when a key is looked up: keys are short.
+/// The maximum number of comparisons with each key of a map during a lookup. It can be low, because keys are
+/// short.
 const FOR_A_KEY: usize = 100;
 
 /// A value.
@@ -28,11 +29,12 @@ pub enum Value {
     /// A semantic version.
     Version(Arc<Version>),
     Optional(Option<Arc<Self>>),
-    /// The type of a value, by its name.
+    /// The name of a type, as a value.
     Type(&'static str),
 }
 
-/// A map. A key that it lacks has the value `default`, if any: in the map of domains, an empty map.
+/// A map. If it has a `default`, that is the value of every missing key. The map of domains has an empty map
+/// as its default.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     pub(super) entries: Vec<(Value, Value)>,
@@ -40,7 +42,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// The value of the entry with this key. The default does not count.
+    /// The value of the entry with this key, without regard to the default.
     pub(super) fn own(&self, key: &Value) -> Option<&Value> {
         let is_it = |one: &Value| one.equals(key, &Cell::new(FOR_A_KEY)) == Ok(true);
         self.entries.iter().find(|(one, _)| is_it(one)).map(|(_, value)| value)
@@ -66,7 +68,7 @@ impl Map {
     }
 }
 
-/// Deducts this many comparisons from those that are left.
+/// Deducts this many comparisons from the remaining ones.
 fn take(left: &Cell<usize>, comparisons: usize) -> Result<(), Fault> {
     let after = left.get().checked_sub(comparisons);
     left.set(after.unwrap_or(0));
@@ -90,7 +92,7 @@ impl Value {
         Self::Map(Arc::new(Map { entries, default: None }))
     }
 
-    /// The name of its type in CEL.
+    /// The name of the value's type in CEL.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -126,9 +128,9 @@ impl Value {
     }
 
     /// The operator `==`. Values of different types are not equal, except for numbers. A quantity or a
-    /// version on the left can only be compared with its own type and with null. Lists share their parts, so
-    /// a short expression can create lists that take very long to compare: at most `left` comparisons are
-    /// made.
+    /// version on the left can only be compared with its own type and with null. At most `left` comparisons
+    /// are made: lists can share their parts, so a short expression can create lists that take very long to
+    /// compare.
     pub(super) fn equals(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
         take(left, 1)?;
         Ok(match (self, other) {
@@ -166,7 +168,7 @@ impl Value {
         })
     }
 
-    /// Whether the values are equal. Values that cannot be compared are not.
+    /// Whether the values are equal. Values that cannot be compared are not equal.
     pub(super) fn is_same(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
         match self.equals(other, left) {
             Err(Fault::TooCostly) => Err(Fault::TooCostly),
@@ -174,7 +176,7 @@ impl Value {
         }
     }
 
-    /// The order of the values for `<`, `<=`, `>` and `>=`.
+    /// Compares the values for `<`, `<=`, `>` and `>=`.
     pub(super) fn compare(&self, other: &Self) -> Result<Ordering, Fault> {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => Ok(a.cmp(b)),
@@ -194,7 +196,7 @@ impl Value {
     }
 }
 
-/// Numbers of all types are compared with each other.
+/// Compares two numbers, which may be of different types.
 #[expect(clippy::cast_precision_loss, reason = "a number compared with a double is converted to one")]
 fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {

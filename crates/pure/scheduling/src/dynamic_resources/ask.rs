@@ -1,4 +1,4 @@
-//! What claims ask for, with each selector replaced by the number of its expression.
+//! The requests of claims, with each selector replaced by the number of its expression.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use model::devices::{
     AllocationMode, DeviceAsk, DeviceConstraint, DeviceRequest, RequestKind, ResourceClaim,
 };
 
-/// The numbers of expressions; equal expressions have the same number.
+/// Expressions and their numbers. Equal expressions have the same number.
 #[derive(Debug, Default)]
 pub(super) struct Expressions {
     numbers: BTreeMap<String, usize>,
@@ -40,7 +40,7 @@ impl Expressions {
     }
 }
 
-/// What a claim asks for.
+/// The requests and constraints of a claim.
 #[derive(Debug, Default)]
 pub(super) struct ClaimAsk {
     /// `namespace/name`.
@@ -53,9 +53,9 @@ pub(super) struct ClaimAsk {
 #[derive(Debug)]
 pub(super) struct Request {
     pub name: String,
-    /// What it asks for. Of several alternatives, the first available one is used.
+    /// The alternatives of the request. The first one that is available is used.
     pub asks: Vec<Ask>,
-    /// Whether it is a `firstAvailable` request.
+    /// Whether this is a `firstAvailable` request.
     pub prioritized: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) struct Ask {
     pub object: DeviceAsk,
-    /// The numbers of its selectors; `None` for a selector that is not a CEL expression.
+    /// The numbers of the request's selectors. `None` stands for a selector that is not a CEL expression.
     pub selectors: Vec<Option<usize>>,
 }
 
@@ -76,8 +76,8 @@ impl ClaimAsk {
         }
     }
 
-    /// Asks for devices in place of a pod's extended resources. `wanted` has the name of each resource, its
-    /// class and the number of devices.
+    /// Asks for devices in place of a pod's extended resources. `wanted` contains the name of each resource,
+    /// its class and the number of devices.
     pub(super) fn of_classes(
         pod: String,
         wanted: impl IntoIterator<Item = (String, String, i64)>,

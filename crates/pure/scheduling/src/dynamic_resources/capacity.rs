@@ -1,4 +1,4 @@
-//! How much of a device's capacities a request takes (consumable capacity).
+//! The share of a device's capacities that a request uses (consumable capacity).
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use model::KubernetesVersion;
 use model::amount::Amount;
 use model::devices::{Amounts, Capacity, CapacityRange};
 
-/// What a request takes of each capacity. `None`: it names a capacity that the device lacks.
+/// The amount of each capacity that a request uses. `None` if the request names a capacity that the device
+/// lacks.
 ///
 /// # Errors
-/// An amount cannot be computed. In this case, the whole search fails, not only this device.
+/// Returns an error if an amount cannot be computed. The whole search then fails, not only this device.
 pub(super) fn taken(
     wanted: &Amounts,
     capacity: &BTreeMap<String, Capacity>,
@@ -30,7 +31,7 @@ pub(super) fn taken(
     Ok(Some(all))
 }
 
-/// Whether these amounts may be taken from a device's capacities, from which `already` has been taken.
+/// Whether the amounts `taken` fit into a device's capacities, of which the amounts `already` are in use.
 pub(super) fn fits(
     taken: &Amounts,
     capacity: &BTreeMap<String, Capacity>,
@@ -58,7 +59,7 @@ fn of_one(wanted: Option<Amount>, capacity: &Capacity, version: KubernetesVersio
     }
 }
 
-/// The wanted amount, rounded up to the minimum or to the next step. `None`: it cannot be computed.
+/// The wanted amount, rounded up to the minimum or to the next step. `None` if it cannot be computed.
 fn in_steps(wanted: Amount, range: &CapacityRange, version: KubernetesVersion) -> Option<Amount> {
     if wanted < range.min {
         return Some(range.min);
@@ -76,7 +77,8 @@ fn in_steps(wanted: Amount, range: &CapacityRange, version: KubernetesVersion) -
     Some(if fine { Amount::milli(found) } else { Amount::units(found) })
 }
 
-/// Whether steps are counted in thousandths, which Kubernetes does from 1.37 on if all amounts allow it.
+/// Whether steps are counted in thousandths. Kubernetes does so from 1.37 on, if all amounts are whole
+/// thousandths.
 fn is_fine(range: &CapacityRange, version: KubernetesVersion) -> bool {
     let all = [Some(range.min), range.max, range.step];
     version >= KubernetesVersion::V1_37

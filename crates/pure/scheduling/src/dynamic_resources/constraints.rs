@@ -2,13 +2,13 @@
 
 use model::devices::{Attribute, ConstraintKind, Device, DeviceConstraint};
 
-/// A constraint with the devices that were chosen so far.
+/// A constraint, with the devices that have been chosen so far.
 #[derive(Debug)]
 pub(super) struct Constraint<'c> {
     object: &'c DeviceConstraint,
-    /// The attribute's values on the chosen devices that the constraint applies to.
+    /// The attribute's values of those chosen devices to which the constraint applies.
     chosen: Vec<Attribute>,
-    /// The value on the first of these devices. It is kept when that device is given back.
+    /// The value on the first of these devices. It is kept even after that device is given back.
     first: Option<Attribute>,
 }
 
@@ -17,7 +17,7 @@ impl<'c> Constraint<'c> {
         Self { object, chosen: Vec::new(), first: None }
     }
 
-    /// Adds a device if the constraint still holds with the device. Returns whether it does.
+    /// Adds a device if the constraint allows it. Returns whether the constraint does.
     pub(super) fn add(&mut self, request: &str, sub: Option<&str>, driver: &str, device: &Device) -> bool {
         if !self.concerns(request, sub) {
             return true;

@@ -7,14 +7,14 @@ use super::state::State;
 use model::amount::Amount;
 use model::devices::CounterSet;
 
-/// The names of a counter set and of a counter in it.
+/// The names of a counter set and of a counter in the set.
 type Key = (String, String);
 
-/// What is left of the counters of pools.
+/// The remaining amounts of the counters of all pools.
 pub(super) struct Counters<'s> {
     state: &'s State,
     pools: &'s [Pool],
-    /// What is left in each pool; computed when first needed.
+    /// The remaining amounts in each pool, computed when first needed.
     left: Vec<Option<BTreeMap<Key, Amount>>>,
 }
 
@@ -23,7 +23,7 @@ impl<'s> Counters<'s> {
         Self { state, pools, left: vec![None; pools.len()] }
     }
 
-    /// Takes what a device consumes, if all counters of the pool suffice. Returns whether they do.
+    /// Deducts what a device consumes, if all counters of the pool suffice. Returns whether they do.
     pub(super) fn take(&mut self, pool: usize, consumes: &[CounterSet]) -> bool {
         let left = self.left(pool);
         subtract(left, consumes);
@@ -34,7 +34,7 @@ impl<'s> Counters<'s> {
         suffice
     }
 
-    /// Gives back what a device consumes.
+    /// Returns to the counters what a device consumes.
     pub(super) fn give_back(&mut self, pool: usize, consumes: &[CounterSet]) {
         let left = self.left(pool);
         for_each(left, consumes, Amount::plus);

@@ -1,4 +1,4 @@
-//! Devices, classes and claims, looked up once for a whole decision. They do not change while it is made.
+//! Devices, classes and claims, looked up once for a whole decision. They do not change during the decision.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,10 +12,10 @@ use model::devices::{
 use model::pod::Pod;
 use model::{KubernetesVersion, Snapshot};
 
-/// Namespace and name of a claim.
+/// The namespace and the name of a claim.
 pub(crate) type ClaimKey = (String, String);
 
-/// Everything that is known of devices, classes and claims.
+/// All known devices, classes and claims.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     /// The slices. Their devices are not read until a pod asks for devices.
@@ -36,7 +36,7 @@ pub(crate) struct Facts {
 #[derive(Debug)]
 pub(super) struct Class {
     pub object: Arc<DeviceClass>,
-    /// The numbers of its selectors; `None` for a selector that is not a CEL expression.
+    /// The numbers of the class's selectors. `None` stands for a selector that is not a CEL expression.
     pub selectors: Vec<Option<usize>>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Claim {
 }
 
 impl Facts {
-    /// The facts of a snapshot; `None` if it has neither slices nor classes nor claims.
+    /// The facts of a snapshot. `None` if the snapshot has neither slices nor classes nor claims.
     pub(crate) fn of(snapshot: &Snapshot) -> Option<Self> {
         let none = snapshot.resource_slices.is_empty()
             && snapshot.device_classes.is_empty()
@@ -79,9 +79,9 @@ impl Facts {
         }
     }
 
-    /// Of two classes that name the same resource, the newer one serves it. If the newer one was added first,
-    /// the older one does not even serve the resource of its own name ([`CLASS_PREFIX`]), as in
-    /// kube-scheduler (`ExtendedResourceCache`).
+    /// Registers the extended resources that a class serves. If two classes name the same resource, the newer
+    /// class serves it. If the newer one was added first, the older one does not even serve the resource
+    /// named after itself ([`CLASS_PREFIX`]), as in kube-scheduler (`ExtendedResourceCache`).
     fn serve(&mut self, class: &DeviceClass) {
         if let Some(resource) = &class.extended_resource {
             let other = self.resources.get(resource).and_then(|name| self.classes.get(name));
@@ -106,8 +106,7 @@ impl Facts {
         }
     }
 
-    /// The slices. They are prepared when the first pod asks for devices, so they cost nothing if no pod
-    /// does.
+    /// The slices. They are prepared when the first pod asks for devices.
     pub(super) fn slices(&self) -> &Slices {
         self.slices.get_or_init(|| Slices::of(&self.objects, &self.rules, self.expressions.count()))
     }

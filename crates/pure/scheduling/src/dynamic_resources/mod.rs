@@ -1,8 +1,8 @@
-//! DynamicResources: devices can be allocated for the pod's claims, and for extended resources that a class
-//! serves.
+//! DynamicResources: it must be possible to allocate devices for the pod's claims, and for the extended
+//! resources that a class serves.
 //!
 //! Devices are chosen in kube-scheduler's order, so that the same devices are left for the next pod. When a
-//! pod is removed in the simulation, its devices are given back, unless another pod may still use its claim.
+//! pod is removed in the simulation, its devices are given back, unless another pod may still use the claim.
 
 mod ask;
 mod capacity;
@@ -32,10 +32,11 @@ pub use problem::{DeviceProblem, Shortage};
 use slices::DeviceId;
 use state::{Place, State, Taken};
 
-/// The number of the first device of a node that is in no world: none of its devices is in use.
+/// The number of the first device of a node that belongs to no world. None of the devices of such a node is
+/// in use.
 const OF_NO_WORLD: DeviceId = DeviceId::MAX / 2;
 
-/// The devices of a world, and the claims that they are allocated for.
+/// The devices of a world, and the claims for which they are allocated.
 #[derive(Clone, Debug)]
 pub(super) struct Devices {
     facts: Arc<Facts>,
@@ -45,14 +46,14 @@ pub(super) struct Devices {
 /// The devices of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeDevices {
-    /// The slices that it is expected to have, if it does not exist yet.
+    /// The slices that a node is expected to have, if the node does not exist yet.
     expected: Option<Arc<[Arc<ResourceSlice>]>>,
     first: Option<DeviceId>,
-    /// The pools whose devices it can use, gathered when first needed.
+    /// The pools whose devices the node can use, gathered when first needed.
     pools: OnceLock<Arc<[Pool]>>,
 }
 
-/// A pod's claims, looked up.
+/// The claims of a pod and their requests.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     problem: Option<DeviceProblem>,
@@ -65,11 +66,13 @@ pub(super) struct Asked {
 struct AskedClaim {
     key: ClaimKey,
     ask: Arc<ClaimAsk>,
-    /// Whether it is the pod's own claim: similar pods have equal claims of their own.
+    /// Whether the claim belongs to this pod alone. Similar pods have equal claims of their own.
     own: bool,
-    /// Where the devices that the cluster has allocated for it can be used; `None`: nothing is allocated.
+    /// Where the devices that the cluster has allocated for the claim can be used. `None` if nothing is
+    /// allocated.
     place: Option<Place>,
-    /// Whether the pod has a node. If so, the checks determine where the pod could move with its claims.
+    /// Whether the pod already has a node. If so, the checks determine where the pod could move with its
+    /// claims.
     moves: bool,
 }
 
@@ -79,7 +82,7 @@ impl NodeDevices {
         *self = Self { expected: Some(slices.clone()), ..Self::default() };
     }
 
-    /// Expects the slices of another node like it, unless it expects some already.
+    /// Copies the expected slices of a similar node, unless this node already has expected slices.
     pub(super) fn expect_like(&mut self, other: &Self) {
         if let (None, Some(slices)) = (&self.expected, &other.expected) {
             self.expect(&slices.clone());
@@ -101,8 +104,8 @@ impl Devices {
         self.facts.are_local()
     }
 
-    /// The devices of a snapshot before any pod is placed; `None` if it has neither slices nor classes nor
-    /// claims.
+    /// The devices of a snapshot before any pod is placed. `None` if the snapshot has neither slices nor
+    /// classes nor claims.
     pub(super) fn of(snapshot: &Snapshot) -> Option<Self> {
         let facts = Arc::new(Facts::of(snapshot)?);
         Some(Self { state: State::new(&facts), facts })
@@ -142,7 +145,7 @@ impl Devices {
         })
     }
 
-    /// Looks up what a pod asks for.
+    /// Looks up the claims of a pod and the devices that they ask for.
     fn asked(&self, pod: &Pod) -> Asked {
         let mut asked = Asked { problem: None, claims: Vec::new(), extended: Vec::new() };
         for claim in &pod.resource_claims {
@@ -186,7 +189,7 @@ impl Devices {
         Ok(Some(AskedClaim { key, ask: found.ask.clone(), own, place, moves: pod.node.is_some() }))
     }
 
-    /// The extended resources of a pod that classes serve.
+    /// Those extended resources of a pod that classes serve.
     fn extended(&self, pod: &Pod) -> Vec<(String, String, i64)> {
         let mut all = Vec::new();
         for (resource, total) in pod.requests.other.iter().filter(|(_, total)| **total > 0) {
@@ -202,8 +205,8 @@ impl Devices {
         all
     }
 
-    /// Checks whether devices can be allocated on a node. `at` is its index, if it is in the world. Which
-    /// devices are missing is only determined if the caller `wants_to_know`.
+    /// Checks whether devices can be allocated on a node. `at` is the node's index, if the node is in the
+    /// world. If `wants_to_know` is false, the error does not tell which devices are missing.
     pub(super) fn check(
         &self,
         asked: &Asked,
@@ -254,7 +257,7 @@ impl Devices {
             if pod.node.is_some() && !is_home {
                 self.state.void(&key);
             }
-            if self.state.join(&key) {
+            if self.state.join(&key, self.is_reserving(pod, &key)) {
                 continue;
             }
             let home = self.state.home(&key, &self.facts);
@@ -262,7 +265,7 @@ impl Devices {
                 self.state.hold(key, home);
                 continue;
             }
-            // A pod that runs here has the devices that the cluster reports, and no others.
+            // A pod that already runs on this node has only the devices that the cluster reports.
             if is_home {
                 continue;
             }
@@ -283,15 +286,22 @@ impl Devices {
         }
     }
 
-    /// Gives back what is allocated for a pod that is removed from its node.
+    /// Gives back the devices of a pod that is removed from its node.
     pub(super) fn remove(&mut self, pod: &Pod) {
         if !self.concern(pod) {
             return;
         }
         let own = (!self.extended(pod).is_empty()).then(|| self.extended_key(pod));
         for key in named_claims(pod).chain(own) {
-            self.state.leave(&key);
+            self.state.leave(&key, self.is_reserving(pod, &key));
         }
+    }
+
+    /// Whether the pod runs with a reservation of the claim.
+    fn is_reserving(&self, pod: &Pod, key: &ClaimKey) -> bool {
+        let reserved =
+            || self.facts.claim(key).is_some_and(|claim| claim.object.reserved_for.contains(&pod.uid));
+        pod.node.is_some() && reserved()
     }
 
     /// The key of the claim for the pod's extended resources, whether the claim exists already or not.
@@ -301,14 +311,14 @@ impl Devices {
     }
 }
 
-/// Asks for devices in place of the extended resources that the node itself does not offer.
+/// Asks for devices in place of those extended resources that the node itself does not offer.
 fn extended_ask(extended: &[(String, String, i64)], pod: &Pod, offered: &Resources) -> Option<Arc<ClaimAsk>> {
     let lacks = |(name, ..): &&(String, String, i64)| offered.other.get(name).is_none_or(|count| *count == 0);
     let wanted: Vec<_> = extended.iter().filter(lacks).cloned().collect();
     (!wanted.is_empty()).then(|| ClaimAsk::of_classes(format!("pod {}", pod.id()), wanted))
 }
 
-/// What a pod asks for; `None` if it needs no devices.
+/// The devices that a pod asks for. `None` if the pod needs none.
 pub(super) fn prepare(devices: Option<&Devices>, pod: &Pod) -> Option<Arc<Asked>> {
     let asked = match devices {
         Some(devices) if devices.concern(pod) => devices.asked(pod),

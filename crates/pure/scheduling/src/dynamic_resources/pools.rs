@@ -1,4 +1,4 @@
-//! The pools of devices that can be reached from a node (`GatherPools`).
+//! The device pools that a node can use (`GatherPools`).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,38 +16,39 @@ use model::node::Node;
 pub(crate) struct Pool {
     pub(super) driver: String,
     pub(super) name: String,
-    /// Some of its slices are missing.
+    /// Whether some of the pool's slices are missing.
     pub(super) incomplete: bool,
-    /// What is wrong with its slices.
+    /// What is wrong with the pool's slices, if anything.
     pub(super) invalid: Option<String>,
-    /// Devices in slices that the node reaches.
+    /// The devices in slices that the node can use.
     pub(super) devices: Vec<Candidate>,
-    /// Devices in its other slices.
+    /// The devices in the pool's other slices.
     pub(super) others: Vec<Arc<Dev>>,
-    /// The amounts of its counters, by counter set and counter.
+    /// The amounts of the pool's counters, by counter set and counter.
     pub(super) counters: BTreeMap<(String, String), Amount>,
-    /// Whether some of its devices have binding conditions.
+    /// Whether some of the pool's devices have binding conditions.
     waits: bool,
 }
 
-/// A device that may be reached from a node.
+/// A device in a slice that a node can use.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) dev: Arc<Dev>,
-    /// If the slice leaves this to its devices: whether the node reaches the device. Otherwise true.
+    /// Whether the node can use the device. This is true unless the slice selects nodes for each device, and
+    /// this device excludes the node.
     pub(super) reached: bool,
     slice: Arc<Slice>,
 }
 
 impl Candidate {
-    /// The nodes from which it can be used.
+    /// The nodes that can use the device.
     pub(super) fn reach(&self) -> &Reach {
         let slice = &self.slice.object;
         if slice.reach_by_device { &self.dev.object().reach } else { &slice.reach }
     }
 }
 
-/// The pools that a node reaches. `own` are the slices that belong to this node alone.
+/// The device pools that a node can use. `own` contains the slices that belong to this node alone.
 pub(super) fn gather(facts: &Facts, node: &Node, own: &[Arc<Slice>]) -> Arc<[Pool]> {
     let mut pools: BTreeMap<(&str, &str), Vec<&Arc<Slice>>> = BTreeMap::new();
     let shared = facts.slices().shared().iter().filter(|slice| is_relevant(slice, node));
@@ -62,7 +63,7 @@ pub(super) fn gather(facts: &Facts, node: &Node, own: &[Arc<Slice>]) -> Arc<[Poo
         }
     }
     let mut found: Vec<Pool> = pools.into_values().filter_map(|slices| pool(facts, node, slices)).collect();
-    // The first suitable device is taken, so pools with binding conditions come last.
+    // A search takes the first suitable device, so pools with binding conditions come last.
     found.sort_by(|a, b| (a.waits, &a.driver, &a.name).cmp(&(b.waits, &b.driver, &b.name)));
     found.into()
 }
@@ -75,7 +76,7 @@ fn is_relevant(slice: &Slice, node: &Node) -> bool {
     object.reach_by_device && object.devices.iter().any(|device| reaches(&device.reach, node))
 }
 
-/// Whether something can be used from the node.
+/// Whether `reach` includes the node.
 fn reaches(reach: &Reach, node: &Node) -> bool {
     match (&reach.node, reach.all, &reach.selector) {
         (Some(name), ..) => *name == node.name,
@@ -85,7 +86,7 @@ fn reaches(reach: &Reach, node: &Node) -> bool {
     }
 }
 
-/// The pool of these slices; `None` if newer slices replace them.
+/// The pool of these slices. `None` if newer slices replace them.
 fn pool(facts: &Facts, node: &Node, mut slices: Vec<&Arc<Slice>>) -> Option<Pool> {
     let first = &slices.first()?.object;
     let (driver, name) = (first.driver.clone(), first.pool.clone());
@@ -151,12 +152,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Checks that every counter that a device consumes exists.
+    /// Checks that all counters that the device consumes exist.
     fn check(&self, dev: &Dev) -> Result<(), String> {
         for set in &dev.object().consumes {
             for counter in set.counters.keys() {
                 if !self.counters.contains_key(&(set.name.clone(), counter.clone())) {
-                    return Err(format!("there is no counter {counter} in its set {}", set.name));
+                    return Err(format!("the counter set {} has no counter {counter}", set.name));
                 }
             }
         }

@@ -7,7 +7,7 @@ use crate::cel::Fault;
 /// Why devices cannot be allocated for a pod on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceProblem {
-    /// A claim does not exist, or cannot be seen.
+    /// A claim does not exist, or the daemon cannot read it.
     ClaimMissing(String),
     /// The claim has not been created from its template yet.
     ClaimNotMade(String),
@@ -17,9 +17,9 @@ pub enum DeviceProblem {
     ClaimOfAnother(String),
     /// The pod names a claim in an unsupported way.
     ClaimUnknown(String),
-    /// The scheduler still has to delete a claim that it created for extended resources.
+    /// A claim that the scheduler created for extended resources still has to be deleted.
     ExtendedClaimLeft(String),
-    /// The claim's devices are allocated where the node cannot use them.
+    /// The claim's devices are allocated, but the node cannot use them.
     Elsewhere(String),
     /// A class does not exist.
     ClassMissing {
@@ -47,7 +47,7 @@ pub enum DeviceProblem {
     Pool {
         /// `driver/pool`.
         pool: String,
-        /// Why it cannot be used.
+        /// Why the pool cannot be used.
         why: String,
     },
     /// The request needs all matching devices, but a constraint excludes some.
@@ -62,9 +62,9 @@ pub enum DeviceProblem {
         /// Its name.
         name: String,
     },
-    /// A selector cannot be evaluated for a device.
+    /// A selector could not be evaluated for a device.
     Selector {
-        /// The class or claim that has it.
+        /// The class or claim that contains the selector.
         of: String,
         /// The expression.
         expression: String,
@@ -73,14 +73,14 @@ pub enum DeviceProblem {
         /// What is wrong.
         fault: Fault,
     },
-    /// There are too many ways to choose devices.
+    /// There are too many ways to choose devices to try them all.
     Steps,
 }
 
 /// Too few devices for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The claim, or the pod with extended resources.
+    /// The claim, or the pod if the request is for its extended resources.
     pub claim: String,
     /// The request.
     pub request: String,
@@ -88,11 +88,11 @@ pub struct Shortage {
     pub class: String,
     /// Selectors of the request.
     pub selectors: Vec<String>,
-    /// How many devices are requested; `None`: all.
+    /// The number of requested devices. `None` if all devices are requested.
     pub wanted: Option<i64>,
-    /// How many devices match.
+    /// The number of devices that match.
     pub matching: usize,
-    /// How many of these are free.
+    /// The number of matching devices that are free.
     pub free: usize,
 }
 
@@ -127,7 +127,7 @@ impl fmt::Display for DeviceProblem {
                 write!(f, "no choice of the free devices meets all requests of {}", claims.join(", "))
             }
             Self::Pool { pool, why } => {
-                write!(f, "all devices are asked for, and the resource pool {pool} cannot be used: {why}")
+                write!(f, "all devices are requested, but the resource pool {pool} cannot be used: {why}")
             }
             Self::Constraint { claim, request } => {
                 write!(f, "{claim}, request {request}: a constraint excludes one of the devices that match")

@@ -1,6 +1,5 @@
-//! The search for devices: claim by claim, request by request, device by device. It ends with the first
-//! choice that satisfies all requests (the `incubating` allocator of
-//! `k8s.io/dynamic-resource-allocation/structured`).
+//! The search for devices, one claim, request and device at a time. It ends with the first choice that
+//! satisfies all requests (the `incubating` allocator of `k8s.io/dynamic-resource-allocation/structured`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,23 +17,24 @@ use super::taking::Undo;
 use crate::NodeIndex;
 use model::devices::{AllocationMode, Amounts, DeviceTaint, DeviceToleration};
 
-/// How many devices a claim may have (`AllocationResultsMaxSize`).
+/// The maximum number of devices for a claim (`AllocationResultsMaxSize`).
 const MOST_DEVICES: usize = 32;
-/// How many steps, such as looking at a device, a search may take. kube-scheduler gives up after ten seconds.
+/// The maximum number of steps of a search. A step is, for example, a look at a device. kube-scheduler gives
+/// up after ten seconds instead.
 const MOST_STEPS: u32 = 100_000;
-/// How many claims, requests and devices there may be in all: each is a level of the search. A pod may name
-/// any number of claims.
+/// The maximum depth of a search: each claim, request and device is a level. A pod may name any number of
+/// claims.
 const DEEPEST: usize = 1000;
 
 /// The devices for each claim, `None` if no choice satisfies all claims, or the problem that ended the
 /// search.
 pub(super) type Found = Result<Option<Vec<Taken>>, DeviceProblem>;
 
-/// Why the search does not continue from a step.
+/// Why the search stops at a step.
 pub(super) enum Stop {
     /// The whole search fails.
     Problem(DeviceProblem),
-    /// A claim would get too many devices if the search continued from here.
+    /// The claim would get too many devices if the search continued.
     Full,
 }
 
@@ -44,21 +44,22 @@ impl From<DeviceProblem> for Stop {
     }
 }
 
-/// What a request, or one of its alternatives, looks for.
+/// The devices that a request, or one of its alternatives, asks for.
 pub(super) struct Wanted<'s> {
     pub(super) ask: &'s Ask,
     class: &'s Class,
     count: usize,
-    /// If all devices are requested: their pools' numbers, and their places in these pools.
+    /// If all devices are requested: these devices, each with the index of its pool and its index in the
+    /// pool.
     all: Option<Vec<(usize, usize)>>,
 }
 
-/// A step of the search: which device of which request of which claim is to be chosen.
+/// A step of the search: the claim, the request and the number of the device to choose next.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Step {
     pub(super) claim: usize,
     pub(super) request: usize,
-    /// The alternative; `None` if it has yet to be chosen.
+    /// The chosen alternative. `None` if it has yet to be chosen.
     choice: Option<usize>,
     device: usize,
 }
@@ -69,20 +70,20 @@ pub(super) struct Search<'s> {
     pub(super) state: &'s State,
     pub(super) pools: &'s [Pool],
     pub(super) claims: &'s [Arc<ClaimAsk>],
-    /// What is wanted, by claim, request and alternative.
+    /// The wanted devices, by claim, request and alternative.
     pub(super) wanted: Vec<Vec<Vec<Wanted<'s>>>>,
     pub(super) constraints: Vec<Vec<Constraint<'s>>>,
     pub(super) counters: Counters<'s>,
-    /// For each device: the claims for which all of the device was chosen.
+    /// For each device: the claims that the whole device was chosen for.
     pub(super) chosen: BTreeMap<DeviceId, Vec<usize>>,
-    /// For each device: how many shares were chosen, and what they consume in total.
+    /// For each device: the number of chosen shares, and their total consumption.
     pub(super) shares: BTreeMap<DeviceId, (u32, Amounts)>,
-    /// For each claim: the chosen devices, with their pools and places.
+    /// For each claim: the chosen devices, each with the index of its pool and its index in the pool.
     pub(super) results: Vec<Vec<(usize, usize, TakenDevice)>>,
     steps: u32,
 }
 
-/// Looks for devices for these claims in these pools.
+/// Searches these pools for devices for all of these claims.
 pub(super) fn search(
     facts: &Facts,
     state: &State,
@@ -115,8 +116,8 @@ pub(super) fn search(
 }
 
 impl<'s> Search<'s> {
-    /// Determines what each request looks for and, for requests for all devices, which devices these are.
-    /// Fails if a request cannot be processed.
+    /// Determines the devices that each request asks for. If a request asks for all devices, this also
+    /// determines which ones these are. Fails if a request cannot be processed.
     fn prepare(&mut self) -> Result<(), DeviceProblem> {
         for claim in self.claims {
             let mut requests = Vec::with_capacity(claim.requests.len());
@@ -164,7 +165,7 @@ impl<'s> Search<'s> {
         Ok(wanted)
     }
 
-    /// The devices of a request for all devices: their pools' numbers, and their places in these pools.
+    /// The devices of a request for all devices, each with the index of its pool and its index in the pool.
     fn all(&mut self, claim: &ClaimAsk, wanted: &Wanted) -> Result<Vec<(usize, usize)>, DeviceProblem> {
         let mut all = Vec::new();
         for (number, pool) in self.pools.iter().enumerate() {
@@ -202,8 +203,8 @@ impl<'s> Search<'s> {
         if self.steps > MOST_STEPS { Err(DeviceProblem::Steps) } else { Ok(()) }
     }
 
-    /// Continues with a step. The devices of a request are chosen in order, from `start` (pool and place) on.
-    /// Returns whether devices were found for this step and all that follow.
+    /// Takes a step and all that follow. Devices are tried in order, beginning with the pool and device whose
+    /// indices are `start`. Returns whether devices were found for all these steps.
     fn next(&mut self, step: Step, start: (usize, usize)) -> Result<bool, Stop> {
         self.pay()?;
         let Some(claim) = self.claims.get(step.claim) else { return Ok(true) };
@@ -238,7 +239,7 @@ impl<'s> Search<'s> {
         self.one_of_all(step, choice, start)
     }
 
-    /// Tries the alternatives of a request in turn, or the only one.
+    /// Chooses the alternative of a request: tries one after the other, or takes the only one.
     fn choose(&mut self, step: Step) -> Result<bool, Stop> {
         let request = &self.claims[step.claim].requests[step.request];
         if !request.prioritized {
@@ -289,7 +290,7 @@ impl<'s> Search<'s> {
         Ok(false)
     }
 
-    /// Continues after a device was taken, and gives the device back if no solution follows.
+    /// Continues after a device was taken, and gives the device back if the remaining steps fail.
     fn go_on(&mut self, next: Step, start: (usize, usize), undo: &Undo) -> Result<bool, Stop> {
         let found = self.next(next, start);
         if !matches!(found, Ok(true)) {
@@ -300,7 +301,7 @@ impl<'s> Search<'s> {
 }
 
 /// Whether a request may use a device. Checks the selectors of the class, then those of the request, then
-/// whether the node reaches the device.
+/// whether the node can use the device.
 pub(super) fn is_selectable(
     facts: &Facts,
     claim: &ClaimAsk,

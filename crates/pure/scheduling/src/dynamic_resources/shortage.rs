@@ -1,4 +1,5 @@
-//! Explains why a search found nothing: which request lacks how many of which devices.
+//! Explains why a search found nothing: the request that cannot be satisfied, and the number of devices that
+//! match and are free.
 
 use std::sync::Arc;
 
@@ -12,13 +13,13 @@ use super::search::{is_selectable, tolerates};
 use super::state::{State, Use};
 use model::devices::AllocationMode;
 
-/// Why the devices are not enough for these claims.
+/// Determines why the devices are not enough for these claims.
 pub(super) fn find(facts: &Facts, state: &State, pools: &[Pool], claims: &[Arc<ClaimAsk>]) -> DeviceProblem {
     for claim in claims {
         for request in &claim.requests {
             let short = |ask: &Ask| of_ask(facts, state, pools, claim, &request.name, ask);
             let mut all = request.asks.iter().map(short);
-            // If all alternatives are short of devices, the first one is reported.
+            // If every alternative is short of devices, report the first one.
             if let Some(Some(first)) = all.next()
                 && all.all(|other| other.is_some())
             {
@@ -32,7 +33,7 @@ pub(super) fn find(facts: &Facts, state: &State, pools: &[Pool], claims: &[Arc<C
     DeviceProblem::Together(claims.iter().map(|claim| claim.name.clone()).collect())
 }
 
-/// Which devices are missing for one of the alternatives of a request, if any.
+/// The shortage of devices for one of the alternatives of a request, if there is one.
 fn of_ask(
     facts: &Facts,
     state: &State,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::cel::{self, Fault, Program, Value};
 use model::devices::{AllocatedDevice, Device, DeviceTaint, DeviceTaintRule, ResourceSlice};
 
-/// A number that stands for a device's driver, pool and name.
+/// A number that identifies a device by its driver, pool and name.
 pub(super) type DeviceId = u32;
 
 /// All slices.
@@ -32,7 +32,7 @@ pub(super) struct Slice {
 #[derive(Debug)]
 pub(super) struct Dev {
     pub id: DeviceId,
-    /// Its taints, including those of DeviceTaintRules.
+    /// The taints of the device, including those of DeviceTaintRules.
     pub taints: Vec<DeviceTaint>,
     slice: Arc<ResourceSlice>,
     at: usize,
@@ -149,7 +149,7 @@ impl Slices {
         self.of_pool.get(&(driver.to_owned(), pool.to_owned())).map_or(&[], Vec::as_slice)
     }
 
-    /// The number of an allocated device, if a slice has the device.
+    /// The number of an allocated device, if a slice contains the device.
     pub(super) fn id_of(&self, device: &AllocatedDevice) -> Option<DeviceId> {
         let key = (device.driver.clone(), device.pool.clone(), device.device.clone());
         self.ids.get(&key).copied()

@@ -1,4 +1,4 @@
-//! Which devices are in use, and for which claims.
+//! The devices that are in use, and the claims that use them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,39 +12,40 @@ use model::devices::{Allocation, Amounts};
 use model::node::Node;
 use model::selector::NodeSelector;
 
-/// Devices in use, and the claims that they are allocated for.
+/// The devices that are in use, and the claims that use them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     used: BTreeMap<DeviceId, Use>,
-    /// For each device: how many claims have all of it. A look at this rules out most devices.
+    /// For each device: the number of claims that use the whole device. This rules out most devices quickly.
     whole: Vec<u16>,
     claims: BTreeMap<ClaimKey, Held>,
-    /// The number of the next device of a node that does not exist yet.
+    /// The number for the next device of a node that does not exist yet.
     next: DeviceId,
 }
 
-/// How a device is in use.
+/// The ways in which a device is in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Use {
-    /// How many claims have all of it.
+    /// The number of claims that use the whole device.
     whole: u16,
-    /// How many claims have a share of it.
+    /// The number of claims that use a share of the device.
     shares: u32,
-    /// How many of these shares consume capacity.
+    /// The number of shares that consume capacity.
     counted: u32,
-    /// How much these shares consume in total.
+    /// The total amounts that these shares consume.
     consumed: Amounts,
 }
 
-/// What is allocated for a claim.
+/// A claim with devices allocated for it.
 #[derive(Clone, Debug)]
 struct Held {
-    /// How many pods of the world use it.
+    /// The number of pods of the world that use the claim.
     users: u32,
-    /// The maximum of `users` so far.
+    /// How many of these run with a reservation, and the maximum of that so far.
+    reserving: u32,
     most: u32,
-    /// How many pods have reserved it, if the cluster has allocated it; `None`: it was allocated in the
-    /// simulation.
+    /// The number of pods that the claim is reserved for, if the cluster has allocated it. `None` if it was
+    /// allocated in the simulation.
     reserved: Option<usize>,
     taken: Arc<Taken>,
 }
@@ -60,9 +61,9 @@ pub(super) struct Taken {
 #[derive(Clone, Debug)]
 pub(super) struct TakenDevice {
     pub id: DeviceId,
-    /// Admin access: it stays free for others.
+    /// Whether the device is used with admin access, so that it stays free for other claims.
     pub admin: bool,
-    /// Only a share of it is taken.
+    /// Whether only a share of the device is taken.
     pub share: bool,
     pub consumed: Option<Amounts>,
 }
@@ -72,7 +73,7 @@ pub(super) struct TakenDevice {
 pub(super) enum Place {
     #[default]
     Anywhere,
-    /// From this node of the world alone.
+    /// Only on this node of the world.
     Node(NodeIndex),
     Nodes(NodeSelector),
 }
@@ -89,7 +90,7 @@ impl Place {
 
 impl Taken {
     fn of(allocation: &Allocation, facts: &Facts) -> Self {
-        // A device that is in no slice cannot be allocated to any pod.
+        // Skip devices that are in no slice: they cannot be allocated to another pod anyway.
         let device = |one| {
             let id = facts.slices().id_of(one)?;
             let share = one.share.is_some();
@@ -107,12 +108,12 @@ impl Use {
         self.whole > 0
     }
 
-    /// Whether claims have shares of it.
+    /// Whether claims use shares of the device.
     pub(super) fn is_shared(&self) -> bool {
         self.shares > 0
     }
 
-    /// What its shares consume; `None` if no share consumes capacity.
+    /// The total amounts that shares of the device consume. `None` if no share consumes capacity.
     pub(super) fn consumed(&self) -> Option<&Amounts> {
         (self.counted > 0).then_some(&self.consumed)
     }
@@ -161,13 +162,13 @@ impl State {
             if let Some(allocation) = &claim.object.allocation {
                 let reserved = Some(claim.object.reserved_for.len());
                 let taken = Arc::new(Taken::of(allocation, facts));
-                state.take(key.clone(), Held { users: 0, most: 0, reserved, taken });
+                state.take(key.clone(), Held { users: 0, reserving: 0, most: 0, reserved, taken });
             }
         }
         state
     }
 
-    /// Whether a claim has all of the device.
+    /// Whether a claim uses the whole device.
     pub(super) fn is_whole(&self, device: DeviceId) -> bool {
         usize::try_from(device).is_ok_and(|at| self.whole.get(at).is_some_and(|count| *count > 0))
     }
@@ -176,12 +177,12 @@ impl State {
         self.used.get(&device)
     }
 
-    /// What is allocated for a claim.
+    /// The devices that are allocated for a claim.
     pub(super) fn taken_for(&self, claim: &ClaimKey) -> Option<&Taken> {
         self.claims.get(claim).map(|held| held.taken.as_ref())
     }
 
-    /// What the cluster has allocated for a claim, if the claim still has it.
+    /// The devices that the cluster has allocated for a claim, if the claim still has them.
     pub(super) fn allocated_for(&self, claim: &ClaimKey) -> Option<&Taken> {
         self.claims.get(claim).filter(|held| held.reserved.is_some()).map(|held| held.taken.as_ref())
     }
@@ -191,7 +192,7 @@ impl State {
         self.claims.get(claim).is_some_and(|held| held.users > 0)
     }
 
-    /// The devices that the snapshot shows as allocated for a claim, if they are still free.
+    /// The devices that the snapshot shows as allocated for a claim. `None` if they are no longer free.
     pub(super) fn home(&self, claim: &ClaimKey, facts: &Facts) -> Option<Taken> {
         let taken = Taken::of(facts.claim(claim)?.object.allocation.as_ref()?, facts);
         let is_free = |device: &TakenDevice| {
@@ -201,24 +202,26 @@ impl State {
         taken.devices.iter().all(is_free).then_some(taken)
     }
 
-    /// Numbers this many devices of a node that does not exist yet. Returns the first number.
+    /// Assigns numbers to `count` devices of a node that does not exist yet. Returns the first number.
     pub(super) fn number(&mut self, count: usize) -> DeviceId {
         let first = self.next;
         self.next = self.next.saturating_add(DeviceId::try_from(count).unwrap_or(DeviceId::MAX));
         first
     }
 
-    /// Notes that another pod uses a claim. Returns false if nothing is allocated for the claim.
-    pub(super) fn join(&mut self, claim: &ClaimKey) -> bool {
+    /// Notes that another pod uses a claim. `reserving`: the pod runs with a reservation of the claim.
+    /// Returns false if nothing is allocated for the claim.
+    pub(super) fn join(&mut self, claim: &ClaimKey, reserving: bool) -> bool {
         let Some(held) = self.claims.get_mut(claim) else { return false };
         held.users += 1;
-        held.most = held.most.max(held.users);
+        held.reserving += u32::from(reserving);
+        held.most = held.most.max(held.reserving);
         true
     }
 
-    /// Takes devices for a claim that a pod uses.
+    /// Takes devices for a claim that one pod uses.
     pub(super) fn hold(&mut self, claim: ClaimKey, taken: Taken) {
-        self.take(claim, Held { users: 1, most: 1, reserved: None, taken: Arc::new(taken) });
+        self.take(claim, Held { users: 1, reserving: 0, most: 0, reserved: None, taken: Arc::new(taken) });
     }
 
     fn take(&mut self, claim: ClaimKey, held: Held) {
@@ -233,10 +236,12 @@ impl State {
 
     /// Notes that a pod no longer uses a claim. Once no pod of the world uses the claim, its devices are free
     /// again, with one exception: devices that the cluster has allocated stay allocated if the claim is
-    /// reserved for no pod, or for more pods than ever used it in this world at the same time.
-    pub(super) fn leave(&mut self, claim: &ClaimKey) {
+    /// reserved for no pod, or for a pod that has not run in this world. A pod that was only tried on a node
+    /// keeps its reservation.
+    pub(super) fn leave(&mut self, claim: &ClaimKey, reserving: bool) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);
+        held.reserving = held.reserving.saturating_sub(u32::from(reserving));
         let most = usize::try_from(held.most).unwrap_or(usize::MAX);
         let keeps = held.reserved.is_some_and(|reserved| reserved == 0 || most < reserved);
         if held.users > 0 || keeps {
@@ -245,8 +250,8 @@ impl State {
         self.give_back(claim);
     }
 
-    /// Frees what the cluster has allocated for a claim that moves to another node with its pod, unless a pod
-    /// of the world uses the claim.
+    /// Frees the devices that the cluster has allocated for a claim that moves to another node with its pod.
+    /// Does nothing if a pod of the world uses the claim.
     pub(super) fn void(&mut self, claim: &ClaimKey) {
         if self.allocated_for(claim).is_some() && !self.is_used(claim) {
             self.give_back(claim);

@@ -1,4 +1,4 @@
-//! How a device is taken in a search, and given back.
+//! Taking devices in a search, and giving them back.
 
 use super::ask::Ask;
 use super::capacity;
@@ -16,7 +16,7 @@ impl<'s> Search<'s> {
         self.state.is_whole(id) || self.chosen.get(&id).is_some_and(|claims| !claims.is_empty())
     }
 
-    /// What the request takes of the device's capacities; `None` if they do not suffice.
+    /// The amounts of the device's capacities that the request uses. `None` if the capacities do not suffice.
     pub(super) fn capacity(
         &self,
         ask: &Ask,
@@ -30,8 +30,8 @@ impl<'s> Search<'s> {
         Ok(capacity::fits(&taken, capacity, &[before, now], version).then_some(taken))
     }
 
-    /// Takes a selectable device, if counters, taints, constraints and capacities allow it. `must` has the
-    /// names of the claim and the request if they need exactly this device.
+    /// Takes a selectable device, if counters, taints, constraints and capacities allow it. `must` contains
+    /// the names of the claim and the request if they need exactly this device.
     pub(super) fn take(
         &mut self,
         step: Step,
@@ -48,7 +48,7 @@ impl<'s> Search<'s> {
             return Ok(None);
         }
         let mut undo = Undo { step, choice, pool, place, constraints: 0, counted: false, share: false };
-        // The request that got the first share of the device has already consumed the counters.
+        // The first share of a device already consumes its counters.
         let consumed_already = device.shared && self.has_shares(id);
         if !consumed_already && !device.consumes.is_empty() {
             if !self.counters.take(pool, &device.consumes) {
@@ -103,7 +103,7 @@ impl<'s> Search<'s> {
         self.shares.contains_key(&id) || self.state.used(id).is_some_and(Use::is_shared)
     }
 
-    /// The names of the request and, for `firstAvailable`, of the alternative.
+    /// The name of the request and, for `firstAvailable`, the name of the alternative.
     fn names(&self, step: Step, choice: usize) -> (&'s str, Option<&'s str>) {
         let request = &self.claims[step.claim].requests[step.request];
         let sub = request.prioritized.then(|| request.asks[choice].object.name.as_str());
@@ -130,7 +130,7 @@ impl<'s> Search<'s> {
         self.give_back_early(undo);
     }
 
-    /// Undoes what was done before the device counted as chosen: constraints and counters.
+    /// Undoes the first part of taking a device: the changes to constraints and counters.
     fn give_back_early(&mut self, undo: &Undo) {
         let (request, sub) = self.names(undo.step, undo.choice);
         for at in (0..undo.constraints).rev() {
@@ -154,13 +154,13 @@ impl<'s> Search<'s> {
     }
 }
 
-/// What has to be undone to give back a device.
+/// What must be undone to give back a device.
 pub(super) struct Undo {
     step: Step,
     choice: usize,
     pool: usize,
     place: usize,
-    /// How many constraints the device was added to.
+    /// The number of constraints that the device was added to.
     constraints: usize,
     counted: bool,
     share: bool,

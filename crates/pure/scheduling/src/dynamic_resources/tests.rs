@@ -4,7 +4,7 @@ use std::sync::Arc;
 use crate::World;
 use model::Pod;
 
-/// Nodes `a` and `b` with these numbers of devices, and a class for the devices.
+/// Two nodes, `a` and `b`, with these numbers of devices, and a class for the devices.
 fn cluster(devices: [usize; 2]) -> String {
     let mut text = String::from(
         "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\n\
@@ -50,7 +50,7 @@ fn world(text: &str) -> (World, Vec<Arc<Pod>>) {
     (World::new(&snapshot), snapshot.pods)
 }
 
-/// Why each of the two nodes refuses the pod; empty if the node takes it.
+/// Why each of the two nodes refuses the pod. Empty if the node takes the pod.
 fn said(world: &World, pod: &Arc<Pod>) -> [String; 2] {
     let prepared = world.prepare(pod);
     [0, 1].map(|at| world.check(&prepared, at).map_or_else(|refusal| refusal.to_string(), |()| String::new()))
@@ -88,7 +88,7 @@ fn a_claim_that_pods_share_is_allocated_once() {
     assert_eq!(words, ["this node cannot use the devices allocated for the resource claim d/c", ""]);
     world.place(&pods[1], 1);
     world.remove(&pods[0], 1);
-    assert!(!said(&world, &pods[0])[0].is_empty(), "another pod still has it");
+    assert!(!said(&world, &pods[0])[0].is_empty(), "another pod still uses the claim");
     world.remove(&pods[1], 1);
     assert_eq!(said(&world, &pods[0]), ["", ""]);
 }
@@ -112,15 +112,29 @@ fn what_was_allocated_is_free_once_its_pod_is_moved_and_the_same_again_when_it_i
             + &pod("z", "z", "")
     };
     let (mut world, pods) = world(&text(&one("p")));
-    let is_free = |world: &World| said(world, &pods[1])[0].is_empty();
+    let other = pods[1].clone();
+    let is_free = |world: &World| said(world, &other)[0].is_empty();
     assert!(!is_free(&world));
     world.remove(&pods[0], 0);
     assert!(is_free(&world));
     world.place(&pods[0], 0);
-    assert!(!is_free(&world), "it has the device back that it had");
+    assert!(!is_free(&world), "the pod has the same device again");
     let (mut shared, pods) = self::world(&text(&format!("{}, {}", one("p"), one("another-pod"))));
     shared.remove(&pods[0], 0);
     assert!(!said(&shared, &pods[1])[0].is_empty(), "another pod has reserved it");
+    // A pod that was only tried on a node keeps the devices that the cluster has reserved for it, and takes
+    // no reservation from others.
+    let tried = text(&one("p")).replace("nodeName: a,", "");
+    let (mut tried, pods) = self::world(&tried);
+    tried.place(&pods[0], 0);
+    tried.remove(&pods[0], 0);
+    assert!(!is_free(&tried), "the reservation outlasts a trial");
+    let beside = text(&format!("{}, {}", one("p"), one("another-pod"))) + &pod("zz", "c", "");
+    let (mut beside, pods) = self::world(&beside);
+    beside.place(&pods[2], 0);
+    beside.remove(&pods[2], 0);
+    beside.remove(&pods[0], 0);
+    assert!(!is_free(&beside), "the other pod still has its reservation");
 }
 
 #[test]
@@ -184,7 +198,7 @@ fn reasons_say_which_request_and_which_selector() {
 
 #[test]
 fn a_search_without_end_is_given_up() {
-    // 24 devices are requested, but there are only 23: the search would try far too many choices.
+    // 24 devices are requested, but only 23 exist: the search would have to try far too many choices.
     let apart = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: d}\n\
          spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, count: 12}},\n\
          {name: s, exactly: {deviceClassName: gpu, count: 12}}]}}\n";

@@ -11,7 +11,7 @@ use super::Written;
 pub struct Command {
     /// The script, with variables for the machine's facts (see [`crate::MachineFacts`]).
     pub script: String,
-    /// What the script reads from standard input, where secrets belong.
+    /// The source of the script's standard input, where secrets belong.
     pub input: Option<SecretSource>,
 }
 
@@ -39,7 +39,7 @@ impl Written {
             checker.wrong(title, script.span(), "the guest agent accepts only ASCII", "");
         } else if text.len() > LONGEST {
             let title = format!("`command` is longer than {LONGEST} bytes");
-            let help = "put the script into the template, and call it from here";
+            let help = "put the script into the template, and call it in `command`";
             checker.wrong(title, script.span(), "too long for the guest agent", help);
         }
         Some(Command { script: text.clone(), input: input? })

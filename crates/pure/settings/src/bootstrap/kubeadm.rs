@@ -9,14 +9,14 @@ use super::super::secret::{self, SecretSource};
 use super::super::values::Checker;
 use super::Written;
 
-/// What `kubeadm join` is started with.
+/// The settings of `kubeadm join`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubeadm {
     /// Where bootstrap tokens come from.
     pub token: TokenSource,
     /// `host:port` at which nodes reach the API server; `None`: the one in the ConfigMap `cluster-info`.
     pub api_server: Option<String>,
-    /// How long a token is valid. It is deleted earlier, once its node has registered.
+    /// How long a token is valid. A token is deleted earlier if its node has registered.
     pub token_ttl: Duration,
     /// Checks of `kubeadm join` whose failure is ignored.
     pub ignore_preflight_errors: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Kubeadm {
 /// A control plane node on which the daemon creates tokens, over SSH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssh {
-    /// Its name or address.
+    /// The host's name or address.
     pub host: String,
     /// Its port.
     pub port: u16,
@@ -40,9 +40,9 @@ pub struct Ssh {
 /// Where bootstrap tokens come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSource {
-    /// They are Secrets, created through the Kubernetes API.
+    /// The daemon creates tokens as Secrets, through the Kubernetes API.
     Api,
-    /// `kubeadm token create`, over SSH.
+    /// The daemon runs `kubeadm token create` over SSH.
     Ssh(Ssh),
 }
 
@@ -67,7 +67,8 @@ impl Written {
         })
     }
 
-    /// Where tokens come from. A finding never quotes the value, because it may be a token.
+    /// Returns where tokens come from. A finding never quotes the value of `token`, because the user may have
+    /// entered a token.
     fn token(&self, table: &Spanned<()>, checker: &mut Checker) -> Option<TokenSource> {
         match self.token.as_ref().map(|it| it.get_ref().as_str()) {
             None | Some("api") => {

@@ -17,7 +17,7 @@ use super::name_rules;
 use super::secret::SecretSource;
 use super::values::Checker;
 
-/// How a VM becomes a node, with the settings for it.
+/// How a VM becomes a node, with the settings of the method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootstrapMethod {
     /// `kubeadm join`, in the guest.
@@ -26,8 +26,8 @@ pub enum BootstrapMethod {
     K3s(K3s),
     /// A script written by the operator, run in the guest.
     Command(Command),
-    /// The daemon does nothing: the template joins by itself at its first boot, and the daemon waits for its
-    /// Node to register.
+    /// The daemon does nothing in the guest. The guest joins by itself at its first boot, and the daemon
+    /// waits for its Node to register.
     None,
 }
 
@@ -43,7 +43,7 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// What `kubeadm join` needs, if that is the method.
+    /// Returns the settings of `kubeadm join`, if that is the method.
     pub fn kubeadm(&self) -> Option<&Kubeadm> {
         match &self.method {
             BootstrapMethod::Kubeadm(kubeadm) => Some(kubeadm),
@@ -100,7 +100,7 @@ impl Kind {
     }
 }
 
-/// `[bootstrap]` as it is written.
+/// `[bootstrap]` as written in the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -161,17 +161,17 @@ impl Written {
         })
     }
 
-    /// `token_ttl` as it is written, with its place in the file.
+    /// `token_ttl` as written, with its place in the file.
     pub(super) fn token_ttl(&self) -> Option<&Spanned<String>> {
         self.token_ttl.as_ref()
     }
 
-    /// `command` as it is written, with its place in the file.
+    /// `command` as written, with its place in the file.
     pub(super) fn script(&self) -> Option<&Spanned<String>> {
         self.command.as_ref()
     }
 
-    /// Reports settings of another method, which would have no effect.
+    /// Reports settings that only another method uses.
     fn unused(&self, checker: &mut Checker) {
         use Kind::{Command, K3s, Kubeadm};
         type Setting = (&'static str, Option<Range<usize>>, &'static [Kind]);

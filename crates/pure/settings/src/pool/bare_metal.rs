@@ -1,10 +1,10 @@
 //! `[[pool.machine]]`: bare-metal machines, which are switched on and off instead of being created.
 //!
-//! * All machines of a pool are alike, with the pool's `cores` and `memory`. Different machines need a
-//!   different pool.
+//! * All machines of a pool have the pool's `cores` and `memory`. A machine with another size needs another
+//!   pool.
 //! * A machine's number takes the place of a VMID. It is derived from the name alone, so the order in the
 //!   file does not matter, and it is greater than any VMID.
-//! * A system of a controller belongs to only one machine or host.
+//! * Each system of a management controller belongs to only one machine or host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,9 +13,10 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CloneKind, Placement, Written as Pool, ZoneLabels};
+use super::conflicts::Claim;
+use super::{CloneKind, Placement, Written as Pool, ZoneLabels, slots};
 use crate::bootstrap::{Bootstrap, BootstrapMethod};
-use crate::host_power::{Power, Redfish, WrittenRedfish};
+use crate::host_power::{Redfish, Systems, WrittenRedfish};
 use crate::hosts::HostSettings;
 use crate::name_rules;
 use crate::values::Checker;
@@ -24,9 +25,9 @@ use model::{HostKey, Slot, Vmid};
 /// A bare-metal machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhysicalMachine {
-    /// Its name, which is also its Node's name.
+    /// The machine's name, which is also the name of its Node.
     pub name: String,
-    /// Its address, for the approval of its serving certificate.
+    /// The machine's address, which is needed to approve its serving certificate.
     pub address: Option<IpAddr>,
     /// Whether the daemon never switches the machine on.
     pub closed: bool,
@@ -47,7 +48,7 @@ impl PhysicalMachine {
     }
 }
 
-/// FNV-1a of the name, shifted above all VMIDs.
+/// Returns the FNV-1a hash of the name, shifted above all VMIDs.
 fn number(name: &str) -> Vmid {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -55,7 +56,7 @@ fn number(name: &str) -> Vmid {
     Vmid::of_bare_metal(hash)
 }
 
-/// A `[[pool.machine]]` as it is written.
+/// A `[[pool.machine]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -66,7 +67,7 @@ pub(super) struct Written {
     redfish: Spanned<WrittenRedfish>,
 }
 
-/// The bootstrap of bare-metal machines: they join by themselves.
+/// Returns the bootstrap of bare-metal machines, which join by themselves.
 pub(super) fn bootstrap() -> Bootstrap {
     Bootstrap { method: BootstrapMethod::None, accept_degraded: false, probe_port: None }
 }
@@ -99,7 +100,7 @@ impl Written {
         let name = self.name.get_ref();
         if !name_rules::is_domain(name) || *name != name.to_ascii_lowercase() {
             let title = format!("pool `{pool}`: `{name}` is not a valid Node name");
-            let help = "the name under which its kubelet registers";
+            let help = "set the name under which the machine's kubelet registers";
             checker.wrong(title, self.name.span(), "expected e.g. \"metal-1\"", help);
         }
         let address = self.address.as_ref().and_then(|written| {
@@ -115,7 +116,7 @@ impl Written {
     }
 }
 
-/// Checks what two machines must not share: their names, and their controllers' systems.
+/// Checks that no two machines share a name or a system of a management controller.
 pub(super) fn claims(
     pools: &[Spanned<Pool>],
     checked: &[super::Pool],
@@ -133,19 +134,35 @@ pub(super) fn claims(
         };
         checker.clash(title, at, "must be unique", first, "give one of them another name");
     }
-    let of_hosts = hosts.iter().filter_map(|(name, host)| match &host.power {
-        Some(Power::Redfish(redfish)) => Some((redfish.identity(), format!("host `{name}`"))),
-        _ => None,
-    });
-    let mut systems: BTreeMap<(String, Option<&str>), String> = of_hosts.collect();
+    let mut systems = Systems::of_hosts(hosts);
     for (pool, checked) in pools.iter().zip(checked) {
         for machine in &checked.machines {
-            let who = format!("machine `{}`", machine.name);
-            let Some(other) = systems.insert(machine.redfish.identity(), who) else { continue };
             let written = pool.get_ref().machine.iter().find(|one| *one.name.get_ref() == machine.name);
             let at = written.map_or_else(|| pool.span(), |one| one.redfish.span());
-            let title = format!("machine `{}` has the same system as {other}", machine.name);
-            checker.wrong(title, at, "already taken", "`system` tells the systems of one controller apart");
+            systems.claim(format!("machine `{}`", machine.name), &machine.redfish, at, checker);
+        }
+    }
+}
+
+/// Checks that each machine has an address of its own, which is in no pool's `addresses`.
+pub(super) fn addresses(pools: &[Claim], checker: &mut Checker) {
+    let mut seen: BTreeMap<u128, (&str, Range<usize>)> = BTreeMap::new();
+    for machine in pools.iter().flat_map(|(pool, ..)| &pool.get_ref().machine) {
+        let Some(written) = &machine.address else { continue };
+        let Ok(address) = written.get_ref().parse::<IpAddr>() else { continue };
+        let (name, number) = (machine.name.get_ref(), slots::number(address));
+        if let Some((other, first)) = seen.insert(number, (name, written.span())) {
+            let title = format!("machines `{other}` and `{name}` have the same address");
+            checker.clash(title, written.span(), "must be unique", first, "correct one of them");
+        }
+        for (pool, reserved, ..) in pools {
+            let Some(piece) = reserved.addresses.iter().find(|piece| piece.holds(number)) else { continue };
+            let title = format!(
+                "machine `{name}` has {address}, which pool `{}` reserves for its VMs",
+                pool.get_ref().name.get_ref()
+            );
+            let help = format!("exclude it: [\"…\", \"!{address}\"]");
+            checker.clash(title, written.span(), "already taken", piece.at.clone(), &help);
         }
     }
 }
@@ -219,6 +236,26 @@ mod tests {
         )
     }
 
+    /// A machine with a controller and an address of its own.
+    fn at(name: &str, address: &str) -> String {
+        let table = "[pool.machine.redfish]";
+        machine(name, name).replace(table, &format!("address = \"{address}\"\n{table}"))
+    }
+
+    fn with_system(machine: &str, number: &str) -> String {
+        machine.replace("user =", &format!("system = \"/redfish/v1/Systems/{number}\"\nuser ="))
+    }
+
+    const VMS: &str = "[[pool]]\nname = \"vms\"\nmax = 2\ncores = 4\nmemory = \"8GiB\"\nvmids = \"9100-9101\"\n\
+                       addresses = \"10.1.0.1-10.1.0.2\"\nprefix = 24\n";
+
+    #[test]
+    fn systems_of_one_controller_that_are_named_belong_to_several_machines() {
+        let one = with_system(&machine("metal-1", "10.0.0.1"), "1");
+        let two = with_system(&machine("metal-2", "10.0.0.1"), "2");
+        assert!(parse("c.toml", &format!("{POOL}{one}{two}"), Needs::Plan).is_ok());
+    }
+
     #[test]
     fn a_pool_of_machines_needs_no_template_and_no_addresses() {
         let text = format!("{POOL}{}{}", machine("metal-1", "10.0.0.1"), machine("metal-2", "10.0.0.2"));
@@ -253,6 +290,30 @@ mod tests {
             (
                 format!("{POOL}{one}{}", machine("metal-2", "10.0.0.1")),
                 "has the same system as machine `metal-1`",
+            ),
+            (
+                format!("{POOL}{one}{}", with_system(&machine("metal-2", "10.0.0.1/"), "1")),
+                "has the same system as machine `metal-1`",
+            ),
+            (
+                format!(
+                    "{POOL}{}{}",
+                    with_system(&one, "1"),
+                    with_system(&machine("metal-2", "10.0.0.1:443"), "1/")
+                ),
+                "has the same system as machine `metal-1`",
+            ),
+            (
+                format!("{host}{pool}{}", with_system(&one, "1")),
+                "machine `metal-1` has the same system as host `pve3`",
+            ),
+            (
+                format!("{POOL}{}{}", at("metal-1", "10.1.0.2"), at("metal-2", "::ffff:10.1.0.2")),
+                "machines `metal-1` and `metal-2` have the same address",
+            ),
+            (
+                format!("{pool}{}{VMS}", at("metal-1", "10.1.0.2")),
+                "machine `metal-1` has 10.1.0.2, which pool `vms` reserves for its VMs",
             ),
             (format!("{host}{pool}{one}"), "has the same system as host `pve3`"),
             (format!("{pool}template = 9000\n{one}"), "`template` has no effect for bare-metal machines"),

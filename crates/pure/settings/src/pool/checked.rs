@@ -1,4 +1,4 @@
-//! A checked pool, as the rest of the program uses it, and what follows from its settings.
+//! A checked pool, as the rest of the program uses it, and values that are derived from its settings.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,21 +22,22 @@ use model::{HostKey, PoolName, Vmid};
 /// A checked `[[pool]]`.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    /// Its name, the first part of its machines' names.
+    /// The pool's name, which is the first part of its machines' names.
     pub name: PoolName,
-    /// The region that it is in; `None` if the only cluster has no name.
+    /// The pool's region; `None` if the only cluster has no name.
     pub region: Option<String>,
-    /// The region part of its hosts' [`model::HostKey`]; empty for the cluster in `[proxmox]`.
+    /// The region part in the keys of the pool's hosts ([`model::HostKey`]); empty for the cluster in
+    /// `[proxmox]`.
     pub prefix: String,
     /// Minimum number of nodes.
     pub min: u32,
     /// Maximum number of machines.
     pub max: u32,
-    /// Maximum vCPUs of all its machines together.
+    /// Maximum number of vCPUs of all machines of the pool together.
     pub max_cores: Option<u32>,
-    /// Maximum memory of all its machines together, in bytes.
+    /// Maximum memory of all machines of the pool together, in bytes.
     pub max_memory: Option<i64>,
-    /// Room that stays free on its nodes after a removal.
+    /// CPU and memory that stay free on the pool's nodes after a removal.
     pub headroom: Room,
     /// vCPUs of a machine.
     pub cores: u32,
@@ -44,50 +45,50 @@ pub struct Pool {
     pub memory: i64,
     /// All sizes that a machine may have, smallest first; `cores` and `memory` are one of them.
     pub sizes: Vec<Size>,
-    /// What its machines start from.
+    /// What the pool's machines boot from.
     pub boot: Boot,
-    /// The template that its machines are clones of; `None` if they boot from the network or are bare metal,
-    /// and for plans.
+    /// The template that machines are cloned from; `None` if they boot from the network or are bare metal. It
+    /// may also be missing for a plan.
     pub template: Option<TemplateRef>,
     /// How the template is cloned.
     pub clone: CloneKind,
-    /// The storages that a full clone, or the disk of a machine without a template, may be on; empty: the
-    /// template's.
+    /// The storages for full clones, and for disks of machines without a template; empty: the template's
+    /// storage.
     pub storages: Vec<String>,
     /// Bytes that stay free on each storage that the pool names.
     pub storage_reserve: i64,
     /// Disks that the template does not have.
     pub extra_disks: Vec<ExtraDisk>,
-    /// Further options of its VMs.
+    /// Additional options of the pool's VMs.
     pub vm_options: BTreeMap<String, String>,
-    /// VMIDs of its machines in their order; empty only for plans and bare-metal machines.
+    /// The VMIDs of the pool's machines, in order; empty only for plans and bare-metal machines.
     pub vmids: Vec<RangeInclusive<u32>>,
-    /// How its machines get their addresses.
+    /// How addresses are assigned to the pool's machines.
     pub addressing: Addressing,
-    /// The size that a disk is grown to or, without a template, created with; `None`: the template's size, or
-    /// no disk.
+    /// The size of a machine's disk. The disk of a clone is grown to this size, and a machine without a
+    /// template is created with it. `None`: the template's size, or no disk.
     pub disk: Option<DiskSize>,
-    /// Its network devices, by number. The addresses in `addressing` are the first device's: IPv4, or IPv6 if
-    /// it has no IPv4 ones.
+    /// The network devices of a machine, by number. `addressing` contains the IPv4 addresses of the first
+    /// device, or its IPv6 addresses if it has no IPv4 ones.
     pub devices: Vec<Device>,
-    /// PCI devices that each of its machines gets from its host.
+    /// PCI devices that each machine receives from its host.
     pub pci: Vec<Pci>,
-    /// ResourceSlices that drivers publish for each of its nodes, as they are declared; [`Pool::slices_for`]
-    /// fills in the node.
+    /// The declared ResourceSlices that drivers publish for each node. [`Pool::slices_for`] fills in the
+    /// node's name.
     pub resource_slices: Vec<ResourceSlice>,
-    /// The user that cloud-init creates; `None`: the template's.
+    /// The user that cloud-init creates; `None`: the template's user.
     pub user: Option<String>,
-    /// Public keys that may log in as this user.
+    /// Public SSH keys that may log in as `user`.
     pub ssh_keys: Vec<String>,
-    /// Tags of its VMs.
+    /// Tags of the pool's VMs.
     pub tags: Vec<String>,
-    /// Labels of its nodes as they are written; [`Pool::labels_for`] fills their variables in.
+    /// Labels of the pool's nodes, with variables, which [`Pool::labels_for`] fills in.
     pub labels: Labels,
-    /// Taints of its nodes.
+    /// Taints of the pool's nodes.
     pub taints: Vec<Taint>,
-    /// Taints that its nodes start with, and that another component removes once the nodes are set up.
+    /// Taints that the pool's nodes start with. Another component removes them once a node is set up.
     pub startup_taints: Vec<Taint>,
-    /// Domains whose taints are temporary too, whichever component sets them.
+    /// Domains whose taints are also temporary, whichever component sets them.
     pub startup_taint_domains: Vec<TaintDomain>,
     /// Maximum number of pods on a node; `None`: the kubelet's default.
     pub max_pods: Option<u32>,
@@ -95,38 +96,40 @@ pub struct Pool {
     pub kubelet_args: BTreeMap<String, String>,
     /// Fields of the kubelet's configuration that differ from the cluster's.
     pub kubelet: KubeletSettings,
-    /// Annotations of its nodes as they are written; [`Pool::annotations_for`] fills their variables in.
+    /// Annotations of the pool's nodes, with variables, which [`Pool::annotations_for`] fills in.
     pub annotations: Labels,
-    /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
+    /// `spec.providerID` of the pool's nodes, with variables, which [`Pool::provider_id_for`] fills in.
     pub provider_id: Option<String>,
-    /// What a fresh node offers; `None`: what a ready node offers, or else computed from its size.
+    /// The allocatable resources of a fresh node; `None`: those of a ready node, or else computed from the
+    /// machine's size.
     pub allocatable: Option<Resources>,
-    /// How many volumes of a CSI driver a fresh node can have, by driver. For other drivers, existing nodes
-    /// show the number.
+    /// How many volumes a fresh node can attach, by CSI driver. For other drivers, the number is read from
+    /// existing nodes.
     pub csi_volumes: BTreeMap<String, i64>,
-    /// Rank for the `priority` expander: the pool with the highest grows first.
+    /// The rank for the `priority` expander. The pool with the highest rank grows first.
     pub priority: i32,
-    /// Hosts that may run its machines; empty: all hosts of its region.
+    /// The hosts that may run the pool's machines; empty: all hosts of the pool's region.
     pub hosts: Vec<HostKey>,
-    /// vCPUs that a host may be given for each of its threads.
+    /// Maximum number of vCPUs for each CPU thread of a host.
     pub cpu_overcommit: f64,
-    /// Memory that a host may promise to running guests, as a fraction of what it has.
+    /// Maximum memory of a host's running guests, as a fraction of the host's memory.
     pub memory_overcommit: f64,
     /// Memory in bytes that stays free on each host.
     pub memory_reserve: i64,
-    /// Which of the hosts with room gets the next machine.
+    /// Which host is chosen for the next machine, if several have room.
     pub placement: Placement,
     /// Which host or zone the labels with `{{ host }}` or `{{ zone }}` show after a VM was moved.
     pub zone_labels: ZoneLabels,
-    /// The zones of its region's hosts, by the hosts' names in Proxmox VE. Hosts without a zone are left out.
+    /// The zones of the hosts in the pool's region, by the hosts' names in Proxmox VE. Hosts without a zone
+    /// are left out.
     pub zones: BTreeMap<String, String>,
-    /// Maximum number of its machines on one host.
+    /// Maximum number of the pool's machines on one host.
     pub max_per_host: Option<u32>,
-    /// How long evicting the pods of one of its nodes may take; `None`: `drain` of `[limits]`.
+    /// How long evicting the pods of one node may take; `None`: `drain` of `[limits]` applies.
     pub drain: Option<Duration>,
-    /// A node that is older is replaced; `None`: nodes have no maximum age.
+    /// The maximum age of a node. Older nodes are replaced; `None`: nodes have no maximum age.
     pub max_node_age: Option<Duration>,
-    /// Larger minima at certain times.
+    /// Higher minimum numbers of nodes at certain times.
     pub schedule: Vec<Schedule>,
     /// Machines that are created ahead of demand.
     pub warm: Warm,
@@ -134,29 +137,29 @@ pub struct Pool {
     pub pinning: Option<Pinning>,
     /// How far a running machine may grow; `None`: not at all.
     pub grow: Option<Grow>,
-    /// The settings of Proxmox VE's firewall for its machines; `None`: as in the template.
+    /// The settings of Proxmox VE's firewall for the pool's machines; `None`: as in the template.
     pub security: Option<Security>,
-    /// How a machine gets its configuration at its first boot.
+    /// How a machine receives its configuration at its first boot.
     pub cloud_init: CloudInit,
-    /// How its machines become nodes; `None`: as in the `[bootstrap]` for all pools.
+    /// How the pool's machines become nodes; `None`: the `[bootstrap]` for all pools applies.
     pub bootstrap: Option<Bootstrap>,
     /// Bare-metal machines, which are switched on and off; empty: the pool creates VMs.
     pub machines: Vec<PhysicalMachine>,
 }
 
 impl Pool {
-    /// Whether its machines are bare metal, and are switched on and off.
+    /// Whether the pool's machines are bare metal.
     pub fn is_physical(&self) -> bool {
         !self.machines.is_empty()
     }
 
-    /// The bare-metal machine, by its name.
+    /// Returns the bare-metal machine with this name.
     pub fn physical(&self, name: &str) -> Option<&PhysicalMachine> {
         self.machines.iter().find(|machine| machine.name == name)
     }
 
-    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file; or its
-    /// bare-metal machines.
+    /// Returns the pool's slots, in the order of the file. The n-th slot has the n-th VMID and the n-th
+    /// address of each list. In a bare-metal pool, each machine is a slot.
     pub fn slots(&self) -> Vec<Slot> {
         if self.is_physical() {
             return self.machines.iter().map(PhysicalMachine::slot).collect();
@@ -181,17 +184,18 @@ impl Pool {
         slots
     }
 
-    /// The PCI devices of its machines, as values in a VM's configuration, by key.
+    /// Returns the PCI devices of a machine in the form of a VM's configuration, by key.
     pub fn hostpci(&self) -> BTreeMap<String, String> {
         pci::numbered(&self.pci)
     }
 
-    /// The declared ResourceSlices of one of its nodes.
+    /// Returns the declared ResourceSlices of a node.
     pub fn slices_for(&self, node: &str) -> Vec<ResourceSlice> {
         self.resource_slices.iter().map(|slice| declared_devices::of_node(slice, node)).collect()
     }
 
-    /// A fingerprint of its declared devices and of its PCI devices; empty if no devices are declared.
+    /// Returns a fingerprint of the declared devices and of the PCI devices; empty if no devices are
+    /// declared.
     pub fn declares(&self) -> String {
         if self.resource_slices.is_empty() {
             return String::new();
@@ -205,7 +209,7 @@ impl Pool {
         self.filled(self.of_machine(host, name, vmid))
     }
 
-    /// Like [`Self::labels_for`], but only the labels that contain the machine's place: its host or its zone.
+    /// Like [`Self::labels_for`], but only returns the labels that contain the machine's host or zone.
     pub fn labels_of_place(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         let of = self.of_machine(host, name, vmid);
         let told = self.labels.iter().filter(|(_, value)| labels::uses(value, &["host", "zone"]));
@@ -228,19 +232,21 @@ impl Pool {
         self.of_host(host).into_iter().chain(more).collect()
     }
 
-    /// Its labels, filled in with what is known before a machine has a slot: host, zone, region and pool.
+    /// Returns the pool's labels. Only host, zone, region and pool are filled in, because they are known
+    /// before a machine has a slot.
     pub fn labels_on(&self, host: &str) -> Labels {
         self.filled(self.of_host(host).into_iter().chain([("pool", self.name.to_string())]).collect())
     }
 
-    /// Its labels, filled in with what all of its machines have in common: region and pool.
+    /// Returns the pool's labels. Only region and pool are filled in, because all of the pool's machines
+    /// share them.
     pub fn labels_anywhere(&self) -> Labels {
         let region = self.region.clone().unwrap_or_default();
         self.filled(BTreeMap::from([("region", region), ("pool", self.name.to_string())]))
     }
 
-    /// Whether guests need something that they cannot find out themselves: an address, a user, or keys. A
-    /// name alone does not count, because the daemon recognizes a Node by its `systemUUID`.
+    /// Whether guests need an address, a user or SSH keys from the daemon. A name alone does not count,
+    /// because the daemon recognizes a Node by its `systemUUID`.
     pub fn tells_guests(&self) -> bool {
         self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
     }
@@ -252,17 +258,18 @@ impl Pool {
             || self.devices.iter().any(|device| told(&device.four) || told(&device.six))
     }
 
-    /// Whether its labels differ between hosts.
+    /// Whether the pool's labels differ between hosts.
     pub fn tells_hosts(&self) -> bool {
         self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
     }
 
-    /// Whether its labels use variables that all of its machines share: region and pool.
+    /// Whether the pool's labels use variables that all of its machines share: region and pool.
     pub fn labels_vary(&self) -> bool {
         self.labels.values().any(|value| labels::uses(value, &["region", "pool"]))
     }
 
-    /// The variables `host`, `zone` and `region`. `host` may be a name in Proxmox VE or a [`HostKey`].
+    /// Returns the variables `host`, `zone` and `region`. `host` may be a name in Proxmox VE or a
+    /// [`HostKey`].
     fn of_host(&self, host: &str) -> [(&'static str, String); 3] {
         let (_, host) = HostKey::split(host);
         let zone = self.zones.get(host).map_or(host, String::as_str);

@@ -1,4 +1,4 @@
-//! `[pool.cloud_init]`: how a machine gets its configuration at its first boot.
+//! `[pool.cloud_init]`: how a machine receives its configuration at its first boot.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -10,7 +10,7 @@ use crate::values::Checker;
 /// The default of `meta-data`.
 const META: &str = "instance-id: {{ machine.id }}\nlocal-hostname: {{ machine.name }}\n";
 
-/// How a machine gets its configuration at its first boot.
+/// How a machine receives its configuration at its first boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CloudInit {
     /// From Proxmox VE's own cloud-init drive.
@@ -23,7 +23,7 @@ pub enum CloudInit {
 /// The contents of a seed: texts that are filled in for each machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
-    /// The storage that it is uploaded to.
+    /// The storage that the seed is uploaded to.
     pub storage: String,
     /// `user-data`.
     pub user_data: String,
@@ -41,7 +41,7 @@ enum Method {
     Seed,
 }
 
-/// `[pool.cloud_init]` as it is written.
+/// `[pool.cloud_init]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Written {
@@ -54,7 +54,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// The texts with their keys and places.
+    /// Returns the seed's texts, each with its key and its place in the file.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         let texts = [
             ("user_data", &self.user_data),
@@ -71,7 +71,10 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
     if this.method == Method::Drive {
         let others = this.texts().map(|(_, text)| text).chain(&this.storage);
         if let Some(other) = others.into_iter().next() {
-            let title = format!("pool `{name}`: Proxmox VE's own drive needs no storage and no texts");
+            let title = format!(
+                "pool `{name}`: Proxmox VE's own drive uses no `storage`, `user_data`, `meta_data` or \
+                `network_config`"
+            );
             checker.wrong(title, other.span(), "only for `method = \"seed\"`", "");
         }
         return CloudInit::Drive;
@@ -99,8 +102,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
     }
     if let (Some(search), true, None) = (&pool.search, pool.dns.is_empty(), &this.network_config) {
         let title = format!("pool `{name}`: `search` of a seed needs `dns`");
-        let help =
-            "set `dns` as well: unlike Proxmox VE's own drive, a seed does not have the host's name servers";
+        let help = "set `dns` as well: unlike Proxmox VE's own drive, a seed does not contain the host's name servers";
         checker.wrong(title, search.span(), "has no effect without `dns`", help);
     }
     let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.get_ref().clone());

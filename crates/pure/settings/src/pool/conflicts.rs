@@ -29,14 +29,14 @@ pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {
     }
 }
 
-/// Compares the VMIDs and addresses of each pool with those of the pools before it, and each template's VMID,
-/// if it is given, with the VMIDs that pools reserve in the same cluster.
+/// Reports VMIDs and addresses that two pools reserve, and templates whose VMID is reserved by a pool in the
+/// same cluster.
 pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
     for (at, (pool, reserved, _, prefix)) in pools.iter().enumerate() {
         let name = pool.get_ref().name.get_ref();
         for (earlier, theirs, _, other_prefix) in &pools[..at] {
             let other = earlier.get_ref().name.get_ref();
-            // Each cluster has its own VMIDs, but an address belongs to only one node in all clusters.
+            // Each cluster has its own VMIDs, but an address must be unique across all clusters.
             let together = prefix == other_prefix;
             if let Some((mine, first, number)) = shared(&reserved.vmids, &theirs.vmids).filter(|_| together) {
                 let title = format!("pools `{other}` and `{name}` both reserve VMID {number}");
@@ -64,7 +64,7 @@ pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
     }
 }
 
-/// The first number that is in both lists, preceded by its place in each.
+/// Returns the first number that is in both lists, and its place in each list.
 fn shared(mine: &[Piece], theirs: &[Piece]) -> Option<(Range<usize>, Range<usize>, u128)> {
     mine.iter().find_map(|piece| {
         let other = theirs.iter().find(|other| other.meets(piece))?;

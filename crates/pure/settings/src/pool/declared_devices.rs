@@ -1,7 +1,7 @@
 //! `[[pool.device]]`: devices that a driver publishes for each node of a pool in ResourceSlices. The
-//! declaration counts until a node of the pool has published its devices.
+//! declaration is used until a node of the pool has published its devices.
 //!
-//! What the API server refuses in a ResourceSlice is refused here (`pkg/apis/resource/validation`).
+//! The checks are those of the API server for ResourceSlices (`pkg/apis/resource/validation`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ const LONGEST_DRIVER: usize = 63;
 /// Maximum length of the name of an attribute or a capacity (`DeviceMaxIDLength`).
 const LONGEST_NAME: usize = 32;
 
-/// A `[[pool.device]]` as it is written.
+/// A `[[pool.device]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -91,7 +91,8 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// The slices that drivers publish for each node of the pool, with [`NODE`] in place of its name.
+/// Returns the slices that drivers publish for each node of the pool, with [`NODE`] in place of the node's
+/// name.
 pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<ResourceSlice> {
     tied(pool, checker);
     let mut slices: BTreeMap<(&str, &str), Filling> = BTreeMap::new();
@@ -113,7 +114,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<ResourceSlice> {
     slices.into_iter().map(slice).collect()
 }
 
-/// The slice of a pool as one of its nodes has it.
+/// Fills in the name of a node in a slice of its pool.
 pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     let of = BTreeMap::from([("name", node.to_owned())]);
     let mut slice = slice.clone();
@@ -128,7 +129,7 @@ pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
 struct Filling<'w> {
     devices: Vec<Device>,
     names: BTreeSet<String>,
-    /// How many devices have a name from each pattern so far.
+    /// The number of devices that are already named after each pattern.
     numbers: BTreeMap<&'w str, u32>,
 }
 
@@ -177,12 +178,12 @@ impl Written {
         self.name.as_ref().map_or("device-{{ number }}", |name| name.get_ref())
     }
 
-    /// The place of its `count`, or of the table.
+    /// Returns the place of `count`, or else of `driver`.
     fn at(&self) -> std::ops::Range<usize> {
         self.count.as_ref().map_or_else(|| self.driver.span(), Spanned::span)
     }
 
-    /// The mapping that its devices come from.
+    /// Returns the mapping that the devices come from.
     fn mapping<'p>(&self, pool: &'p Pool) -> Option<&'p pci::Written> {
         let named = self.pci.as_ref()?.get_ref();
         pool.pci.iter().find(|one| one.mapping.get_ref() == named)
@@ -225,7 +226,7 @@ impl Written {
         device
     }
 
-    /// Checks its driver, the pattern of its devices' names and its resource pool.
+    /// Checks the driver, the pattern of the devices' names and the resource pool.
     fn names(&self, pool: &Pool, checker: &mut Checker) {
         let name = pool.name.get_ref();
         let driver = self.driver.get_ref();
@@ -259,8 +260,8 @@ impl Written {
     }
 }
 
-/// Checks devices that come from `[[pool.pci]]`: a driver publishes the same number of devices for each
-/// device of a mapping.
+/// Checks tables that set `pci`. The number of published devices must be the same for each device of a
+/// mapping.
 fn tied(pool: &Pool, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let mut sums: BTreeMap<(&str, &str), (Vec<&Written>, &pci::Written)> = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! The network devices of a pool's machines, and the addresses that go with each VMID beyond those in
-//! `addresses`.
+//! The network devices of a pool's machines, and the addresses of each slot other than those in `addresses`.
 
 use std::net::IpAddr;
 
@@ -13,10 +12,10 @@ use crate::name_rules;
 use crate::one_or_many::Listed;
 use crate::values::Checker;
 
-/// Maximum number of devices beyond the first. Proxmox VE would allow more (`net0` to `net31`).
+/// Maximum number of additional network devices. Proxmox VE would allow more (`net0` to `net31`).
 const MOST: usize = 7;
 
-/// How a device gets the addresses of one family.
+/// Where the addresses of one family on a device come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// The device has no address of the family.
@@ -28,7 +27,7 @@ pub enum Family {
     Auto,
     /// Each slot has its own address, set through cloud-init.
     Static {
-        /// The addresses in their order, both ends included.
+        /// The ranges of addresses in order, both ends included.
         ranges: Vec<(IpAddr, IpAddr)>,
         /// Length of the network's prefix.
         prefix: u8,
@@ -38,7 +37,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Its addresses in their order, if they are static.
+    /// Returns the static addresses in order; none if the addresses are not static.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let ranges = match self {
             Self::Static { ranges, .. } => ranges.as_slice(),
@@ -77,26 +76,26 @@ impl DeviceModel {
     }
 }
 
-/// The settings of a device; what is `None` stays as in the template.
+/// The settings of a network device. Settings that are `None` stay as in the template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// Its bridge.
     pub bridge: Option<String>,
     /// Its VLAN.
     pub vlan: Option<u16>,
-    /// Its MTU; 1: the bridge's.
+    /// The device's MTU; 1: the bridge's MTU.
     pub mtu: Option<u16>,
     /// Its model.
     pub model: Option<DeviceModel>,
-    /// Whether Proxmox VE's firewall filters its traffic.
+    /// Whether Proxmox VE's firewall filters the device's traffic.
     pub firewall: Option<bool>,
-    /// Its IPv4 addresses; those of the first device are in the pool's `addresses`.
+    /// The device's IPv4 addresses. Those of the first device are in the pool's `addresses`.
     pub four: Family,
     /// Its IPv6 addresses.
     pub six: Family,
 }
 
-/// A further device, `[[pool.network]]`, as it is written.
+/// An additional device (`[[pool.network]]`), as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -111,15 +110,15 @@ pub(super) struct Written {
     prefix6: Option<Spanned<u8>>,
 }
 
-/// Returns the devices in the order of their numbers, and the lists of addresses that they reserve. The
-/// pool's `addresses` are in neither.
+/// Returns the devices in the order of their numbers, and the lists of addresses that they reserve. Neither
+/// contains the pool's `addresses`.
 pub(super) fn check(pool: &Pool, vmids: u128, checker: &mut Checker) -> (Vec<Device>, Vec<Vec<Piece>>) {
     let name = pool.name.get_ref();
     let mut reserved = Vec::new();
     let mut devices = vec![first(pool, vmids, &mut reserved, checker)];
     if let Some(beyond) = pool.network.get(MOST) {
         let title = format!("pool `{name}`: too many network devices");
-        checker.wrong(title, beyond.bridge.span(), &format!("at most {MOST} further ones"), "");
+        checker.wrong(title, beyond.bridge.span(), &format!("at most {MOST} additional devices"), "");
     }
     for written in &pool.network {
         vlan(name, written.vlan.as_ref(), checker);
@@ -193,8 +192,8 @@ fn bridge(pool: &str, written: Option<&Spanned<String>>, checker: &mut Checker) 
     )
 }
 
-/// Checks an MTU. Proxmox VE accepts 1 to 65520. Of the values below IPv6's minimum of 1280 (RFC 8200 § 5),
-/// only 1 is allowed here: it stands for the bridge's MTU.
+/// Checks an MTU. Proxmox VE accepts 1 to 65520. Values below IPv6's minimum of 1280 (RFC 8200 § 5) are
+/// refused, except for 1, which stands for the bridge's MTU.
 fn mtu(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) -> Option<u16> {
     let written = written?;
     let mtu = *written.get_ref();
@@ -205,7 +204,7 @@ fn mtu(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) -> Opt
     Some(mtu)
 }
 
-/// The settings of a device for one address family, as they are written.
+/// The settings of a device for one address family, as written in the configuration file.
 struct Asked<'w> {
     pool: &'w str,
     key: &'static str,

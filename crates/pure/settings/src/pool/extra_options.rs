@@ -1,4 +1,4 @@
-//! Further parts of a VM's configuration: `vm_options`, and more disks.
+//! `vm_options` and `extra_disks`: parts of a VM's configuration without a setting of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ const FREE: &[(&str, &str)] = &[
     ("hostpci", "VM.Config.HWType"),
 ];
 
-/// Options that only root itself may set, never a token.
+/// Options that only root may set. Proxmox VE refuses them for API tokens.
 const ROOTS: &[&str] = &[
     "affinity",
     "amd-sev",
@@ -55,13 +55,13 @@ const ROOTS: &[&str] = &[
 pub struct ExtraDisk {
     /// The disk, e.g. `scsi1`.
     pub device: String,
-    /// Its size in GiB, as Proxmox VE allocates disks.
+    /// The disk's size in GiB, the unit in which Proxmox VE allocates disks.
     pub gib: i64,
     /// Its storage.
     pub storage: String,
 }
 
-/// One of the `extra_disks` as it is written.
+/// One of the `extra_disks` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -76,13 +76,13 @@ pub fn privilege(option: &str) -> Option<&'static str> {
     FREE.iter().find(|(name, _)| *name == stem).map(|(_, privilege)| *privilege)
 }
 
-/// The options as a VM's configuration contains them.
+/// Checks the `vm_options` of a pool, and returns them in the form of a VM's configuration.
 pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, String> {
     free(&format!("pool `{}`", pool.name.get_ref()), &pool.vm_options, checker)
 }
 
-/// Checks `vm_options`, in which options that other settings write are not allowed, and returns them as a
-/// VM's configuration contains them. `whose` begins the text of each finding.
+/// Checks `vm_options`, and returns them in the form of a VM's configuration. Options that other settings
+/// write are not allowed. Each finding begins with `whose`.
 pub(crate) fn free(
     whose: &str,
     options: &BTreeMap<Spanned<String>, Spanned<Scalar>>,
@@ -99,7 +99,7 @@ pub(crate) fn free(
             };
             checker.wrong(title, at, "Proxmox VE refuses it", help);
         } else if let Some(ours) = setting(option) {
-            let title = format!("{whose}: `{option}` cannot be set here");
+            let title = format!("{whose}: `{option}` cannot be set in `vm_options`");
             checker.wrong(title, at, "set by other settings", ours);
         } else if privilege(option).is_none() {
             let title = format!("{whose}: a pool cannot set the option `{option}`");
@@ -128,7 +128,7 @@ pub(crate) fn free(
     checked
 }
 
-/// What to use instead of an option that `vm_options` does not accept, or why it does not.
+/// Returns what to use instead of an option that `vm_options` does not accept, or why it is not accepted.
 fn setting(option: &str) -> Option<&'static str> {
     let stem = option.trim_end_matches(|c: char| c.is_ascii_digit());
     Some(match stem {
@@ -147,7 +147,7 @@ fn setting(option: &str) -> Option<&'static str> {
         "tags" => "use `tags`",
         "name" | "description" | "smbios" | "template" => "it identifies the machine",
         "agent" | "onboot" | "protection" | "startup" => {
-            "otherwise machines could no longer be started or removed"
+            "with another value, machines could no longer be started or removed"
         }
         _ => return None,
     })

@@ -1,9 +1,10 @@
-//! Which settings of a pool make a machine what it is. If a value in a machine's record differs from the
-//! pool's, the machine has drifted: it can only be replaced. Left out are settings that can be changed on a
-//! running node (labels, taints, tags), that control the number or the placement of machines, or that are
-//! only used later (such as `drain`).
+//! The settings of a pool that cannot be changed on an existing machine. If a value in a machine's record
+//! differs from the pool's, the machine has drifted and can only be replaced. Settings are left out if they
+//! can be changed on a running node (labels, taints, tags), control the number or the placement of machines,
+//! or are only used later (such as `drain`).
 //!
-//! A setting that is added here later is in no earlier record, so it causes no drift of existing machines.
+//! If a setting is added to this list later, existing machines do not drift, because their records do not
+//! contain it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,8 +20,8 @@ impl Size {
 }
 
 impl Pool {
-    /// The settings that make a machine what it is, by their names. Size and template are left out, because a
-    /// pool may have several of each. For bare-metal machines there are none.
+    /// Returns the settings that cannot be changed on an existing machine, by name. Size and template are
+    /// left out, because a pool may have several of each. Bare-metal machines have no such settings.
     pub fn made_of(&self) -> BTreeMap<String, String> {
         if self.is_physical() {
             return BTreeMap::new();
@@ -50,7 +51,7 @@ impl Pool {
             ("pci", super::pci::devices_text(&self.pci)),
             ("grow", self.grow.as_ref().map(super::Grow::words).unwrap_or_default()),
             ("user", set(self.user.clone())),
-            // Keys are long, and a record must stay small.
+            // SSH keys are long, and a record must stay small.
             ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),
             ("cloud_init", cloud_init(&self.cloud_init)),
             ("network", network(&self.addressing)),
@@ -87,8 +88,8 @@ fn security(security: &Security) -> String {
     )
 }
 
-/// The devices in words, without the first one's bridge and VLAN; `as in the template` if nothing else is
-/// set.
+/// The network devices in words, without the bridge and VLAN of the first device; `as in the template` if
+/// nothing else is set.
 fn devices(devices: &[Device]) -> String {
     let family = |family: &Family| match family {
         Family::None => "none".to_owned(),
@@ -121,7 +122,7 @@ fn devices(devices: &[Device]) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// `drive`, or `seed STORAGE DIGEST`.
+/// The cloud-init settings in words: `drive`, or `seed STORAGE DIGEST`.
 fn cloud_init(cloud_init: &CloudInit) -> String {
     let CloudInit::Seed(seed) = cloud_init else { return "drive".to_owned() };
     let network = seed.network_config.clone().unwrap_or_default();
@@ -129,7 +130,7 @@ fn cloud_init(cloud_init: &CloudInit) -> String {
     format!("seed {} {texts}", seed.storage)
 }
 
-/// The network settings that the pool's machines share, in words, but not their addresses.
+/// The network settings that all machines of the pool share, in words. Addresses are left out.
 fn network(addressing: &Addressing) -> String {
     let Addressing::Static { prefix, gateway, dns, search, .. } = addressing else {
         return "dhcp".to_owned();
@@ -147,7 +148,8 @@ fn network(addressing: &Addressing) -> String {
     words
 }
 
-/// FNV-1a of a list, in sixteen digits: distinguishes lists, but does not hide their contents.
+/// Returns the FNV-1a hash of a list, in sixteen digits. It distinguishes lists, but does not hide their
+/// contents.
 pub(super) fn digest(list: &[String]) -> String {
     let bytes = list.iter().flat_map(|one| one.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

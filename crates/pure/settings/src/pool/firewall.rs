@@ -10,11 +10,11 @@ use crate::values::Checker;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// They pass.
+    /// Packets that match no rule pass.
     Accept,
-    /// They are refused with an answer to the sender.
+    /// Packets that match no rule are refused, and the sender receives an answer.
     Reject,
-    /// They are dropped.
+    /// Packets that match no rule are dropped.
     Drop,
 }
 
@@ -29,22 +29,22 @@ impl Policy {
     }
 }
 
-/// Checked `[pool.security]`: the firewall of each machine is enabled.
+/// Checked `[pool.security]`. With this table, the firewall of each machine is enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Security {
-    /// What happens to packets to a machine that match no rule.
+    /// What happens to incoming packets that match no rule.
     pub policy_in: Policy,
-    /// What happens to packets from a machine that match no rule.
+    /// What happens to outgoing packets that match no rule.
     pub policy_out: Policy,
     /// Security groups of the datacenter. Their rules apply, in this order, before the template's own.
     pub groups: Vec<String>,
     /// Whether packets from the first device must have one of the machine's own addresses.
     pub ip_filter: bool,
-    /// Whether packets must have the device's own MAC.
+    /// Whether packets from a device must have the device's own MAC address.
     pub mac_filter: bool,
 }
 
-/// `[pool.security]` as it is written.
+/// `[pool.security]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -56,8 +56,8 @@ pub(super) struct Written {
     mac_filter: Option<bool>,
 }
 
-/// Returns the checked table, and enables the firewall on each device that does not set `firewall`: Proxmox
-/// VE filters only devices that enable it.
+/// Returns the checked table. Enables the firewall on each device that does not set `firewall`, because
+/// Proxmox VE only filters devices with the firewall enabled.
 pub(super) fn check(
     pool: &Pool,
     addressing: &Addressing,
@@ -97,7 +97,7 @@ pub(super) fn check(
     if let Some(at) = table.ip_filter.as_ref().filter(|_| ip_filter && unknown) {
         let title = format!("pool `{name}`: `ip_filter` needs known addresses");
         let help = "set `addresses` (and `addresses6`) to ranges, or remove `ip_filter`";
-        checker.wrong(title, at.span(), "the machine could not use the address that it gets", help);
+        checker.wrong(title, at.span(), "the machine could not use the address that is assigned to it", help);
     }
     Some(Security {
         policy_in: table.policy_in.unwrap_or(Policy::Drop),

@@ -34,13 +34,13 @@ pub struct Grow {
 }
 
 impl Grow {
-    /// What a VM's configuration needs so that the VM can grow, except for its current vCPUs.
+    /// Returns the options that a VM needs to be able to grow, except for its current number of vCPUs.
     pub fn options(&self) -> BTreeMap<&'static str, String> {
         let mut options = BTreeMap::from([("hotplug", self.hotplug())]);
         if self.grows_cores {
             options.insert("cores", self.max_cores.to_string());
         }
-        // Without NUMA, there is no NUMA node that a DIMM could belong to.
+        // A DIMM belongs to a NUMA node, so the VM needs NUMA.
         options.insert("numa", "1".to_owned());
         options
     }
@@ -51,14 +51,14 @@ impl Grow {
         std::iter::once(ALWAYS).chain(grown).collect::<Vec<_>>().join(",")
     }
 
-    /// The unit in the guest that reports the Node's size.
+    /// Returns the systemd unit in the guest that reports the Node's size.
     pub fn service(&self, method: &BootstrapMethod) -> &str {
         let usual = if matches!(method, BootstrapMethod::K3s(_)) { "k3s-agent" } else { "kubelet" };
         self.service.as_deref().unwrap_or(usual)
     }
 
-    /// What a machine needs at its first start so that it can grow, in words. `max_memory` is left out,
-    /// because any machine whose memory can grow accepts it.
+    /// Returns what a machine needs from its first start to be able to grow, in words. `max_memory` is left
+    /// out, because it may change for any machine whose memory can grow.
     pub fn words(&self) -> String {
         let cores = self.grows_cores.then(|| format!("cores up to {}", self.max_cores));
         let memory = self.grows_memory.then(|| "memory".to_owned());
@@ -66,7 +66,7 @@ impl Grow {
     }
 }
 
-/// `[pool.grow]` as it is written.
+/// `[pool.grow]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -75,7 +75,7 @@ pub(super) struct Written {
     service: Option<Spanned<String>>,
 }
 
-/// The checked table; `memory` is what a machine starts with.
+/// Returns the checked table. `memory` is the memory that a machine starts with.
 pub(super) fn check(pool: &Pool, memory: i64, checker: &mut Checker) -> Option<Grow> {
     let table = pool.grow.as_ref()?;
     let (written, name) = (table.get_ref(), pool.name.get_ref());
@@ -175,7 +175,7 @@ fn sized(name: &str, key: &str, written: &Spanned<String>, bytes: i64, checker: 
     checker.wrong(title, written.span(), next.as_deref().unwrap_or("too much"), help);
 }
 
-/// A size as it is written in the configuration.
+/// Formats a size for the configuration file.
 fn size_text(bytes: i64) -> String {
     format!("{}B", quantity::binary(bytes))
 }

@@ -16,7 +16,7 @@ pub struct Room {
     pub memory: i64,
 }
 
-/// `headroom` as it is written.
+/// `headroom` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

@@ -1,4 +1,4 @@
-//! Settings of a pool's kubelets, and what its nodes offer.
+//! The settings of a pool's kubelets, and the declared resources of its nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::values::Checker;
 use model::quantity;
 use model::resources::Resources;
 
-/// Arguments that the daemon or kubeadm sets, and what to do instead.
+/// Arguments that the daemon or kubeadm sets, each with what to do instead.
 const SET_ALREADY: [(&str, &str); 12] = [
     ("bootstrap-kubeconfig", "kubeadm sets it: remove it"),
     ("config", "kubeadm sets it: remove it"),
-    ("container-runtime-endpoint", "kubeadm finds it: remove it"),
+    ("container-runtime-endpoint", "kubeadm detects it: remove it"),
     ("hostname-override", "a node has its machine's name: remove it"),
     ("kubeconfig", "kubeadm sets it: remove it"),
     ("max-pods", "use the pool's `max_pods`"),
@@ -75,12 +75,12 @@ pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
     let most = *written.get_ref();
     if most == 0 {
         let title = format!("pool `{}`: `max_pods` is zero", pool.name.get_ref());
-        checker.wrong(title, written.span(), "must be at least 1", "by default, a node takes 110");
+        checker.wrong(title, written.span(), "must be at least 1", "by default, a node runs up to 110 pods");
     }
     Some(most)
 }
 
-/// The declared number of volumes of each CSI driver on a fresh node.
+/// Returns the declared number of volumes on a fresh node, by CSI driver.
 pub(super) fn csi_volumes(pool: &Written, checker: &mut Checker) -> BTreeMap<String, i64> {
     let name = pool.name.get_ref();
     for (driver, most) in &pool.csi_volumes {
@@ -96,7 +96,7 @@ pub(super) fn csi_volumes(pool: &Written, checker: &mut Checker) -> BTreeMap<Str
     pool.csi_volumes.iter().map(|(driver, most)| (driver.get_ref().clone(), *most.get_ref())).collect()
 }
 
-/// The declared allocatable of a fresh node.
+/// Returns the declared allocatable resources of a fresh node.
 pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resources> {
     let name = pool.name.get_ref();
     let mut sum = Resources::default();
@@ -121,7 +121,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
         }
         let most = match key.get_ref().as_str() {
             "cpu" => i64::from(*pool.cores.get_ref()) * 1000,
-            // An invalid size is reported at its own place.
+            // If `memory` is invalid, this is reported elsewhere.
             "memory" => quantity::limited(pool.memory.get_ref().trim_end_matches('B')).unwrap_or(i64::MAX),
             _ => i64::MAX,
         };
@@ -129,9 +129,15 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
             let whole = if key.get_ref() == "cpu" { pool.cores.span() } else { pool.memory.span() };
             checker.findings.push(Finding {
                 title: format!("pool `{name}`: `allocatable.{}` is more than the machine has", key.get_ref()),
-                at: Some((written.span(), "pods would wait for a node that never fits".to_owned())),
+                at: Some((
+                    written.span(),
+                    "pods would wait for a node that is never large enough".to_owned(),
+                )),
                 because: Some(whole),
-                help: Some("it is what a node offers to pods, a little less than the machine has".to_owned()),
+                help: Some(
+                    "`allocatable` is what a node offers to pods, a little less than the machine has"
+                        .to_owned(),
+                ),
             });
         }
         match key.get_ref().as_str() {
@@ -157,6 +163,7 @@ fn complete(pool: &Written, declared: &BTreeMap<Spanned<String>, Spanned<Scalar>
         format!("pool `{}`: `allocatable` lacks {}", pool.name.get_ref(), missing.join(", ")),
         first.span(),
         "must name cpu, memory and pods",
-        "e.g. { cpu = \"3900m\", memory = \"7Gi\", pods = 110 }; or remove it: the daemon then learns it from a ready node",
+        "e.g. { cpu = \"3900m\", memory = \"7Gi\", pods = 110 }; or remove `allocatable`: the daemon then reads it \
+        from a ready node",
     );
 }

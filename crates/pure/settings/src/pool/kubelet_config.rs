@@ -1,8 +1,9 @@
 //! `[pool.kubelet]`: fields of the kubelet's own configuration (`KubeletConfiguration` of
-//! `kubelet.config.k8s.io/v1beta1`). kubeadm applies them on top of the cluster's when a machine joins.
+//! `kubelet.config.k8s.io/v1beta1`). kubeadm applies them on top of the cluster's configuration when a
+//! machine joins.
 //!
-//! Any field may be set. The checks cover fields that decisions read, fields that are set elsewhere, and
-//! names that look mistyped: a kubelet does not start if it does not know a field.
+//! Any field may be set. The checks cover fields that the daemon's decisions depend on, fields that are set
+//! elsewhere, and names that look mistyped. A kubelet does not start if it does not know a field.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ const LONGEST: usize = 8 << 10;
 /// Maximum length of the settings in a record, in bytes; longer ones are recorded as a digest.
 const WORDS: usize = 400;
 
-/// Fields that the daemon or kubeadm sets, and what to do instead.
+/// Fields that the daemon or kubeadm sets, each with what to do instead.
 const SET_ALREADY: [(&str, &str); 9] = [
     ("apiVersion", "not needed here: remove it"),
-    ("containerRuntimeEndpoint", "kubeadm finds it: remove it"),
+    ("containerRuntimeEndpoint", "kubeadm detects it: remove it"),
     ("kind", "not needed here: remove it"),
     ("maxPods", "use the pool's `max_pods`"),
-    ("podCIDR", "the cluster gives each node its own: remove it"),
+    ("podCIDR", "the cluster assigns one to each node: remove it"),
     ("providerID", "use the pool's `provider_id`"),
     ("registerNode", "a machine always registers as a node: remove it"),
     ("registerWithTaints", "use the pool's `taints` and `startup_taints`"),
@@ -82,6 +83,26 @@ const KNOWN: [&str; 44] = [
     "topologyManagerScope",
 ];
 
+/// Fields whose argument has another name than [`kebab`] gives it (`AddKubeletConfigFlags` of
+/// `cmd/kubelet/app/options`).
+const NAMED_OTHERWISE: [(&str, &str); 15] = [
+    ("contentType", "kube-api-content-type"),
+    ("enableContentionProfiling", "contention-profiling"),
+    ("eventRecordQPS", "event-qps"),
+    ("imageGCHighThresholdPercent", "image-gc-high-threshold"),
+    ("imageGCLowThresholdPercent", "image-gc-low-threshold"),
+    ("imageMinimumGCAge", "minimum-image-ttl-duration"),
+    ("kubeAPIQPS", "kube-api-qps"),
+    ("makeIPTablesUtilChains", "make-iptables-util-chains"),
+    ("podPidsLimit", "pod-max-pids"),
+    ("registryPullQPS", "registry-qps"),
+    ("reservedSystemCPUs", "reserved-cpus"),
+    ("serverTLSBootstrap", "rotate-server-certificates"),
+    ("staticPodPath", "pod-manifest-path"),
+    ("staticPodURL", "manifest-url"),
+    ("staticPodURLHeader", "manifest-url-header"),
+];
+
 /// The tables of amounts that a kubelet reserves.
 const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 
@@ -90,8 +111,8 @@ const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 pub struct KubeletSettings(Arc<Map<String, Value>>);
 
 impl KubeletSettings {
-    /// The fields as JSON in one line, to be applied on top of the cluster's configuration. `None`: there are
-    /// none.
+    /// Returns the fields as one line of JSON, to be applied on top of the cluster's configuration; `None` if
+    /// no fields are set.
     pub fn patch(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| Value::Object((*self.0).clone()).to_string())
     }
@@ -101,8 +122,8 @@ impl KubeletSettings {
         &self.0
     }
 
-    /// The settings as a record contains them: as JSON, or as a digest if that is too long; empty if there
-    /// are none.
+    /// Returns the settings in the form that a record contains: JSON, or a digest if the JSON is too long;
+    /// empty if no fields are set.
     pub fn words(&self) -> String {
         match self.patch() {
             Some(text) if text.len() > WORDS => super::fingerprint::digest(&[text]),
@@ -111,9 +132,9 @@ impl KubeletSettings {
         }
     }
 
-    /// CPU in thousandths of a core that a kubelet with these settings reserves
-    /// (`getNodeAllocatableReservation` of `pkg/kubelet/cm`). What the cluster's own configuration reserves
-    /// is not known here.
+    /// Returns the CPU that a kubelet with these settings reserves, in thousandths of a core
+    /// (`getNodeAllocatableReservation` of `pkg/kubelet/cm`). Reservations in the cluster's own configuration
+    /// are not included.
     pub fn kept_cpu(&self) -> i64 {
         if let Some(list) = self.0.get("reservedSystemCPUs").and_then(Value::as_str) {
             return cpus(list).unwrap_or_default().saturating_mul(1000);
@@ -121,8 +142,8 @@ impl KubeletSettings {
         self.reserved("cpu", quantity::limited_milli)
     }
 
-    /// Memory in bytes that a kubelet with these settings reserves on a node with this much memory, including
-    /// its eviction threshold.
+    /// Returns the memory in bytes that a kubelet with these settings reserves, including its eviction
+    /// threshold. `capacity` is the memory of the node.
     pub fn kept_memory(&self, capacity: i64) -> i64 {
         let merged = self.0.get("mergeDefaultEvictionSettings") == Some(&Value::Bool(true));
         let eviction = match self.0.get("evictionHard") {
@@ -144,7 +165,7 @@ impl KubeletSettings {
     }
 }
 
-/// A quantity, or a share of the capacity such as `5%`.
+/// Parses a quantity, or a share of the capacity such as `5%`.
 fn threshold(text: &str, capacity: i64) -> Option<i64> {
     let Some(percent) = text.strip_suffix('%') else { return quantity::limited(text).ok() };
     let percent: u32 = percent.parse().ok().filter(|percent| *percent <= 100)?;
@@ -198,7 +219,7 @@ pub(super) fn check(pool: &Written, memory: i64, checker: &mut Checker) -> Kubel
     settings
 }
 
-/// Reports the table if the method does not apply it.
+/// Reports that `[pool.kubelet]` has no effect with this bootstrap method.
 pub(super) fn unused(pool: &Written, method: &str, checker: &mut Checker) {
     let Some(table) = &pool.kubelet else { return };
     let name = pool.name.get_ref();
@@ -223,7 +244,7 @@ impl Look<'_> {
             let title = format!("pool `{name}`: `kubelet.{key}` is already set");
             return checker.wrong(title, self.key.span(), "set elsewhere", help);
         }
-        let argument = kebab(key);
+        let argument = argument(key);
         if let Some((other, _)) = pool.kubelet_args.iter().find(|(other, _)| *other.get_ref() == argument) {
             let title = format!("pool `{name}`: `kubelet.{key}` is also set by `kubelet_args`");
             return checker.clash(
@@ -292,16 +313,25 @@ impl Look<'_> {
     }
 }
 
-/// The name that the kubelet argument for a field usually has.
+/// The kubelet argument that sets a field, if there is one.
+fn argument(field: &str) -> String {
+    let named = NAMED_OTHERWISE.iter().find(|(known, _)| *known == field);
+    named.map_or_else(|| kebab(field), |(_, argument)| (*argument).to_owned())
+}
+
+/// The words of a field's name. An abbreviation is one word, even in the plural: `cpuCFSQuota` is
+/// `cpu-cfs-quota`, and `reservedSystemCPUs` is `reserved-system-cpus`.
 fn kebab(field: &str) -> String {
+    let letters: Vec<char> = field.chars().collect();
     let mut out = String::new();
-    let mut before = '-';
-    for letter in field.chars() {
-        if letter.is_ascii_uppercase() && before.is_ascii_lowercase() {
+    for (at, letter) in letters.iter().enumerate() {
+        let ends_abbreviation =
+            letters.get(at + 1).is_some_and(char::is_ascii_lowercase) && letters[at + 1..] != ['s'];
+        let begins = at > 0 && (letters[at - 1].is_ascii_lowercase() || ends_abbreviation);
+        if begins && letter.is_ascii_uppercase() {
             out.push('-');
         }
         out.push(letter.to_ascii_lowercase());
-        before = letter;
     }
     out
 }
@@ -318,7 +348,7 @@ fn json(value: &toml::Value) -> Value {
     }
 }
 
-/// A `[pool.kubelet]` as it is written.
+/// A `[pool.kubelet]` as written in the configuration file.
 pub(super) type Fields = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
 
 #[cfg(test)]
@@ -402,6 +432,8 @@ mod tests {
             ("registerWithTaints = []", &["`taints` and `startup_taints`"]),
             ("systemreserved = {}", &["`systemreserved` is not a field", "did you mean `systemReserved`?"]),
             ("eviction_hard = {}", &["did you mean `evictionHard`?"]),
+            ("cpu_cfs_quota = true", &["did you mean `cpuCFSQuota`?"]),
+            ("reserved_system_cpus = \"0\"", &["did you mean `reservedSystemCPUs`?"]),
             ("shutdownGracePerod = \"5s\"", &["did you mean `shutdownGracePeriod`?"]),
             ("systemReserved = \"1Gi\"", &["`kubelet.systemReserved` is not a table"]),
             (
@@ -420,7 +452,29 @@ mod tests {
                 assert!(report.contains(one), "{text}: no {one:?} in\n{report}");
             }
         }
-        let twice = "kubelet_args = { system-reserved = \"cpu=1\" }\n[pool.kubelet]\nsystemReserved = { cpu = \"1\" }\n";
-        assert!(written(twice).unwrap_err().contains("is also set by `kubelet_args`"));
+    }
+
+    #[test]
+    fn a_field_that_an_argument_also_sets_is_refused() {
+        for (argument, field) in [
+            ("system-reserved", "systemReserved = { cpu = \"1\" }"),
+            ("cpu-cfs-quota", "cpuCFSQuota = false"),
+            ("cpu-cfs-quota-period", "cpuCFSQuotaPeriod = \"10ms\""),
+            ("reserved-cpus", "reservedSystemCPUs = \"0\""),
+            ("image-gc-high-threshold", "imageGCHighThresholdPercent = 80"),
+            ("minimum-image-ttl-duration", "imageMinimumGCAge = \"1h\""),
+            ("pod-max-pids", "podPidsLimit = 4096"),
+            ("registry-qps", "registryPullQPS = 10"),
+            ("kube-api-qps", "kubeAPIQPS = 50"),
+            ("rotate-server-certificates", "serverTLSBootstrap = true"),
+            ("cluster-dns", "clusterDNS = [\"10.96.0.10\"]"),
+            ("tls-min-version", "tlsMinVersion = \"VersionTLS13\""),
+            ("cgroups-per-qos", "cgroupsPerQOS = true"),
+        ] {
+            let report =
+                written(&format!("kubelet_args = {{ {argument} = \"x\" }}\n[pool.kubelet]\n{field}\n"));
+            let report = report.unwrap_err();
+            assert!(report.contains("is also set by `kubelet_args`"), "{argument}\n{report}");
+        }
     }
 }

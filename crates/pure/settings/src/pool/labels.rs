@@ -5,20 +5,24 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use super::Written;
+use super::{Pool, Written};
 use crate::name_rules::{is_key, is_word};
 use crate::region::Place;
 use crate::values::Checker;
 use model::selector::Labels;
 use model::snapshot::POOL_LABEL;
+use model::{HostKey, Vmid};
 
 /// The variables in a label's value.
 const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
 
+/// A VMID with as many digits as possible.
+const LONGEST_VMID: Vmid = Vmid(999_999_999);
+
 /// Domain of the labels and taints that the daemon itself sets.
 pub(super) const OURS: &str = "pve-autoscaler/";
 
-/// Fills in the variables of a value. Those without a value in `of` are kept.
+/// Fills in the variables of a value. Variables that `of` does not contain are kept.
 pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     let mut filled = String::new();
     let mut rest = text;
@@ -45,7 +49,7 @@ pub(super) fn uses(text: &str, variables: &[&str]) -> bool {
     false
 }
 
-/// The text before the first `{{ … }}`, the name in it, and the text after it.
+/// Splits a text at its first `{{ … }}`. Returns the text before it, the name inside, and the text after it.
 fn next(text: &str) -> Option<(&str, &str, &str)> {
     let (before, inside) = text.split_once("{{")?;
     let (variable, after) = inside.split_once("}}")?;
@@ -65,7 +69,7 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             checker.wrong(title, key.span(), "reserved", &help);
         }
         // `--node-labels` would override the hostname that each kubelet determines. All nodes would have the
-        // same one, so pods could not be spread across them.
+        // same hostname, so pods could not be spread across them.
         if key.get_ref() == "kubernetes.io/hostname" {
             let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
             checker.wrong(title, key.span(), "the node's own name", "remove it");
@@ -74,14 +78,14 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             let title = format!("pool `{name}`: the label `{}` is not for workers", key.get_ref());
             checker.wrong(title, key.span(), "reserved by Kubernetes", hint);
         }
-        value_fits(pool, value, checker);
+        is_known(pool, value, checker);
     }
     pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// What to do instead of setting a label in Kubernetes' own domains; `None` if the label is allowed. Labels
-/// that kubelets may set (`k8s.io/kubelet/pkg/apis`) are allowed. So are roles, and labels that
-/// NodeRestriction forbids kubelets to set, because they are set through the API.
+/// Returns what to do instead of setting a label in one of Kubernetes' own domains; `None` if the label is
+/// allowed. Roles, and labels that kubelets may set (`k8s.io/kubelet/pkg/apis`), are allowed. Labels that
+/// NodeRestriction forbids kubelets to set are also allowed, because the daemon sets them through the API.
 fn reserved(key: &str) -> Option<&'static str> {
     const CONTROL_PLANE: [&str; 3] = [
         "node-role.kubernetes.io/control-plane",
@@ -143,25 +147,43 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
     true
 }
 
-fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
-    if !is_known(pool, value, checker) {
-        return;
+/// Checks the labels' values on each known host, with each known zone.
+pub(super) fn values_fit(written: &Written, pool: &Pool, checker: &mut Checker) {
+    let mut hosts: Vec<&str> = pool.hosts.iter().map(HostKey::host).collect();
+    if hosts.is_empty() {
+        // Further hosts may exist, each with a zone that is its own name.
+        hosts = pool.zones.keys().map(String::as_str).chain(["pve"]).collect();
     }
-    let name = pool.name.get_ref();
-    // The longest known values: a VMID has at most nine digits, and a name has a suffix of six characters.
-    let host = pool.hosts.iter().map(|host| host.get_ref().as_str()).max_by_key(|host| host.len());
-    let longest = BTreeMap::from([
-        ("host", host.unwrap_or("pve").to_owned()),
-        ("zone", host.unwrap_or("zone").to_owned()),
-        ("region", pool.region.as_ref().map_or("region", |region| region.get_ref()).to_owned()),
-        ("pool", name.clone()),
-        ("name", format!("{name}-xxxxx")),
-        ("vmid", "999999999".to_owned()),
-    ]);
-    let filled = fill(value.get_ref(), &longest);
-    if !filled.is_empty() && !is_word(&filled) {
-        let title = format!("pool `{name}`: `{}` is not a valid label value", value.get_ref());
-        checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", "");
+    // A name's suffix has six characters. The names of bare-metal machines are given.
+    let mut names: Vec<String> = pool.machines.iter().map(|machine| machine.name.clone()).collect();
+    if names.is_empty() {
+        names.push(format!("{}-xxxxx", pool.name));
+    }
+    let filled: Vec<_> = hosts
+        .iter()
+        .flat_map(|host| names.iter().map(move |name| (*host, name)))
+        .map(|(host, name)| (host, pool.labels_for(host, name, LONGEST_VMID)))
+        .collect();
+    for (key, value) in &written.labels {
+        // Unknown variables and a missing region have already been reported.
+        let text = value.get_ref();
+        let reported = |filled: &str| filled.contains("{{") || filled.contains("}}");
+        if pool.region.is_none() && uses(text, &["region"]) {
+            continue;
+        }
+        let wrong = filled.iter().find_map(|(host, labels)| {
+            let filled = labels.get(key.get_ref())?;
+            let fits = filled.is_empty() || is_word(filled) || reported(filled);
+            (!fits).then_some((*host, filled))
+        });
+        let Some((host, filled)) = wrong else { continue };
+        let title = format!("pool `{}`: `{text}` is not a valid label value", pool.name);
+        let help = match filled == text {
+            true => String::new(),
+            false if uses(text, &["host", "zone"]) => format!("on host `{host}` it is `{filled}`"),
+            false => format!("it becomes `{filled}`"),
+        };
+        checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", &help);
     }
 }
 
@@ -196,7 +218,7 @@ pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
     pool.annotations.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// The `providerID` of the pool's nodes: a scheme, and what distinguishes the machines.
+/// Returns the `providerID` of the pool's nodes. It has a scheme, and a part that differs between machines.
 pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<String> {
     let written = pool.provider_id.as_ref()?;
     let text = written.get_ref();

@@ -16,7 +16,7 @@ use crate::values::Checker;
 /// The template that machines are clones of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateRef {
-    /// By its name, which must be unique.
+    /// The template's name, which must be unique.
     Name(String),
     /// By its VMID.
     Vmid(Vmid),
@@ -47,11 +47,11 @@ pub enum CloneKind {
 pub struct DiskSize {
     /// The disk, e.g. `scsi0`.
     pub device: String,
-    /// Its size in bytes.
+    /// The disk's size in bytes.
     pub bytes: i64,
 }
 
-/// Minimum size of memory and disk for a guest with a kubelet, in bytes.
+/// Minimum memory and minimum disk size of a guest with a kubelet, in bytes.
 const LEAST_MEMORY: i64 = 512 << 20;
 const LEAST_DISK: i64 = 4 << 30;
 
@@ -94,7 +94,8 @@ pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
     memory_of(pool, &pool.memory, checker)
 }
 
-/// Memory of one of the pool's sizes, in bytes. Without a template, any amount above zero is valid.
+/// Memory of one of the pool's sizes, in bytes. For bare-metal machines, and for a plan without a template,
+/// any amount above zero is valid.
 pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut Checker) -> i64 {
     let name = pool.name.get_ref();
     let before = checker.findings.len();
@@ -103,12 +104,13 @@ pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut
         return memory;
     }
     let at = written.span();
+    let of_vm = pool.template.is_some() || pool.boots_from() == Boot::Network;
     if memory == 0 {
         checker.wrong(format!("pool `{name}`: `memory` is zero"), at, "must be more than zero", "");
-    } else if pool.template.is_some() && memory < LEAST_MEMORY {
+    } else if of_vm && memory < LEAST_MEMORY {
         let title = format!("pool `{name}`: `memory` is too little for a node");
         checker.wrong(title, at, "must be at least \"512MiB\"", "");
-    } else if pool.template.is_some() && memory % (1 << 20) != 0 {
+    } else if of_vm && memory % (1 << 20) != 0 {
         let title = format!("pool `{name}`: `memory` is not a whole number of MiB");
         checker.wrong(title, at, "Proxmox VE counts memory in MiB", "");
     }
@@ -157,8 +159,8 @@ pub(super) fn is_disk(text: &str) -> bool {
     })
 }
 
-/// The storages that full clones, and disks of machines without a template, may be on. A linked clone is on
-/// its template's storage: the API refuses any other.
+/// Returns the storages for full clones, and for disks of machines without a template. A linked clone is
+/// always on its template's storage: the API refuses any other.
 pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let name = pool.name.get_ref();
     let reserve_alone =

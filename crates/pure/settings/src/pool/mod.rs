@@ -64,7 +64,7 @@ use super::one_or_many::{Listed, Scalar};
 use super::region::{Place, Regions};
 use super::values::Checker;
 
-/// A `[[pool]]` as it is written.
+/// A `[[pool]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -174,17 +174,17 @@ impl Written {
         }
     }
 
-    /// Reports kubelet settings that this method does not apply.
+    /// Reports that `[pool.kubelet]` has no effect with this bootstrap method.
     pub(super) fn without_kubeadm(&self, method: &str, checker: &mut Checker) {
         kubelet_config::unused(self, method, checker);
     }
 
-    /// Whether its machines are bare metal.
+    /// Whether the pool's machines are bare metal.
     pub(super) fn is_physical(&self) -> bool {
         !self.machine.is_empty()
     }
 
-    /// The texts of its seed with their keys and places.
+    /// Returns the texts of the pool's cloud-init seed, each with its key and its place in the file.
     pub(super) fn seed_texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         self.cloud_init.iter().flat_map(|table| table.get_ref().texts())
     }
@@ -211,11 +211,13 @@ pub(super) fn check_all(
         labels::region(this, &at, checker);
         let (mut pool, reserved) = check(this, at, regions, checker);
         pool.zones = zones(&pool, hosts);
+        labels::values_fit(this, &pool, checker);
         claimed.push((written, reserved, pool.template.clone(), pool.prefix.clone()));
         checked.push(pool);
     }
     conflicts::slots(&claimed, checker);
     bare_metal::claims(pools, &checked, hosts, checker);
+    bare_metal::addresses(&claimed, checker);
     checked
 }
 
@@ -336,7 +338,7 @@ impl Written {
         self.boot.as_ref().map(|boot| *boot.get_ref()).unwrap_or_default()
     }
 
-    /// Reports a missing setting that only a plan can do without.
+    /// Reports a missing setting that the daemon needs for a pool of VMs. A plan does not need it.
     fn lacks(&self, key: &str, help: &str, checker: &mut Checker) {
         if checker.runs() && self.machine.is_empty() {
             let title = format!("pool `{}`: `{key}` is missing", self.name.get_ref());
@@ -356,7 +358,7 @@ impl Written {
         }
     }
 
-    /// `max_node_age`. One that is too short for a machine to be of use is reported.
+    /// Returns `max_node_age`. An age that is too short for a machine to be of use is reported.
     fn oldest(&self, checker: &mut Checker) -> Option<Duration> {
         let written = self.max_node_age.as_ref()?;
         let name = self.name.get_ref();
@@ -370,7 +372,7 @@ impl Written {
         Some(oldest)
     }
 
-    /// `max_memory`. One that is too small for the minimum number of machines is reported.
+    /// Returns `max_memory`. A value that is too small for the minimum number of machines is reported.
     fn most_memory(&self, memory: i64, checker: &mut Checker) -> Option<i64> {
         let written = self.max_memory.as_ref()?;
         let name = self.name.get_ref();
@@ -385,7 +387,7 @@ impl Written {
         Some(most)
     }
 
-    /// Checks its name and its numbers.
+    /// Checks the pool's name and numbers.
     fn shape(&self, checker: &mut Checker) {
         let name = self.name.get_ref();
         if !name_rules::is_label(name) || name.len() > 40 {

@@ -1,4 +1,4 @@
-//! `boot = "network"` of a pool: machines without a template.
+//! `boot = "network"` of a pool: machines that boot from the network, without a template.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -7,7 +7,7 @@ use super::machine::DiskSize;
 use super::{CloudInit, Pool, Written};
 use crate::values::Checker;
 
-/// What a pool's machines start from.
+/// What a pool's machines boot from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Boot {
@@ -20,7 +20,7 @@ pub enum Boot {
 }
 
 impl Boot {
-    /// Its name in the configuration.
+    /// Returns the name used in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Template => "template",
@@ -33,8 +33,8 @@ impl Boot {
 /// requires the privilege `VM.Config.HWType`.
 pub(super) const DISK: &str = "virtio0";
 
-/// Reports what is missing without a template, and what cannot be passed to machines that boot from the
-/// network.
+/// Reports settings that are needed without a template but are missing, and settings that cannot be passed to
+/// machines that boot from the network.
 pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
     let Some(boot) = written.boot.as_ref().filter(|boot| *boot.get_ref() == Boot::Network) else { return };
     let name = &pool.name;
@@ -111,6 +111,18 @@ mod tests {
         ] {
             let report = parse("c.toml", &format!("{POOL}{lines}"), Needs::Plan).unwrap_err().plain();
             assert!(report.contains(expected), "no {expected:?} in\n{report}");
+        }
+        for (memory, expected) in
+            [("256MiB", "`memory` is too little"), ("1073741825", "not a whole number of MiB")]
+        {
+            for size in [
+                POOL.replace("4GiB", memory),
+                format!("{POOL}sizes = [{{ cores = 1, memory = \"{memory}\" }}]\n"),
+            ] {
+                let text = format!("{size}addresses = \"dhcp\"\nbridge = \"vmbr0\"\n");
+                let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
+                assert!(report.contains(expected), "no {expected:?} in\n{report}");
+            }
         }
         let seed =
             "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"local\"\nuser_data = \"#cloud-config\\n\"\n";

@@ -1,5 +1,5 @@
-//! `[[pool.pci]]`: PCI devices that each machine of a pool gets from its host, through resource mappings of
-//! the datacenter.
+//! `[[pool.pci]]`: PCI devices that each machine of a pool receives from its host, through resource mappings
+//! of the datacenter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use crate::values::Checker;
 /// Maximum number of devices of a VM: Proxmox VE has `hostpci0` to `hostpci15`.
 const MOST: u32 = 16;
 
-/// Devices of one resource mapping that a machine gets.
+/// The devices that a machine receives from one resource mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pci {
     /// The mapping's id.
     pub mapping: String,
-    /// How many of the mapping's devices each machine gets.
+    /// How many of the mapping's devices each machine receives.
     pub count: u32,
-    /// The type of mediated device to create on the device; `None`: the machine has the entire device.
+    /// The type of mediated device to create on the device; `None`: the machine receives the entire device.
     pub mdev: Option<String>,
     /// How many machines share one device: 1, except for mediated devices.
     pub per_device: u32,
@@ -50,7 +50,8 @@ impl Pci {
     }
 }
 
-/// All devices of a machine as its VM's configuration has them, numbered in the order of the file.
+/// Returns all PCI devices of a machine in the form of a VM's configuration, numbered in the order of the
+/// file.
 pub(super) fn numbered(all: &[Pci]) -> BTreeMap<String, String> {
     let each = all.iter().flat_map(|one| (0..one.count).map(|_| one.value()));
     each.enumerate().map(|(number, value)| (format!("hostpci{number}"), value)).collect()
@@ -61,7 +62,7 @@ pub(super) fn devices_text(all: &[Pci]) -> String {
     all.iter().map(|one| format!("{} of {}", one.count, one.value())).collect::<Vec<_>>().join("; ")
 }
 
-/// A `[[pool.pci]]` as it is written.
+/// A `[[pool.pci]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -112,7 +113,7 @@ pub(super) fn free_device(pool: &Pool) -> Option<&Spanned<String>> {
 }
 
 impl Written {
-    /// How many of its devices a machine gets.
+    /// Returns how many of the mapping's devices a machine receives.
     pub(super) fn count(&self) -> u32 {
         self.count.as_ref().map_or(1, |count| *count.get_ref())
     }
@@ -166,7 +167,7 @@ impl Written {
         }
     }
 
-    /// The extended resource; its amount is the number of devices by default.
+    /// Returns the extended resource and its amount. By default, the amount is the number of devices.
     fn resource(&self, pool: &Pool, checker: &mut Checker) -> Option<(String, i64)> {
         let name = pool.name.get_ref();
         if let Some(amount) = self.amount.as_ref().filter(|amount| *amount.get_ref() == 0) {

@@ -1,4 +1,4 @@
-//! `[pool.pinning]`: dedicated host CPUs, memory and huge pages of a machine.
+//! `[pool.pinning]`: CPUs, memory and huge pages of a host that are dedicated to a machine.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -9,14 +9,14 @@ use crate::values::Checker;
 /// Maximum for `reserve`, in cores.
 const MOST_RESERVED: u32 = 256;
 
-/// Checked `[pool.pinning]`: each machine has entire cores of its host for itself.
+/// Checked `[pool.pinning]`. Each machine has exclusive use of entire cores of its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinning {
-    /// Whether its memory is on the NUMA nodes of its CPUs.
+    /// Whether a machine's memory is on the NUMA nodes of its CPUs.
     pub numa: bool,
-    /// The size of the huge pages of its memory; `None`: ordinary pages.
+    /// The size of the huge pages for a machine's memory; `None`: ordinary pages.
     pub hugepages: Option<HugePages>,
-    /// Number of cores of each host, counted from the lowest, that no machine gets.
+    /// The number of cores of each host that are not given to machines, counted from the lowest core.
     pub reserve: u32,
 }
 
@@ -32,7 +32,7 @@ pub enum HugePages {
 }
 
 impl HugePages {
-    /// Its size in MiB, which is how Proxmox VE names it.
+    /// Returns the page size in MiB, which is how Proxmox VE names it.
     pub fn mib(self) -> u64 {
         match self {
             Self::TwoMib => 2,
@@ -40,7 +40,7 @@ impl HugePages {
         }
     }
 
-    /// Its name in the configuration.
+    /// Returns the name used in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::TwoMib => "2MiB",
@@ -53,11 +53,11 @@ impl HugePages {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Whose {
-    /// Each CPU to only one machine.
+    /// Each CPU is assigned to only one machine.
     Dedicated,
 }
 
-/// `[pool.pinning]` as it is written.
+/// `[pool.pinning]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -72,7 +72,7 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
     let table = pool.pinning.as_ref()?;
     let name = pool.name.get_ref();
     let written = table.get_ref();
-    // There is only one kind of CPU assignment; a new one would have to be handled here.
+    // There is only one kind of CPU assignment. If another kind is added, this line no longer compiles.
     let Whose::Dedicated = written.cpus;
     if pool.is_physical() {
         let title = format!("pool `{name}`: bare-metal machines cannot be pinned");

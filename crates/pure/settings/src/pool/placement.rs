@@ -1,4 +1,4 @@
-//! Which host with room gets a pool's next machine.
+//! Which host is chosen for a pool's next machine, if several have room.
 
 use serde::Deserialize;
 
@@ -16,8 +16,8 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// The rank, for the next machine, of a host with `machines` of the pool and `free` bytes of memory; the
-    /// lowest rank is the best.
+    /// Returns the rank of a host for the next machine; the lowest rank is the best. The host has `machines`
+    /// machines of the pool, and `free` bytes of free memory.
     pub fn rank(self, machines: u32, free: i64) -> (i64, i64) {
         match self {
             Self::Balance => (0, free.saturating_neg()),

@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::one_or_many::Listed;
 use crate::values::Checker;
 
-/// Numbers from one to another, both included, and their place in the file.
+/// A range of numbers, both ends included, and its place in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub first: u128,
@@ -25,7 +25,7 @@ impl Piece {
         (self.first..=self.last).contains(&number)
     }
 
-    /// How many numbers it contains, saturating.
+    /// Returns how many numbers the range contains, saturating.
     pub(super) fn count(&self) -> u128 {
         (self.last - self.first).saturating_add(1)
     }
@@ -41,7 +41,7 @@ pub(super) struct Kind {
     pub read: fn(&str) -> Option<u128>,
 }
 
-/// The pieces in their order, without the excluded numbers.
+/// Returns the ranges in order, without the excluded numbers.
 pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker) -> Vec<Piece> {
     let (mut taken, mut left_out): (Vec<Piece>, Vec<Piece>) = (Vec::new(), Vec::new());
     for (text, at) in Listed::items(written) {

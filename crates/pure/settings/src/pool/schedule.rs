@@ -1,4 +1,4 @@
-//! `[[pool.schedule]]`: a pool's minimum at certain times, to be ahead of known demand.
+//! `[[pool.schedule]]`: a pool's minimum number of nodes at certain times, ahead of known demand.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::Config;
 use crate::values::Checker;
 use crate::window::{self, Window};
 
-/// A minimum at certain times.
+/// A minimum number of nodes at certain times.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// When it applies.
     pub window: Window,
-    /// The pool's minimum number of nodes in that window.
+    /// The pool's minimum number of nodes while the window is open.
     pub min: u32,
 }
 
-/// `[[pool.schedule]]` as it is written.
+/// `[[pool.schedule]]` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -31,7 +31,8 @@ pub(super) struct Written {
 }
 
 impl Pool {
-    /// The minimum number of nodes at this time: the larger of the pool's own and the scheduled one.
+    /// Returns the minimum number of nodes at this time: the pool's own or the scheduled one, whichever is
+    /// larger.
     pub fn min_at(&self, now: Timestamp) -> u32 {
         let open = self.schedule.iter().filter(|one| one.window.open_until(now).is_some());
         open.map(|one| one.min).max().unwrap_or(0).max(self.min)
@@ -49,12 +50,12 @@ impl Pool {
 }
 
 impl Config {
-    /// The settings at this time, with the scheduled minima of the pools.
+    /// Returns the settings with the minimum of each pool that is scheduled at this time.
     pub fn at(self: &Arc<Self>, now: Timestamp) -> Arc<Self> {
         self.scheduled_at(now).map_or_else(|| self.clone(), Arc::new)
     }
 
-    /// Like [`Self::at`]; `None` if all minima are the pools' own.
+    /// Like [`Self::at`]; `None` if no pool has a scheduled minimum at this time.
     pub fn scheduled_at(&self, now: Timestamp) -> Option<Self> {
         if self.pools.iter().all(|pool| pool.min_at(now) == pool.min) {
             return None;

@@ -1,4 +1,4 @@
-//! `sizes` of a pool: sizes of machines other than `cores` and `memory`.
+//! `sizes` of a pool: sizes of machines in addition to `cores` and `memory`.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -15,7 +15,7 @@ pub struct Size {
     pub memory: i64,
 }
 
-/// One of the `sizes` as it is written.
+/// One of the `sizes` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -23,7 +23,7 @@ pub(super) struct Written {
     memory: Spanned<String>,
 }
 
-/// Maximum number of a pool's sizes, its own included: comparing more would take too long.
+/// Maximum number of sizes of a pool, including `cores` and `memory`. Comparing more would take too long.
 const MOST: usize = 16;
 
 /// All sizes of the pool, including `cores` and `memory`, smallest first.
@@ -37,7 +37,7 @@ pub(super) fn check(pool: &Pool, own: Size, checker: &mut Checker) -> Vec<Size> 
     }
     if pool.allocatable.is_some() {
         let title = format!("pool `{name}`: `allocatable` and `sizes` are both given");
-        let help = "remove `allocatable`: what a node of each size offers is learned or computed";
+        let help = "remove `allocatable`: the daemon learns or computes what a node of each size offers";
         checker.wrong(title, written.span(), "declared values apply to one size only", help);
     }
     for one in written.get_ref() {

@@ -19,12 +19,12 @@ const VMIDS: RangeInclusive<u128> = 100..=999_999_999;
 /// Maximum number of slots: more than the largest cluster has nodes (Kubernetes supports 5000).
 const MOST_SLOTS: u128 = 10_000;
 
-/// How a pool's machines get their addresses.
+/// How addresses are assigned to a pool's machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Addressing {
     /// Each slot has its own address, set through cloud-init.
     Static {
-        /// The addresses in their order, both ends included.
+        /// The ranges of addresses in order, both ends included.
         ranges: Vec<(IpAddr, IpAddr)>,
         /// Length of the network's prefix.
         prefix: u8,
@@ -40,8 +40,8 @@ pub enum Addressing {
     Dhcp,
 }
 
-/// A pool's VMIDs and addresses with their places in the file, to compare them with those of other pools, and
-/// the pool's network devices.
+/// The VMIDs and addresses that a pool reserves, with their places in the file, and the pool's network
+/// devices. Other pools must not reserve the same VMIDs or addresses.
 pub(super) struct Reserved {
     pub devices: Vec<Device>,
     pub vmids: Vec<Piece>,
@@ -77,7 +77,7 @@ pub(super) fn check(pool: &Written, checker: &mut Checker) -> (Reserved, Address
     (Reserved { devices, vmids, addresses }, addressing)
 }
 
-/// Reports an address that two devices would get.
+/// Reports an address that is listed for two devices.
 fn twice(pool: &Written, lists: &[Vec<Piece>], checker: &mut Checker) {
     for (at, list) in lists.iter().enumerate() {
         let earlier = || lists[..at].iter().flatten();
@@ -175,7 +175,7 @@ pub(super) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address that a number stands for: the inverse of [`number`].
+/// Returns the address for a number. This is the inverse of [`number`].
 pub(super) fn back(number: u128) -> IpAddr {
     Ipv6Addr::from_bits(number).to_canonical()
 }

@@ -38,8 +38,8 @@ pub(super) fn check(pool: &Written, checker: &mut Checker) -> Taints {
         }
         seen.push((one, text));
     }
-    // A taint that is known to be temporary is a startup taint, even if it is in `taints`: once another
-    // component has removed it, it is not set again.
+    // A taint that is known to be temporary counts as a startup taint, even if it is in `taints`. Otherwise,
+    // it would be set again after another component has removed it.
     let (passing, lasting) = lists.0.into_iter().partition(|taint| passes_by_itself(&taint.key));
     let startup = [passing, lists.1].concat();
     Taints { lasting, startup, domains }

@@ -306,6 +306,37 @@ fn labels_and_taints_are_checked() {
 }
 
 #[test]
+fn a_label_has_to_be_valid_on_every_host() {
+    let long = "z".repeat(60);
+    let hosts = format!("[[host]]\nname = \"pve1\"\n[[host]]\nname = \"pve2\"\nzone = \"{long}\"\n");
+    let with = |labels: &str, more: &str| {
+        let pool = "[[pool]]\nname = \"w\"\nmax = 1\ncores = 1\nmemory = \"1GiB\"";
+        parse("c.toml", &format!("{hosts}{pool}\nlabels = {{ {labels} }}\n{more}"), Needs::Plan)
+            .map_err(|report| report.to_string())
+    };
+    let rack = "a = \"rack-{{ zone }}\"";
+    let report = with(rack, "").unwrap_err();
+    assert!(report.contains("`rack-{{ zone }}` is not a valid label value"), "{report}");
+    assert!(report.contains(&format!("on host `pve2` it is `rack-{long}`")), "{report}");
+    assert!(with("a = \"{{ zone }}\"", "").is_ok());
+    assert!(with(rack, "hosts = [\"pve1\"]\n").is_ok(), "no machine of it is on pve2");
+    let metal = format!(
+        "[[pool.machine]]\nname = \"{}\"\n[pool.machine.redfish]\nendpoint = \"https://10.0.0.1\"\n\
+         user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n",
+        ["m"; 40].join(".")
+    );
+    let report = with("a = \"{{ name }}\"", &metal).unwrap_err();
+    assert!(report.contains("it becomes `m.m.m"), "{report}");
+    let west = format!(
+        "[proxmox]\nregion = \"{}\"\nendpoints = [\"https://a:8006\"]\ntoken_id = \"a@pve!b\"\n\
+         token_file = \"/t\"\nca_file = \"/c\"\n",
+        "w".repeat(62)
+    );
+    let report = with("a = \"r-{{ region }}\"", &west).unwrap_err();
+    assert!(report.contains("`r-{{ region }}` is not a valid label value"), "{report}");
+}
+
+#[test]
 fn variables_of_labels_are_filled_in() {
     let pool = pool(
         "labels = { host = \"{{ host }}\", both = \"{{pool}}-{{  vmid }}\", name = \"{{ name }}\", none = \"x\" }",

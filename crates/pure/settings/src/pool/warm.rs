@@ -10,13 +10,13 @@ use model::machine::WarmState;
 /// How many machines are kept ahead of demand, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
-    /// The number of machines kept. They count towards `max`, but not towards `min`.
+    /// The number of machines that are kept. They count towards `max`, but not towards `min`.
     pub count: u32,
-    /// How they are kept.
+    /// The state in which the machines are kept.
     pub state: WarmState,
 }
 
-/// `warm` as it is written.
+/// `warm` as written in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

@@ -1,4 +1,4 @@
-//! An entire file: all errors, each at its place; and the example.
+//! Tests of entire files: all errors are reported, each at its place, and the example is valid.
 
 mod schema;
 mod tables;
@@ -111,15 +111,28 @@ fn a_value_of_another_shape_gets_a_way_out() {
         ("[pool]\nname = \"a\"\n".to_owned(), "write `[[pool]]`"),
         (format!("{pool}memory = 8\n"), "put it in quotes, with its unit if it has one"),
         ("[[pool]]\nname = \"a\"\nmax = \"1\"\n".to_owned(), "write it without quotes"),
+        ("[[host]]\nname = \"a\"\nclosed = \"true\"\n".to_owned(), "write it without quotes"),
+        ("[scale_down]\nutilization_threshold = '1'\n".to_owned(), "write it without quotes"),
         (format!("{pool}memory = \"8GiB\"\ntaints = \"a=b:NoSchedule\"\n"), "`[\"a=b:NoSchedule\"]`"),
     ];
     for (text, expected) in cases {
         let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
         assert!(report.contains(expected), "no {expected:?} in\n{report}");
     }
+    // Without its quotes, none of these would be a valid value either.
+    for text in [
+        "[[pool]]\nname = \"a\"\nmax = 1\ncores = \"four\"\n",
+        "[[pool]]\nname = \"a\"\nmax = 1\ncores = \"4.5\"\n",
+        "[[pool]]\nname = \"a\"\nmax = \"-1\"\n",
+        "[[host]]\nname = \"a\"\nclosed = \"yes\"\n",
+    ] {
+        let report = parse("c.toml", text, Needs::Plan).unwrap_err().plain();
+        assert!(!report.contains("quotes"), "{report}");
+    }
 }
 
-/// The text of the example with its settings enabled, each in its first alternative or in its last.
+/// Returns the example with its settings enabled. If a setting has two alternatives, `other_ways` selects the
+/// second.
 fn example(other_ways: bool) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut in_other_way = false;
@@ -142,12 +155,12 @@ fn example(other_ways: bool) -> String {
     lines.join("\n")
 }
 
-/// The `[bootstrap]` table that the example has for another method.
+/// Returns the `[bootstrap]` table of the example for another method.
 fn method(name: &str) -> String {
     format!("[bootstrap]\n{}\n", marked(name))
 }
 
-/// The lines that the example has for another alternative of a table.
+/// Returns the lines of the example for another alternative of a table.
 fn marked(name: &str) -> String {
     let mark = format!("#{name}| ");
     let lines: Vec<&str> = include_str!("../../../../../config.example.toml")

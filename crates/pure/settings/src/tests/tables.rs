@@ -316,7 +316,7 @@ fn what_is_wrong_with_a_seed_has_its_place() {
             &format!("{}network_config = \"{{{{ secret }}}}\"", seed(user)),
             &["`network_config` cannot be filled in"],
         ),
-        (&format!("{POOL}{drive}{user}"), &["Proxmox VE's own drive needs no storage and no texts"]),
+        (&format!("{POOL}{drive}{user}"), &["Proxmox VE's own drive uses no `storage`"]),
         (
             &seed(user).replace("prefix = 24\n", "prefix = 24\nsearch = \"example.org\"\n"),
             &["`search` of a seed needs `dns`", "set `dns` as well"],

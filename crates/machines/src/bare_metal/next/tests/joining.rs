@@ -1,4 +1,4 @@
-//! The decisions from a machine that is off to its registered Node.
+//! The decisions for a machine from being off to its registered Node.
 
 use super::*;
 use crate::bare_metal::next::{Wait, joining};
@@ -9,14 +9,14 @@ fn name() -> String {
     "metal-1".to_owned()
 }
 
-/// The start of a machine that this run has claimed, and whose controller it asked at second 0, with this
-/// result.
+/// The state after this run has claimed the machine and sent a request to its controller at second 0, with
+/// this result.
 fn tried(answer: Answer) -> Start {
     let asked = answer == Answer::Asked;
     Start { claimed: true, asked, since: Some(seconds(0)), answer: Some((seconds(0), answer)) }
 }
 
-/// Like [`tried`], for a resumed run, or for one that has disowned the machine since.
+/// Like [`tried`], for a resumed run, or for one that has removed its claim since.
 fn unclaimed(answer: Answer) -> Start {
     Start { claimed: false, ..tried(answer) }
 }
@@ -29,7 +29,7 @@ fn one_is_claimed_only_if_it_is_off_and_no_node_has_its_name() {
     check(
         vec![
             row("nothing is known", requested(), Sight::default(), 0, look(Look::Controller)),
-            row("how it is reached is known", requested(), seen(|_| {}), 0, look(Look::Power)),
+            row("the controller is known", requested(), seen(|_| {}), 0, look(Look::Power)),
             row("switched on by hand", requested(), is(PowerState::On), 0, not_ours(PowerState::On)),
             row(
                 "being switched off by hand",
@@ -69,11 +69,17 @@ fn what_was_not_asked_of_its_controller_is_not_ours() {
     check(
         vec![
             row("it is claimed", ours(), start(claimed), 0, Next::Do(Step::SwitchOn)),
-            row("another cluster was faster", ours(), start(tried(Answer::WasOn)), 0, Next::Do(Step::Disown)),
+            row(
+                "another cluster has switched it on first",
+                ours(),
+                start(tried(Answer::WasOn)),
+                0,
+                Next::Do(Step::Disown),
+            ),
             row("its controller is busy", ours(), start(tried(Answer::NotNow)), 0, Next::Do(Step::Disown)),
             row("its controller refuses", ours(), start(tried(never.clone())), 0, Next::Do(Step::Disown)),
             row(
-                "another cluster was faster, and it is a Node already",
+                "another cluster has switched it on first, and its Node exists",
                 ours(),
                 seen(|sight| (sight.start, sight.watched) = (tried(Answer::WasOn), watched("True"))),
                 0,
@@ -87,7 +93,7 @@ fn what_was_not_asked_of_its_controller_is_not_ours() {
                 Next::Stuck(Stuck::JustTaken { name: name() }),
             ),
             row(
-                "left as it is",
+                "its controller refuses, and it is left alone",
                 requested(),
                 start(unclaimed(never)),
                 0,
@@ -108,7 +114,7 @@ fn a_busy_controller_is_asked_again_once_the_machine_is_claimed_again() {
             row("at once", requested(), busy(None), 0, wait(5)),
             row("in a while", requested(), busy(None), 5, look(Look::IsOn)),
             row("still off", requested(), busy(off(5)), 6, wait(10)),
-            row("just before it is asked again", requested(), busy(off(43)), 44, wait(45)),
+            row("just before the next request", requested(), busy(off(43)), 44, wait(45)),
             row("long enough", requested(), busy(off(43)), 45, look(Look::Namesake)),
             row(
                 "still free",
@@ -120,10 +126,16 @@ fn a_busy_controller_is_asked_again_once_the_machine_is_claimed_again() {
                 45,
                 Next::Do(Step::Claim),
             ),
-            row("it does not answer", requested(), busy(Some(no_answer(43))), 45, wait(48)),
-            row("it does not answer for long", requested(), busy(Some(no_answer(43))), 48, look(Look::IsOn)),
+            row("its controller has not answered", requested(), busy(Some(no_answer(43))), 45, wait(48)),
             row(
-                "another client was faster",
+                "its controller has not answered for a while",
+                requested(),
+                busy(Some(no_answer(43))),
+                48,
+                look(Look::IsOn),
+            ),
+            row(
+                "another client has switched it on first",
                 requested(),
                 busy(Some(power(10, PowerState::PoweringOn))),
                 10,
@@ -150,17 +162,17 @@ fn one_that_is_ours_is_switched_on_until_it_runs() {
     let never = Answer::Never(refusal(Kind::Unauthorized));
     check(
         vec![
-            row("a restart in the midst of it", ours(), seen(|_| {}), 0, Next::Do(Step::SwitchOn)),
+            row("resumed before the request", ours(), seen(|_| {}), 0, Next::Do(Step::SwitchOn)),
             row(
-                "a restart, and it runs",
+                "resumed, and it runs",
                 ours(),
                 seen(|sight| sight.start = unclaimed(Answer::WasOn)),
                 0,
                 Next::Wait(seconds(15 * 60 - 1), Wait::Node),
             ),
-            row("a restart, and its controller is busy", ours(), busy_now(), 0, wait(5)),
+            row("resumed, and its controller is busy", ours(), busy_now(), 0, wait(5)),
             row(
-                "a restart, and its controller refuses",
+                "resumed, and its controller refuses",
                 ours(),
                 seen(|sight| sight.start = unclaimed(never)),
                 0,
@@ -171,7 +183,7 @@ fn one_that_is_ours_is_switched_on_until_it_runs() {
             row("off still", ours(), asked(Some(power(5, PowerState::Off))), 5, wait(10)),
             row("its controller is silent", ours(), asked(Some(no_answer(5))), 10, look(Look::IsOn)),
             row(
-                "nothing shows of it",
+                "still off long after the request",
                 ours(),
                 asked(Some(power(40, PowerState::Off))),
                 45,
@@ -179,7 +191,7 @@ fn one_that_is_ours_is_switched_on_until_it_runs() {
             ),
             row("it runs", ours(), asked(Some(power(5, PowerState::PoweringOn))), 5, until_its_node),
             row(
-                "asked, and busy when asked again",
+                "asked, and busy at the second request",
                 ours(),
                 seen(|sight| sight.start = Start { asked: true, ..tried(Answer::NotNow) }),
                 0,
@@ -222,39 +234,39 @@ fn its_node_is_awaited_and_taken() {
     check(
         vec![
             row("it is there", ours(), there(), 0, Next::Do(Step::Take(UUID.to_owned()))),
-            row("the record says its uuid", known(), there(), 0, Next::Done(())),
+            row("the record contains its uuid", known(), there(), 0, Next::Done(())),
             row(
-                "it cannot be told from others",
+                "its Node reports no uuid",
                 ours(),
                 nameless(),
                 0,
                 Next::Stuck(Stuck::NoUuid { node: name() }),
             ),
             row("it comes", known(), runs(|sight| sight.watched = watched("False")), 60, Next::Done(())),
-            row("it does not come", ours(), runs(|_| {}), late, look(Look::Instead)),
+            row("its Node does not register", ours(), runs(|_| {}), late, look(Look::Instead)),
             row(
-                "it does not come though it is on",
+                "its Node does not register although it is on",
                 ours(),
                 runs(|sight| sight.instead = Some(Ok(PowerState::On))),
                 late,
                 power(Ok(PowerState::On)),
             ),
             row(
-                "it does not come, and why cannot be seen",
+                "its Node does not register, and its power is unknown",
                 ours(),
                 runs(|sight| sight.instead = Some(Err("no answer".to_owned()))),
                 late,
                 power(Err("no answer".to_owned())),
             ),
             row(
-                "that of another machine is not waited for any less",
+                "another machine's Node registers, and the wait continues",
                 known(),
                 seen(|sight| (sight.start, sight.watched) = (unclaimed(Answer::WasOn), other())),
                 60,
                 Next::Wait(seconds(late), Wait::Node),
             ),
             row(
-                "that of another machine comes",
+                "another machine's Node registered, and the limit has passed",
                 known(),
                 seen(|sight| (sight.start, sight.watched) = (unclaimed(Answer::WasOn), other())),
                 late,

@@ -1,4 +1,4 @@
-//! The decisions from a machine that is ours to one that is off and has neither a Node nor a record.
+//! The decisions for a machine that is ours until it is off and has neither a Node nor a record.
 
 use super::*;
 use crate::bare_metal::next::{Wait, leaving};
@@ -7,8 +7,7 @@ use crate::bare_metal::stuck::Stuck;
 use crate::kept_node::Kept;
 use crate::machine_end::Ended;
 
-/// What a run has seen if nothing is left on the Node and the record says that the machine is being shut
-/// down.
+/// A sight in which no pods are left on the Node, and the record says that the machine is being shut down.
 fn announced(more: impl FnOnce(&mut Sight)) -> Sight {
     seen(|sight| {
         sight.emptied = Emptied::Yes { at: seconds(0), again: false };
@@ -21,7 +20,7 @@ fn serves(ready: &str, why: &str) -> Next<Ended> {
     Next::Done(Ended::Serves(Kept::new(Node::clone(&node(ready)), why)))
 }
 
-/// The record, which says that the machine's shutdown began at second 10.
+/// The record, with a shutdown that began at second 10.
 fn stopped(record: Record) -> Record {
     let mut record = record;
     record.entered.insert(Phase::Stopping, at_second(10).date);
@@ -42,7 +41,7 @@ fn one_that_was_never_ours_is_not_touched() {
         vec![
             row("its record is dropped", never(), Sight::default(), 0, Next::Do(Step::DropRecord)),
             row("it is", never(), dropped, 0, Next::Done(Ended::Gone)),
-            row("one that is ours", retired(), Sight::default(), 0, look(Look::Controller)),
+            row("a machine that is ours", retired(), Sight::default(), 0, look(Look::Controller)),
         ],
         leaving,
     );
@@ -64,9 +63,9 @@ fn its_node_is_emptied_first_and_may_keep_it() {
     let renamed = || Record { smbios_uuid: None, ..given_up() };
     check(
         vec![
-            row("it is looked at", retired(), seen(|_| {}), 0, look(Look::Node)),
+            row("its Node is read", retired(), seen(|_| {}), 0, look(Look::Node)),
             row("it is emptied", retired(), shows("True"), 0, Next::Do(Step::Empty)),
-            row("so is a silent one", retired(), shows("Unknown"), 0, Next::Do(Step::Empty)),
+            row("a silent Node is emptied, too", retired(), shows("Unknown"), 0, Next::Do(Step::Empty)),
             row("there is none", retired(), gone(), 3, Next::Do(Step::BeginShutdown)),
             row(
                 "given up, and ready again",
@@ -75,19 +74,31 @@ fn its_node_is_emptied_first_and_may_keep_it() {
                 0,
                 serves("True", "its Node is ready again"),
             ),
-            row("given up, and silent", given_up(), shows("Unknown"), 0, Next::Do(Step::Empty)),
-            row("given up before it served", young(), shows("True"), 0, Next::Do(Step::Empty)),
+            row("given up, and its Node is silent", given_up(), shows("Unknown"), 0, Next::Do(Step::Empty)),
+            row("given up before it was in service", young(), shows("True"), 0, Next::Do(Step::Empty)),
             row(
-                "its uuid is noted first",
+                "its uuid is recorded first",
                 renamed(),
                 shows("True"),
                 0,
                 Next::Do(Step::Take(UUID.to_owned())),
             ),
             row("the drain was given up", retired(), stays(OwnNode::Unknown), 0, look(Look::Node)),
-            row("… and it is ready", retired(), stays(there("True")), 0, serves("True", "a pod has to stay")),
-            row("… and it is not ready", retired(), stays(there("False")), 0, stuck()),
-            row("… and it is gone", retired(), stays(OwnNode::Gone), 0, stuck()),
+            row(
+                "the drain was given up, and its Node is ready",
+                retired(),
+                stays(there("True")),
+                0,
+                serves("True", "a pod has to stay"),
+            ),
+            row(
+                "the drain was given up, and its Node is not ready",
+                retired(),
+                stays(there("False")),
+                0,
+                stuck(),
+            ),
+            row("the drain was given up, and its Node is gone", retired(), stays(OwnNode::Gone), 0, stuck()),
         ],
         leaving,
     );
@@ -134,17 +145,17 @@ fn a_node_that_was_asked_to_shut_down_serves_only_if_it_has_registered_since() {
     check(
         vec![
             row(
-                "too long ago to be sure",
+                "its Node was seen empty too long ago",
                 stopped(retired()),
                 announced(Sight::doubt_emptiness),
                 20,
                 look(Look::Node),
             ),
-            row("it is emptied once more", stopped(retired()), looked_at(5), 20, Next::Do(Step::Empty)),
-            row("a pod has come", stopped(retired()), stays(5), 20, stuck),
-            row("it has registered again", stopped(retired()), stays(11), 20, kept("a pod came")),
+            row("its Node is emptied again", stopped(retired()), looked_at(5), 20, Next::Do(Step::Empty)),
+            row("a pod has arrived", stopped(retired()), stays(5), 20, stuck),
+            row("its Node has registered again", stopped(retired()), stays(11), 20, kept("a pod came")),
             row(
-                "given up, and registered again",
+                "given up, and its Node has registered again",
                 stopped(given_up()),
                 looked_at(11),
                 20,
@@ -171,10 +182,10 @@ fn a_shutdown_has_its_time_before_the_power_is_cut() {
         vec![
             row("it is taken", retired(), taken(None), 0, look(Look::IsOff)),
             row("it runs still", retired(), taken(on(0)), 0, wait(5)),
-            row("it is looked at again", retired(), taken(on(0)), 5, look(Look::IsOff)),
+            row("its power is read again", retired(), taken(on(0)), 5, look(Look::IsOff)),
             row("its controller is silent", retired(), taken(Some(no_answer(10))), 12, wait(15)),
             row("the last look", retired(), taken(on(178)), 179, wait(180)),
-            row("it takes too long", retired(), taken(on(178)), 180, late()),
+            row("the shutdown takes too long", retired(), taken(on(178)), 180, late()),
             row("it is off", retired(), taken(Some(power(5, PowerState::Off))), 5, Next::Do(Step::NoteOff)),
             row(
                 "off at last",
@@ -184,17 +195,17 @@ fn a_shutdown_has_its_time_before_the_power_is_cut() {
                 Next::Do(Step::NoteOff),
             ),
             row("its power is cut", retired(), in_vain, 180, Next::Do(Step::CutPower)),
-            row("that is looked at", retired(), cut(None), 0, look(Look::IsOff)),
+            row("its power is read after it was cut", retired(), cut(None), 0, look(Look::IsOff)),
             row(
-                "it is off then",
+                "it is off after its power was cut",
                 retired(),
                 cut(Some(power(0, PowerState::Off))),
                 0,
                 Next::Do(Step::NoteOff),
             ),
-            row("it runs all the same", retired(), cut(on(0)), 119, look(Look::IsOff)),
+            row("it still runs after its power was cut", retired(), cut(on(0)), 119, look(Look::IsOff)),
             row(
-                "it runs for too long",
+                "it runs for too long after its power was cut",
                 retired(),
                 cut(on(119)),
                 120,
@@ -222,24 +233,24 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
     let unsupported = refuses(Kind::Unsupported, 0, 0, None);
     check(
         vec![
-            row("it may go down already", retired(), busy(0, None), 0, look(Look::IsOff)),
+            row("it may already be shutting down", retired(), busy(0, None), 0, look(Look::IsOff)),
             row("it does not", retired(), busy(0, on(0)), 1, Next::Wait(seconds(5), Wait::Power)),
             row(
-                "just before it is asked again",
+                "just before the next request",
                 retired(),
                 busy(0, on(43)),
                 44,
                 Next::Wait(seconds(45), Wait::Power),
             ),
-            row("it is asked again", retired(), busy(0, on(43)), 45, Next::Do(Step::Shutdown)),
+            row("its controller is asked again", retired(), busy(0, on(43)), 45, Next::Do(Step::Shutdown)),
             row(
-                "the rest is shorter",
+                "less time is left than until the next request",
                 retired(),
                 busy(170, on(178)),
                 179,
                 Next::Wait(seconds(180), Wait::Power),
             ),
-            row("for the last time", retired(), busy(170, on(178)), 180, Next::Do(Step::Shutdown)),
+            row("asked for the last time", retired(), busy(170, on(178)), 180, Next::Do(Step::Shutdown)),
             row(
                 "for too long",
                 retired(),
@@ -248,7 +259,7 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
                 give_up("its controller refuses to shut it down gracefully"),
             ),
             row(
-                "it has gone down",
+                "it has shut down",
                 retired(),
                 busy(0, Some(power(5, PowerState::Off))),
                 5,
@@ -262,7 +273,7 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
         sight.shutdown = Shutdown::InVain { may_stay: true };
         sight.doubt_emptiness();
     });
-    check(vec![row("its Node may keep it still", retired(), doubtful, 200, look(Look::Node))], leaving);
+    check(vec![row("its Node may still keep it", retired(), doubtful, 200, look(Look::Node))], leaving);
 }
 
 #[test]
@@ -294,12 +305,18 @@ fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
     check(
         vec![
             row("its Node is not silent yet", off(), shows("True"), 1, wait),
-            row("its Node is heard of for too long", off(), shows("True"), 120, look(Look::Heard)),
+            row("its Node reports for too long", off(), shows("True"), 120, look(Look::Heard)),
             row("its Node is silent", off(), shows("Unknown"), 1, look(Look::Heard)),
             row("it has none", off(), seen(|_| {}), 1, look(Look::Heard)),
-            row("its Node is heard of: it is what runs", off(), heard(true, None), 130, look(Look::Node)),
-            row("its Node is not heard of", off(), heard(false, None), 1, look(Look::Power)),
-            row("it is off still", off(), heard(false, Some(power(1, PowerState::Off))), 1, look(Look::Node)),
+            row(
+                "its Node reports, so it runs on the machine",
+                off(),
+                heard(true, None),
+                130,
+                look(Look::Node),
+            ),
+            row("its Node does not report", off(), heard(false, None), 1, look(Look::Power)),
+            row("it is still off", off(), heard(false, Some(power(1, PowerState::Off))), 1, look(Look::Node)),
             row(
                 "it runs something else",
                 off(),
@@ -308,7 +325,7 @@ fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
                 Next::Do(Step::LeaveOn),
             ),
             row(
-                "it is going down",
+                "it is shutting down",
                 off(),
                 heard(false, Some(power(1, PowerState::PoweringOff))),
                 1,
@@ -322,14 +339,14 @@ fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
                 look(Look::Power),
             ),
             row(
-                "it is off still, after that",
+                "it is still off after its Node was emptied",
                 stopped(off()),
                 emptied(5, PowerState::Off),
                 5,
                 Next::Do(Step::NoteOff),
             ),
             row(
-                "it was switched on meanwhile, and runs its Node",
+                "it was switched on in the meantime, and its Node reports",
                 stopped(off()),
                 announced(|sight| {
                     (sight.heard, sight.power) = (Some(false), Some(power(5, PowerState::On)));
@@ -339,7 +356,7 @@ fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
                 Next::Do(Step::Shutdown),
             ),
             row(
-                "it was switched on meanwhile",
+                "it was switched on in the meantime",
                 stopped(off()),
                 emptied(5, PowerState::On),
                 5,

@@ -1,4 +1,4 @@
-//! Complete lives: what is done in which order, and what a restart in between changes.
+//! Complete lives of machines: the order of the steps, and the effect of a restart in between.
 
 use super::*;
 use crate::bare_metal::next::{Decide, joining, leaving};
@@ -11,13 +11,13 @@ use crate::machine_end::Ended;
 #[derive(Clone, Default)]
 struct Metal {
     on: bool,
-    /// How many of the next requests its controller refuses.
+    /// How many of the next requests the controller refuses.
     refuses: u32,
-    /// Whether its operating system ignores the shutdown.
+    /// Whether the operating system ignores the shutdown.
     hangs: bool,
-    /// When another client switches it on.
+    /// When another client switches the machine on.
     taken_at: Option<Moment>,
-    /// What its controller has carried out for us.
+    /// Our requests that the controller has carried out.
     asked: Vec<&'static str>,
 }
 
@@ -30,7 +30,7 @@ enum End<D> {
     Cut,
 }
 
-/// One run: from the stored state until it is finished or cut off.
+/// One run, from the stored state until it is finished or cut off.
 struct Run<'a> {
     record: &'a mut Record,
     metal: &'a mut Metal,
@@ -63,7 +63,7 @@ impl Run<'_> {
         }
     }
 
-    /// The effect of a step.
+    /// Applies the effect of a step.
     fn happens(&mut self, step: Step, now: Now) {
         let (record, metal, sight) = (&mut *self.record, &mut *self.metal, &mut self.sight);
         match step {
@@ -150,13 +150,13 @@ fn see(look: Look, record: &Record, metal: &Metal, sight: &mut Sight, now: Now) 
     }
 }
 
-/// Plays one run of at most this many steps; returns how it ended, and its steps.
+/// Runs at most this many steps. Returns how the run ended, and its steps.
 fn run<D>(record: &mut Record, metal: &mut Metal, decide: Decide<D>, most: usize) -> (End<D>, Vec<String>) {
     let mut run = Run { record, metal, sight: Sight::default(), now: 0, steps: Vec::new() };
     (run.play(decide, most), run.steps)
 }
 
-/// Plays a life to its end.
+/// Runs a machine's life until it ends.
 fn live<D>(record: &mut Record, metal: &mut Metal, decide: Decide<D>) -> (End<D>, Vec<String>) {
     run(record, metal, decide, usize::MAX)
 }
@@ -213,7 +213,7 @@ fn one_that_another_client_gets_while_its_controller_is_busy_is_left_to_it_after
         let taken_at = Some(seconds(taken));
         let (mut record, mut metal) = (requested(), Metal { refuses: 3, taken_at, ..Metal::default() });
         run(&mut record, &mut metal, joining, cut);
-        // A run that is cut off between its claim and the controller's answer cannot know whose request
+        // If a run is cut off between its claim and the controller's answer, it is unknown whose request
         // switched the machine on.
         if is_ours(&record) {
             continue;

@@ -1,4 +1,4 @@
-//! Decisions for each situation, and complete lives with answers that a controller may give.
+//! Decisions in single situations, and complete lives with answers that a controller may give.
 
 mod joining;
 mod leaving;
@@ -19,12 +19,12 @@ use proxmox::redfish::{Error, Kind, PowerState};
 
 const UUID: &str = "4c4c4544-0052-3510-8052-b4c04f4d3332";
 
-/// A situation, and what is decided then.
+/// A situation, and the expected decision.
 struct Row<D> {
     what: &'static str,
     record: Record,
     sight: Sight,
-    /// Seconds since the run began; the machine was requested just then.
+    /// Seconds since the run began. The machine was requested at that moment, too.
     at: u64,
     next: Next<D>,
 }
@@ -33,14 +33,14 @@ fn row<D>(what: &'static str, record: Record, sight: Sight, at: u64, next: Next<
     Row { what, record, sight, at, next }
 }
 
-/// Checks the decision for each row. A wait has to end later than now: otherwise the loop would never sleep.
+/// Checks the decision of each row. A wait has to end in the future: otherwise, the loop would never sleep.
 fn check<D: std::fmt::Debug + PartialEq>(rows: Vec<Row<D>>, decide: super::Decide<D>) {
     for Row { what, record, sight, at, next } in rows {
         let now = at_second(at);
         let decided = decide(&record, &settings(), &sight, now);
         assert_eq!(decided, next, "{what}");
         if let Next::Wait(until, _) = decided {
-            assert!(until > now.moment, "{what}: it waits for what has passed");
+            assert!(until > now.moment, "{what}: the wait ends in the past");
         }
     }
 }
@@ -78,7 +78,7 @@ fn ours() -> Record {
     record
 }
 
-/// A machine that was in service, and whose Node is to be removed.
+/// A machine that was in service and whose Node is to be removed.
 fn retired() -> Record {
     let reason = "unneeded".to_owned();
     let intent = Intent::Retire { reason, since: Timestamp::UNIX_EPOCH };
@@ -93,7 +93,7 @@ fn given_up() -> Record {
     Record { intent, ..retired() }
 }
 
-/// What a run has seen: it has looked up the controller, and `look` adds the rest.
+/// A sight with a known controller. `look` changes the rest.
 fn seen(look: impl FnOnce(&mut Sight)) -> Sight {
     let mut sight = Sight { has_controller: true, ..Sight::default() };
     look(&mut sight);
@@ -104,12 +104,13 @@ fn power(at: u64, state: PowerState) -> Power {
     Power { at: seconds(at), state: Some(state), uuid: None }
 }
 
-/// A look at the power that the controller did not answer.
+/// A reading of the power that the controller did not answer.
 fn no_answer(at: u64) -> Power {
     Power { at: seconds(at), state: None, uuid: None }
 }
 
-/// The machine's Node with this status of its `Ready` condition; `Unknown` if its kubelet is silent.
+/// The machine's Node. `ready` is the status of its `Ready` condition, which is `Unknown` if its kubelet is
+/// silent.
 fn node(ready: &str) -> Arc<Node> {
     let (kind, status) = ("Ready".to_owned(), ready.to_owned());
     let condition = Condition { kind, status, last_transition: None };

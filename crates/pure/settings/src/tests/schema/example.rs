@@ -15,15 +15,15 @@ pub(super) const EXAMPLE: &str = include_str!("../../../../../../config.example.
 const TWINS: [(&str, &str); 3] =
     [("proxmox.also", "proxmox"), ("pool.machine.redfish", "host.redfish"), ("pool.bootstrap", "bootstrap")];
 
-/// The texts of the example, by the table or the key below them.
+/// The comments of the example, by the table or the key below them.
 #[derive(Default)]
 pub(super) struct Texts {
     of_tables: BTreeMap<String, String>,
-    /// For each key, the index of its text in `groups`.
+    /// For each key, the index of its comment in `groups`.
     of_keys: BTreeMap<String, usize>,
-    /// What each key is set to.
+    /// The value of each key.
     values: BTreeMap<String, String>,
-    /// Each text with the keys below it, in the order of the example.
+    /// Each comment with the keys below it, in the order of the example.
     groups: Vec<(String, Vec<String>)>,
 }
 
@@ -52,7 +52,7 @@ impl Texts {
         texts
     }
 
-    /// Adds a key below the last text.
+    /// Adds a key below the last comment.
     fn add(&mut self, table: &str, key: &str) {
         let number = self.groups.len() - 1;
         let (_, keys) = &mut self.groups[number];
@@ -62,8 +62,8 @@ impl Texts {
         self.of_keys.entry(inside(table, key)).or_insert(number);
     }
 
-    /// The text of a key or a table: its own, one that it shares, that of a table with the same keys, or that
-    /// of the table around it.
+    /// Returns the comment of a key or a table: its own, one that it shares, that of a table with the same
+    /// keys, or that of the table around it.
     pub fn of(&self, path: &str) -> String {
         let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
         if let Some(text) = self.own(path).or_else(|| self.beside(table, key)) {
@@ -76,7 +76,7 @@ impl Texts {
         }
     }
 
-    /// Whether the example shows a key, or names it in a text of its table.
+    /// Whether the example shows a key, or names it in a comment of its table.
     pub fn name(&self, path: &str) -> bool {
         let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
         self.of_keys.contains_key(path)
@@ -91,7 +91,7 @@ impl Texts {
         let of_key = self.of_keys.get(path).map(|number| {
             let (text, keys) = &self.groups[*number];
             let names: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-            // A text for several keys may refer to the first and the second one, so their names are put
+            // A comment for several keys may refer to "the first" and "the second", so their names are put
             // before it.
             if names.len() > 1 && !text.is_empty() {
                 format!("{}: {text}", names.join(", "))
@@ -102,7 +102,7 @@ impl Texts {
         of_key.or_else(|| self.of_tables.get(path).cloned()).filter(|text| !text.is_empty())
     }
 
-    /// A text in the same table that names the key.
+    /// Returns a comment in the same table that names the key.
     fn beside(&self, table: &str, key: &str) -> Option<String> {
         let (name, set) = (format!("`{key}`"), format!("`{key} = "));
         let mut here =
@@ -131,24 +131,24 @@ fn inside(table: &str, key: &str) -> String {
 /// What the checks report about a key, beyond its type.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// The value if a configuration does not have the key.
+    /// The value that applies if a configuration does not set the key.
     pub default: Option<Value>,
     /// A value in the example.
     pub example: Option<Value>,
     /// The pattern of valid texts.
     pub pattern: Option<String>,
-    /// The only valid texts; empty: any.
+    /// The only valid texts; empty: any text is valid.
     pub words: Vec<String>,
     pub least: Option<Number>,
     pub most: Option<Number>,
-    /// A single number below the minimum that is valid, too.
+    /// A number below `least` that is also valid.
     pub apart: Option<Number>,
 }
 
 /// A configuration that is made from the example, with its settings enabled.
 struct Document {
     lines: Vec<String>,
-    /// The checked configuration, in words.
+    /// The checked configuration in its debug format.
     config: String,
 }
 
@@ -218,7 +218,7 @@ impl Documents {
         facts
     }
 
-    /// The lines that set a key or a table around it, and the keys that lead from there to the key.
+    /// Returns the lines that set a key or a table around it, and the remaining keys on the path to the key.
     fn places_of<'p>(&self, path: &'p str) -> Option<(&[Line], Vec<&'p str>)> {
         let (mut line, mut rest) = (path, Vec::new());
         loop {
@@ -231,7 +231,8 @@ impl Documents {
         }
     }
 
-    /// Finds an example, and the default, if each line's value is also the value without that line.
+    /// Finds an example value and the default. A line's value is the default if the configuration is the same
+    /// without the line. If several such lines differ, there is no default.
     fn values(&self, places: &[Line], facts: &mut Facts) {
         let mut defaults: Vec<Value> = Vec::new();
         for place in places {
@@ -259,7 +260,7 @@ impl Documents {
         lines.join("\n")
     }
 
-    /// The errors at a line itself if the key in it has this value.
+    /// Returns the errors that are reported at a line if its key is set to `probe`.
     fn findings(&self, place: Line, rest: &[&str], probe: Value) -> Vec<Finding> {
         let mut value = self.value(place);
         put(&mut value, rest, probe);
@@ -281,7 +282,7 @@ impl Documents {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Text,
-    /// A whole number, from one bound to the other.
+    /// A whole number between two bounds.
     Whole(i64, i64),
     Fraction,
     Other,
@@ -378,13 +379,13 @@ pub(super) fn texts() -> Vec<String> {
     texts
 }
 
-/// The settings in words, or the errors.
+/// Returns the checked settings in their debug format, or the errors.
 fn checked(text: &str) -> Result<String, Vec<Finding>> {
     let words = |config: Config| format!("{config:?}");
     parse("c.toml", text, Needs::Plan).map(words).map_err(|report| report.findings().to_vec())
 }
 
-/// Replaces the value at these keys; the first element represents all of a list.
+/// Replaces the value at a path of keys. In a list, the first element is used.
 fn put(value: &mut Value, rest: &[&str], new: Value) {
     let Some((key, rest)) = rest.split_first() else {
         *value = new;

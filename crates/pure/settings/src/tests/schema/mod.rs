@@ -56,7 +56,7 @@ impl Maker {
         let text = self.texts.of(&path);
         let facts = self.documents.facts(&path, kind(shape));
         schema.extend(said(facts, &text));
-        assert!(!text.is_empty(), "config.example.toml says nothing of `{path}`");
+        assert!(!text.is_empty(), "config.example.toml says nothing about `{path}`");
         schema.insert("description".to_owned(), text.into());
         schema
     }
@@ -85,7 +85,8 @@ fn types(shape: &Shape) -> Schema {
     schema
 }
 
-/// The schema of what the checks report about a key. `text` is what the example says about it.
+/// Returns the parts of a key's schema that come from the checks. `text` is the comment of the key in the
+/// example.
 fn said(facts: Facts, text: &str) -> Schema {
     let mut schema = Schema::new();
     let mut say = |keyword: &str, value: Option<Value>| {

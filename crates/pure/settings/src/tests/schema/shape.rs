@@ -1,5 +1,5 @@
-//! What the parser accepts at each place of the file. This is found by passing it values of each type, an
-//! unknown key and an unknown word: its errors name the valid ones.
+//! Finds out what the parser accepts at each place of the file. It is given values of each type, an unknown
+//! key and an unknown word, and its errors name the valid ones.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ const SAMPLES: [(&str, &str); 6] = [
 pub(super) struct Shape {
     /// The accepted types of JSON; an integer is also a number.
     pub types: Vec<&'static str>,
-    /// The only accepted texts; empty: any.
+    /// The only accepted texts; empty: any text is accepted.
     pub words: Vec<String>,
-    /// The least and the greatest whole number that the type holds.
+    /// The smallest and the largest whole number that the type can hold.
     pub bounds: Option<(i64, i64)>,
     /// The shape of a list's elements.
     pub items: Option<Box<Shape>>,
@@ -30,7 +30,7 @@ pub(super) struct Shape {
     pub keys: BTreeMap<String, Shape>,
     /// The keys that the table requires.
     pub required: Vec<String>,
-    /// What a table with arbitrary keys accepts as values.
+    /// The shape of the values in a table with arbitrary keys.
     pub values: Option<Box<Shape>>,
 }
 
@@ -81,7 +81,7 @@ impl Place {
     /// Whether the type of this value is accepted. The parser may still refuse the value itself.
     fn takes(&self, value: &str) -> bool {
         self.error(value).is_none_or(|error| {
-            // The other messages are also about types: an enumeration wants a string or a table, and a list
+            // All of these messages are about types. An enumeration wants a string or a table, and a list
             // could be the fields of a struct.
             let wrong = ["invalid type", "wanted string or table", "wanted exactly 1", "invalid length"];
             !wrong.iter().any(|wrong| error.starts_with(wrong))
@@ -94,7 +94,7 @@ impl Place {
         error.strip_prefix("unknown field `?`").map(words)
     }
 
-    /// The place of a key in a table. The other keys that the table requires are set there, too.
+    /// Returns the place of a key in a table. The other keys that the table requires are also set.
     fn key(&self, key: &str, keys: &[String], required: &[(String, String)]) -> Self {
         let mut above = self.above.clone();
         above.push((keys.to_vec(), key.to_owned()));
@@ -113,8 +113,8 @@ impl Place {
         Self { before, after, above: self.above.clone() }
     }
 
-    /// The shape of each key of a table. If a table around this one has the same keys (`proxmox.also` is in
-    /// `proxmox`), the key that leads from there to this table is left out.
+    /// Returns the shape of each key of a table. If a table around this one has the same keys (`proxmox.also`
+    /// is in `proxmox`), the key that leads to this table is left out.
     fn inner(&self, keys: &[String], required: &[(String, String)]) -> BTreeMap<String, Shape> {
         let again = self.above.iter().filter(|(other, _)| other == keys).map(|(_, key)| key).next();
         let keys_here = keys.iter().filter(|key| again != Some(key));
@@ -149,7 +149,7 @@ impl Place {
         shape
     }
 
-    /// The keys that a table requires, each with a value that is accepted.
+    /// Returns the keys that a table requires, each with an accepted value.
     fn required(&self, keys: &[String]) -> Vec<(String, String)> {
         let mut required: Vec<(String, String)> = Vec::new();
         loop {
@@ -194,7 +194,7 @@ fn words(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 
-/// The bounds of a type of integers, from the error about a text in its place.
+/// Returns the bounds of an integer type, from the error about a text in place of the number.
 fn bounds(error: &str) -> Option<(i64, i64)> {
     match error.rsplit_once("expected ")?.1.trim() {
         "u8" => Some((0, u8::MAX.into())),
