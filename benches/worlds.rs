@@ -37,7 +37,7 @@ use pve_autoscaler::model::workload::{
     Controller, CsiNode, PersistentVolume, StorageClass, VolumeAttachment, VolumeClaim,
 };
 use pve_autoscaler::model::{Plan, Resources, Snapshot};
-use pve_autoscaler::planning::plan;
+use pve_autoscaler::planning::{Carried, Stop, plan, plan_unless};
 use pve_autoscaler::snapshot;
 
 const DRIVER: &str = "csi.example.org";
@@ -348,6 +348,33 @@ fn many() {
     line("2000 budgets over 1000 idle nodes: added by the budgets", cost - plain, 20.0, "800 go");
 }
 
+/// Measures rounds that follow one another: ten pods change between two of them.
+fn steady() {
+    let name = "1000 nodes × 30 pods, ten pods change from round to round";
+    let config = clusters::parsed(&clusters::pools(3));
+    let mut snapshot = Cluster { pods: 30, ..CLUSTER }.snapshot();
+    let mut carried = Carried::default();
+    let mut round = |snapshot: &Snapshot| {
+        let (cost, plan) =
+            milliseconds(|| plan_unless(&Stop::default(), snapshot, &config, &mut carried).unwrap());
+        assert!(plan.scale_up.is_empty() && plan.scale_down.is_empty());
+        cost
+    };
+    // The first round looks at every pod.
+    round(&snapshot);
+    let mut all = 0.0;
+    for number in 0..200 {
+        for change in 0..10 {
+            let at = (number * 7001 + change * 2999) % snapshot.pods.len();
+            let pod = &snapshot.pods[at];
+            snapshot.pods[at] = Arc::new(Pod { ready: !pod.ready, ..Pod::clone(pod) });
+        }
+        all += round(&snapshot);
+    }
+    // The mean, because one round is shorter than the steps in which CPU time is counted.
+    line(name, all / 200.0, 2.0, "nothing to do");
+}
+
 /// Measures pods with claims for devices.
 fn with_devices() {
     let world = World { nodes: 400, devices: 64, pods: 0, waiting: 0, idle: false };
@@ -441,6 +468,10 @@ fn main() {
     shrinks(250, 20, 1000.0);
     social_nodes();
     many();
+    // A written world is a single snapshot.
+    if written_to().is_none() {
+        steady();
+    }
     // Written worlds are read by other commits, which may not know devices.
     if written_to().is_none() {
         with_devices();

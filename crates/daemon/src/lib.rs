@@ -201,6 +201,8 @@ struct Daemon {
     said: announce::RateLimitedLog,
     labelled: Labelled,
     rounds: RoundFiles,
+    /// What the last decision has left for the next.
+    carried: planning::Carried,
     switch: pause_switch::PauseState,
     waiting: round_metrics::Waiting,
     told_buffers: status_writes::Written,
@@ -306,6 +308,7 @@ impl Daemon {
             said: announce::RateLimitedLog::default(),
             labelled: Labelled::default(),
             rounds: RoundFiles::default(),
+            carried: planning::Carried::default(),
             waiting: round_metrics::Waiting::default(),
             told_buffers: status_writes::Written::default(),
             told_requests: status_writes::Written::default(),
@@ -520,7 +523,7 @@ impl Daemon {
 
     /// Returns the planner's decision. `None` if the settings changed in the meantime, or this term is over.
     fn decide(
-        &self,
+        &mut self,
         snapshot: &Snapshot,
         config: &Config,
         mut settings: watch::Receiver<Arc<Config>>,
@@ -538,7 +541,7 @@ impl Daemon {
             }
             ends.set();
         }));
-        let plan = at_length(|| planning::plan_unless(&stop, snapshot, config));
+        let plan = at_length(|| planning::plan_unless(&stop, snapshot, config, &mut self.carried));
         drop(obsolete);
         if plan.is_none() {
             tracing::info!("the decision in progress is obsolete; deciding again");

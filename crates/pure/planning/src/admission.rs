@@ -118,7 +118,7 @@ impl<'a> Round<'a> {
                 // be done now, and drains that only wait for overdue pods, which a dead kubelet cannot end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
-                let busy = view.bound[at].iter().any(|pod| drained(pod));
+                let busy = view.on[at].bound.iter().any(|pod| drained(pod));
                 drains += usize::from(busy && !out_of_sight.contains_key(pool));
             } else if !being_deleted(node) && !leaving.contains(node.name.as_str()) {
                 *sizes.entry(pool.into()).or_default() += 1;

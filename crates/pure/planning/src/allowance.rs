@@ -237,7 +237,7 @@ mod tests {
         let config = settings::parse("test", config, settings::Needs::Plan).unwrap();
         let limits = Limits { growth: 20_000, reasons: 2000, shrinkage: 2000, power: 0 };
         let effort = Effort::default();
-        crate::decided(&snapshot, &config, &Allowance::new(&effort, limits));
+        crate::decided(&snapshot, &config, &Allowance::new(&effort, limits), None);
         assert!(effort.spent() < 2 * limits.total(), "{} of {}", effort.spent(), limits.total());
     }
 

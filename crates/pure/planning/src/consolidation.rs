@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::limits::{self, Shape, Sum};
 use super::node_state::Drainable;
+use super::pods_by_node::PodsByNode;
 use super::scale_up;
 use super::scale_up_check::{self, Demand};
 use super::scale_up_decision::ScaleUpDecision;
@@ -177,6 +178,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
         Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([long_ago]);
     }
     snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    let pods = PodsByNode::new(&pods, &snapshot, view.config);
     let then = decide(&snapshot, &pods, view.config, view.offers, Depth::Thought, &view.allowance).plan;
     let going: BTreeSet<&str> = set.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect();
     then.unfinished.is_empty()

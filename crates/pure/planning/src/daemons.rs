@@ -127,7 +127,7 @@ impl<'a> Daemon<'a> {
 
 /// The pods with anti-affinity on these nodes, without duplicates.
 pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
-    let all = prototypes.iter().flat_map(|node| &node.pods).filter(|pod| !pod.affinity.anti.is_empty());
+    let all = prototypes.iter().flat_map(|node| node.pods.iter()).filter(|pod| !pod.affinity.anti.is_empty());
     let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();
     once.into_values().cloned().collect()
 }
@@ -155,7 +155,8 @@ pub(super) fn expect(view: &mut View) {
     let waiting = expect_waiting(view, &mut there);
     let young = if view.daemons.all.is_empty() { Vec::new() } else { young(view) };
     for &at in &young {
-        for pod in view.bound[at].iter().chain(&view.expendable[at]) {
+        let own = view.on[at];
+        for pod in own.bound.iter().chain(&own.expendable) {
             there.extend(pod.owner.as_ref().map(|owner| (at, owner.uid.as_str())));
         }
     }

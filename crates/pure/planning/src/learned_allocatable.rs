@@ -74,8 +74,13 @@ pub(super) fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
     all
 }
 
+/// The requests of the static pods among these pods of one node, if there are any.
+pub(super) fn static_requests(pods: &[Arc<Pod>]) -> Option<Resources> {
+    statics(pods).into_values().next()
+}
+
 /// Adds the pod's requests to its node, if it is a static pod.
-pub(super) fn count_static<'a>(all: &mut Statics<'a>, pod: &'a Pod) {
+fn count_static<'a>(all: &mut Statics<'a>, pod: &'a Pod) {
     if is_mirror(pod)
         && !pod.is_finished()
         && let Some(node) = pod.node.as_deref()

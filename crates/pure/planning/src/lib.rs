@@ -63,6 +63,7 @@ mod planned_daemons;
 mod pod_place;
 mod pod_prospects;
 mod pod_verdict;
+mod pods_by_node;
 mod power;
 mod prediction_holds;
 mod prediction_outcomes;
@@ -109,6 +110,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use allowance::Allowance;
+use pods_by_node::PodsByNode;
 use view::View;
 
 use model::machine::Machine;
@@ -136,31 +138,45 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
 
 /// Like [`plan`], but each part of the decision looks at no more than its limit allows.
 pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan {
-    decided(snapshot, config, &Allowance::new(&Effort::default(), limits))
+    let whole = Allowance::new(&Effort::default(), limits);
+    decided(snapshot, config, &whole, None)
 }
 
-/// Like [`plan`], but another thread can stop it. Returns `None` if it was stopped.
-pub fn plan_unless(stop: &Stop, snapshot: &Snapshot, config: &Config) -> Option<Plan> {
+/// Like [`plan`], but another thread can stop it. Returns `None` if it was stopped. What is carried over from
+/// one decision to the next saves time and has no other effect.
+pub fn plan_unless(stop: &Stop, snapshot: &Snapshot, config: &Config, carried: &mut Carried) -> Option<Plan> {
     let whole = Allowance::new(&Effort::default(), Limits::default()).unless(stop);
-    let plan = decided(snapshot, config, &whole);
+    let plan = decided(snapshot, config, &whole, Some(carried));
     (!stop.is_set()).then_some(plan)
 }
 
-fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance) -> Plan {
+/// What one decision leaves for the next, so that the next looks only at pods that have changed: the sums
+/// over the pods of each node.
+#[derive(Debug, Default)]
+pub struct Carried(PodsByNode<'static>);
+
+fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance, carried: Option<&mut Carried>) -> Plan {
     let scheduled = config.scheduled_at(snapshot.time);
     let config = scheduled.as_ref().unwrap_or(config);
     let mut sorted = expected(snapshot, config);
     let offers = sizes::offers(config, snapshot);
     let buffers = buffers::resolve(snapshot);
     let requests = requests::resolve(snapshot);
-    let pods = buffers::beside(&snapshot.pods, &buffers, &requests);
+    let all = buffers::beside(&snapshot.pods, &buffers, &requests);
+    let known: PodsByNode;
+    let pods = if let Some(Carried(pods)) = carried {
+        pods.update(&all, snapshot, config);
+        &*pods
+    } else {
+        known = PodsByNode::new(&all, snapshot, config);
+        &known
+    };
     let mut stays = replacement_due::KeptReplacements::default();
     let (mut allowance, mut repeats) = (whole.clone(), false);
     let (mut plan, due) = loop {
         let due = replacement_due::mark(&mut sorted, &snapshot.pods, config, &stays);
-        let Decision { mut plan, homeless } =
-            decide(&sorted, &pods, config, &offers, Depth::Real, &allowance);
-        plan.hosts = power::decide(&sorted, &pods, config, &offers, &plan, &allowance);
+        let Decision { mut plan, homeless } = decide(&sorted, pods, config, &offers, Depth::Real, &allowance);
+        plan.hosts = power::decide(&sorted, pods, config, &offers, &plan, &allowance);
         if !stays.learn(&mut sorted, config, &plan, &homeless) {
             break (plan, due);
         }
@@ -201,7 +217,7 @@ struct Decision {
 /// Decides about a sorted snapshot within an allowance. The snapshot's pods are passed separately.
 fn decide(
     snapshot: &Snapshot,
-    pods: &[Arc<Pod>],
+    pods: &PodsByNode,
     config: &Config,
     offers: &[Pool],
     depth: Depth,
@@ -262,7 +278,7 @@ pub fn evictions(
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     let priorities = priorities::Priorities::new(snapshot, config);
     rules
-        .evictions(&pods, budgets, stays)
+        .evictions(pods, budgets, stays)
         .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
@@ -272,7 +288,7 @@ pub fn evictions(
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);
-    let blocker = rules.evictions(&pods, budgets::Budgets::new(snapshot), |_| false).err()?;
+    let blocker = rules.evictions(pods, budgets::Budgets::new(snapshot), |_| false).err()?;
     Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, blocker.reason.words()))
 }
 

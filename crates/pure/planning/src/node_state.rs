@@ -71,8 +71,12 @@ pub(super) fn judge<'a>(
         return (verdict, None);
     };
     let now = view.snapshot.time;
-    let used =
-        utilization::node_utilization(node, &view.bound[at], settings.ignore_daemonsets_utilization, now);
+    let used = utilization::node_utilization(
+        node,
+        &view.on[at].requested,
+        settings.ignore_daemonsets_utilization,
+        now,
+    );
     verdict.utilization = used.map(rounded);
     if let Some((kept, message)) = kept(view, node) {
         (verdict.verdict, verdict.message) = (kept, message);
@@ -131,8 +135,8 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
 /// What draining the node involves, if the rules allow it. Expendable pods need no other place, but the same
 /// rules decide whether they may be evicted.
 pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
-    let mut drain = rules.drain(&view.bound[at], budgets)?;
-    let expendable = rules.drain(&view.expendable[at], budgets)?;
+    let mut drain = rules.drain(view.on[at].bound.iter(), budgets)?;
+    let expendable = rules.drain(&view.on[at].expendable, budgets)?;
     drain.expendable = expendable.moves;
     drain.awaited = drain.awaited.or(expendable.awaited);
     Ok(drain)

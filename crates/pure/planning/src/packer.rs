@@ -109,7 +109,7 @@ impl<'a> Packer<'_, 'a> {
             None => world.add_node(node.node.clone()),
         };
         world.expect(index, node);
-        for pod in &node.pods {
+        for pod in node.pods.iter() {
             match &mut prepared {
                 Some(prepared) => world.place_prepared(prepared, pod, index),
                 None => world.place(pod, index),

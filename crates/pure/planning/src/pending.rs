@@ -19,11 +19,11 @@ pub(super) fn add_leaving<'a>(
     waiting: &mut Vec<Waiting<'a>>,
     groups: &mut Groups<'a>,
 ) {
-    for (at, pods) in view.bound.iter().enumerate() {
+    for (at, own) in view.on.iter().enumerate() {
         if view.world.node(at).open {
             continue;
         }
-        for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
+        for pod in own.bound.iter().filter(|pod| will_be_made_again(pod)) {
             let (group, _) = groups.number(pod, priorities);
             waiting.push(Waiting { pod, group, settled: None, listed: false });
         }

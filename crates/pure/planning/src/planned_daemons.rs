@@ -17,7 +17,7 @@ impl Packer<'_, '_> {
         if let Some(at) = there {
             // The node's ResourceSlices, including those still to be published, are known under its own name.
             soon.expect_no_slices();
-            let bound = self.view.bound[at].iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
+            let bound = self.view.on[at].bound.iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
             for pod in bound {
                 self.view.world.remove(pod, at);
                 soon.hold(pod);

@@ -10,6 +10,7 @@ use super::allowance::{Allowance, Limits};
 use super::budgets::Budgets;
 use super::capacity::{NoRoom, Rooms};
 use super::drain::Rules;
+use super::pods_by_node::PodsByNode;
 use super::priorities::Priorities;
 use super::view::View;
 use super::{buffers, expected, fresh_node, requests, sizes};
@@ -93,6 +94,7 @@ pub fn prospects<'i>(
     let pods = buffers::beside(&snapshot.pods, &buffers, &requests);
     let effort = Effort::default();
     let allowance = Allowance::new(&effort, Limits::default());
+    let pods = PodsByNode::new(&pods, &sorted, config);
     let mut view = View::new(&sorted, &pods, config, &offers, &allowance);
     let fresh: Vec<SimNode> =
         offers.iter().map(|pool| fresh_node::node(&view, pool, &format!("{}-new", pool.name))).collect();
@@ -121,7 +123,7 @@ pub fn prospects<'i>(
 /// The pod's node, if the pod is in the world.
 fn bound(view: &View, pod: &Arc<Pod>) -> Option<usize> {
     let at = view.named.find(pod.node.as_deref()?)?;
-    let counts = view.bound[at].iter().any(|one| one.digest().id == pod.digest().id);
+    let counts = view.on[at].bound.iter().any(|one| one.digest().id == pod.digest().id);
     (counts && !pod.is_finished()).then_some(at)
 }
 
@@ -166,7 +168,7 @@ fn no_machine(offer: &Pool, full: &NoRoom) -> PoolAnswer {
 
 fn removal(rules: &Rules, budgets: &Budgets, priorities: &Priorities, pod: &Arc<Pod>) -> Option<Removal> {
     let node = pod.node.clone()?;
-    let (treatment, reason) = match rules.drain(&[pod], budgets) {
+    let (treatment, reason) = match rules.drain([pod], budgets) {
         Err(blocker) => (Treatment::KeepsNode, Some(blocker.reason)),
         Ok(drain) if drain.awaited.is_some() => (Treatment::Awaited, None),
         Ok(drain) if drain.moves.is_empty() => (Treatment::EndsWithNode, None),

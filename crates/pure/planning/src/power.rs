@@ -38,6 +38,7 @@ use super::facts::{
     node::{pool_of, stays},
     time::{after, watched_since},
 };
+use super::pods_by_node::PodsByNode;
 use super::scale_up;
 use super::view::View;
 use model::machine::{Host, Machine, Phase};
@@ -59,7 +60,7 @@ const NAMED: usize = 3;
 /// The verdict of each host that may be switched off, in order of their names.
 pub(super) fn decide(
     snapshot: &Snapshot,
-    pods: &[Arc<Pod>],
+    pods: &PodsByNode,
     config: &Config,
     offers: &[Pool],
     plan: &Plan,
@@ -85,7 +86,7 @@ pub(super) fn decide(
 /// pools' minima; `gone` are nodes that no longer exist. `None`: not all pending pods were looked at.
 fn shortage(
     snapshot: &Snapshot,
-    pods: &[Arc<Pod>],
+    pods: &PodsByNode,
     config: &Config,
     offers: &[Pool],
     gone: &BTreeSet<&str>,
@@ -109,7 +110,7 @@ fn shortage(
 /// The inputs for the verdicts of one round.
 struct HostPowerRules<'a> {
     snapshot: &'a Snapshot,
-    pods: &'a [Arc<Pod>],
+    pods: &'a PodsByNode<'a>,
     config: &'a Config,
     offers: &'a [Pool],
     plan: &'a Plan,
@@ -375,9 +376,9 @@ impl HostPowerRules<'_> {
                 return Some(format!("{} belongs to no pool", node.name));
             }
             let mut pods: Vec<&Arc<Pod>> =
-                self.pods.iter().filter(|pod| pod.node.as_deref() == Some(&*node.name)).collect();
+                self.pods.all().iter().filter(|pod| pod.node.as_deref() == Some(&*node.name)).collect();
             pods.sort_by_cached_key(|pod| pod.id());
-            if let Err(blocker) = rules.drain(&pods, &budgets) {
+            if let Err(blocker) = rules.drain(pods, &budgets) {
                 return Some(format!("{} keeps {} ({})", blocker.pod, node.name, blocker.reason));
             }
         }

@@ -154,7 +154,10 @@ impl<'a> Packer<'_, 'a> {
             let node = &snapshot.nodes[at];
             ready(node)
                 && !coming.contains(node.name.as_str())
-                && self.view.bound[at].iter().all(|pod| is_daemon(pod) || is_mirror(pod) || pod.is_finished())
+                && self.view.on[at]
+                    .bound
+                    .iter()
+                    .all(|pod| is_daemon(pod) || is_mirror(pod) || pod.is_finished())
         };
         let idle: BTreeSet<&str> =
             (0..self.view.existing).filter(|&at| waits_idle(at)).map(|at| self.machine_on(at)).collect();

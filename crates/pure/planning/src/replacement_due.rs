@@ -396,7 +396,7 @@ fn drains(
     let drain = |mut pods: Vec<&Arc<Pod>>| {
         pods.sort_by_cached_key(|pod| pod.id());
         rules
-            .drain(&pods, &budgets)
+            .drain(pods, &budgets)
             .map_err(|blocker| format!("{} keeps it ({})", blocker.pod, blocker.reason))
     };
     on.into_iter().map(|(at, pods)| (at, drain(pods))).collect()

@@ -108,7 +108,7 @@ impl Packer<'_, '_> {
     /// large for the smaller offer.
     fn same_daemons(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.prototypes[a].pods, &self.prototypes[b].pods);
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+        a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
     fn only_plain_on(&self, node: NodeIndex) -> bool {

@@ -8,6 +8,7 @@ use super::allowance::{Allowance, Limits};
 use super::budgets::Budgets;
 use super::drain::Rules;
 use super::facts::node::ready;
+use super::pods_by_node::PodsByNode;
 use super::view::View;
 use super::{expected_taints, sizes, sorted};
 use model::Snapshot;
@@ -25,17 +26,17 @@ const WAITING: usize = 100;
 /// Pending pods come first, because kube-scheduler already has them in its queue. Machines that are being
 /// created do not count: it is not known whether they will become nodes.
 pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
-    let pods = &snapshot.pods;
+    let pods = PodsByNode::new(&snapshot.pods, snapshot, config);
     let mut sorted = sorted(snapshot);
     expected_taints::expect_taints(&mut sorted);
     let snapshot = &sorted;
     let offers = &sizes::offers(config, snapshot);
     let mut view =
-        View::new(snapshot, pods, config, offers, &Allowance::new(&Effort::default(), Limits::default()));
+        View::new(snapshot, &pods, config, offers, &Allowance::new(&Effort::default(), Limits::default()));
     let at = snapshot.nodes.iter().position(|one| one.name == node)?;
     let rules = Rules::new(snapshot, &config.scale_down);
     // Pods that must stay are checked elsewhere.
-    let leaving = rules.evictions(&view.bound[at], Budgets::new(snapshot), |_| false).ok()?;
+    let leaving = rules.evictions(view.on[at].bound.iter(), Budgets::new(snapshot), |_| false).ok()?;
     let mut moves: Vec<Arc<Pod>> = leaving.evict.into_iter().filter(|pod| !pod.is_finished()).collect();
     moves.sort_by_key(|pod| Reverse((pod.requests.cpu_milli, pod.requests.memory)));
     view.world.close(at);

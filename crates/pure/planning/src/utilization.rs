@@ -9,29 +9,62 @@ use super::facts::pod::{is_daemon, overdue};
 use model::node::Node;
 use model::pod::Pod;
 
+/// The CPU, in thousandths of a core, and the memory, in bytes, that the pods of a node request.
+#[derive(Debug, Default)]
+pub(super) struct Requested {
+    /// Pods of DaemonSets.
+    daemons: (i64, i64),
+    others: (i64, i64),
+    /// Pods that are being deleted, which are in neither sum: the time decides whether they count.
+    leaving: Vec<Arc<Pod>>,
+}
+
+impl Requested {
+    /// What these pods request.
+    pub(super) fn by(pods: &[Arc<Pod>]) -> Self {
+        let mut requested = Self::default();
+        for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+            if pod.deletion.is_some() {
+                requested.leaving.push(pod.clone());
+            } else {
+                requested.add(pod);
+            }
+        }
+        requested
+    }
+
+    fn add(&mut self, pod: &Pod) {
+        let sum = if is_daemon(pod) { &mut self.daemons } else { &mut self.others };
+        sum.0 += pod.requests.cpu_milli;
+        sum.1 += pod.requests.memory;
+    }
+
+    /// What the pods of DaemonSets request at this time, and what all others do.
+    fn at(&self, now: Timestamp) -> [(i64, i64); 2] {
+        let mut sums = Self { daemons: self.daemons, others: self.others, leaving: Vec::new() };
+        self.leaving.iter().filter(|pod| !overdue(pod, now)).for_each(|pod| sums.add(pod));
+        [sums.daemons, sums.others]
+    }
+}
+
 /// A node's utilization; `None` if it does not report what it offers.
 pub(super) fn node_utilization(
     node: &Node,
-    pods: &[&Arc<Pod>],
+    requested: &Requested,
     ignore_daemons: bool,
     now: Timestamp,
 ) -> Option<f64> {
-    let offered = &node.allocatable;
-    if offered.cpu_milli <= 0 || offered.memory <= 0 {
+    let offered = (node.allocatable.cpu_milli, node.allocatable.memory);
+    if offered.0 <= 0 || offered.1 <= 0 {
         return None;
     }
-    let (mut cpu, mut memory) = ((0, offered.cpu_milli), (0, offered.memory));
-    for pod in pods.iter().filter(|pod| !pod.is_finished() && !overdue(pod, now)) {
-        let (used_cpu, used_memory) = (pod.requests.cpu_milli, pod.requests.memory);
-        if ignore_daemons && is_daemon(pod) {
-            cpu.1 -= used_cpu;
-            memory.1 -= used_memory;
-        } else {
-            cpu.0 += used_cpu;
-            memory.0 += used_memory;
-        }
-    }
-    Some(ratio(cpu.0, cpu.1).max(ratio(memory.0, memory.1)))
+    let [daemons, others] = requested.at(now);
+    let (used, offered) = if ignore_daemons {
+        (others, (offered.0 - daemons.0, offered.1 - daemons.1))
+    } else {
+        ((others.0 + daemons.0, others.1 + daemons.1), offered)
+    };
+    Some(ratio(used.0, offered.0).max(ratio(used.1, offered.1)))
 }
 
 /// If nothing is offered, a node without requests is empty, and one with requests is full.

@@ -90,7 +90,7 @@ impl Crowd {
         let mut crowd = Self::default();
         crowd.learn(around);
         for (at, node) in around.nodes.iter().enumerate() {
-            for pod in &node.pods {
+            for pod in node.pods.iter() {
                 crowd.add(pod, at, 1, around);
             }
             for (pod, count) in &node.copies {

@@ -196,7 +196,7 @@ mod tests {
     /// The node's volumes, counted again from its pods.
     fn recounted(sim: &SimNode, volumes: &Volumes) -> Held {
         let mut held = Held::new(volumes.attached(&sim.node.name));
-        for pod in &sim.pods {
+        for pod in sim.pods.iter() {
             held.count(&volumes.mounted(pod), 1);
         }
         held

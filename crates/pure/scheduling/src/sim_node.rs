@@ -17,8 +17,8 @@ use model::workload::CsiNode;
 pub struct SimNode {
     /// The node.
     pub node: Arc<Node>,
-    /// The pods on the node, without those in `copies`.
-    pub pods: Vec<Arc<Pod>>,
+    /// The pods on the node, without those in `copies`. Forks of a world share the list until they change it.
+    pub pods: Arc<Vec<Arc<Pod>>>,
     /// Equal pods that were placed together, as a sample and their number. They cannot be removed again.
     pub copies: Vec<(Arc<Pod>, i64)>,
     /// The total requests of all pods on the node.
@@ -42,7 +42,7 @@ impl SimNode {
     pub fn empty(node: Arc<Node>) -> Self {
         Self {
             node,
-            pods: Vec::new(),
+            pods: Arc::default(),
             copies: Vec::new(),
             used: Resources::default(),
             yielded: Resources::default(),
@@ -112,6 +112,6 @@ impl SimNode {
     pub fn hold(&mut self, pod: &Arc<Pod>) {
         self.used.add(&pod.requests);
         self.ports.extend(pod.host_ports.iter().cloned());
-        self.pods.push(pod.clone());
+        Arc::make_mut(&mut self.pods).push(pod.clone());
     }
 }

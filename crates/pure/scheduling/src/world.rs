@@ -8,6 +8,7 @@ use super::crowd::{Around, Crowd};
 use super::dynamic_resources::{self, Devices};
 use super::effort::{self, Effort, Price};
 use super::free::Free;
+use super::node_load::NodeLoad;
 use super::node_volume_limits::Held;
 use super::prepared::Prepared;
 use super::refusal::Refusal;
@@ -276,11 +277,6 @@ impl World {
         self.nodes.len() - 1
     }
 
-    /// Reserves memory for this many more pods on a node.
-    pub fn reserve(&mut self, node: NodeIndex, pods: usize) {
-        self.nodes[node].pods.reserve(pods);
-    }
-
     /// Expects a node that does not exist yet to have the same storage and devices as `like`.
     pub fn expect(&mut self, node: NodeIndex, like: &SimNode) {
         self.nodes[node].expect(like);
@@ -333,9 +329,34 @@ impl World {
     /// Places a pod without checking it.
     pub fn place(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         self.nodes[node].hold(pod);
+        self.take_note(pod, node);
+    }
+
+    /// Notes that a node holds one more pod.
+    fn take_note(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         self.count(pod, node, 1);
         if let Some(devices) = &mut self.devices {
             devices.place(pod, &self.nodes[node], node);
+        }
+    }
+
+    /// Places all pods of a node that has none yet, as [`Self::place`] does one by one.
+    pub fn place_all(&mut self, load: &NodeLoad, node: NodeIndex) {
+        if self.crowd.get().is_some() {
+            // Every pod is counted, because others may look for it.
+            Arc::make_mut(&mut self.nodes[node].pods).reserve(load.pods.len());
+            for pod in load.pods.iter() {
+                self.place(pod, node);
+            }
+            return;
+        }
+        let sim = &mut self.nodes[node];
+        sim.pods = load.pods.clone();
+        sim.used.clone_from(&load.used);
+        sim.ports.clone_from(&load.ports);
+        self.free[node] = Free::of(sim);
+        for pod in &load.far_reaching {
+            self.take_note(pod, node);
         }
     }
 
@@ -355,7 +376,7 @@ impl World {
     pub fn remove(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         let sim = &mut self.nodes[node];
         let Some(at) = sim.pods.iter().rposition(|one| Arc::ptr_eq(one, pod)) else { return };
-        sim.pods.remove(at);
+        Arc::make_mut(&mut sim.pods).remove(at);
         sim.used.subtract(&pod.requests);
         for port in &pod.host_ports {
             if let Some(at) = sim.ports.iter().position(|one| one == port) {

@@ -20,7 +20,7 @@ fn is_missing(rules: &Rules, namespace: &str, owner: &Owner) -> bool {
         "StatefulSet" | "DaemonSet" => apps,
         _ => false,
     };
-    known && !rules.controllers.contains(&(owner.kind.as_str(), namespace, owner.name.as_str()))
+    known && !rules.has_controller(&owner.kind, namespace, &owner.name)
 }
 
 #[cfg(test)]

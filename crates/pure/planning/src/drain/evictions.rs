@@ -50,9 +50,9 @@ impl Rules<'_> {
     /// The pods of a node that is being drained, without pods that stay until the node is gone. If a budget
     /// does not allow an eviction now, the drain goes on, and the eviction is retried. Pods that stay all end
     /// together with their machine, so the drain waits until the budgets have room for all of them.
-    pub(crate) fn evictions(
+    pub(crate) fn evictions<'p>(
         &self,
-        pods: &[&Arc<Pod>],
+        pods: impl IntoIterator<Item = &'p Arc<Pod>>,
         mut budgets: Budgets,
         stays: impl Fn(&Pod) -> bool,
     ) -> Result<Evictions, Blocker> {
@@ -60,25 +60,25 @@ impl Rules<'_> {
         for pod in pods {
             match self.judge(pod, &budgets) {
                 Outcome::Skip if pod.deletion.is_some() && !overdue(pod, self.now) && !is_daemon(pod) => {
-                    evictions.leaving.push((*pod).clone());
+                    evictions.leaving.push(pod.clone());
                 }
                 Outcome::Skip if goes_last(pod) && budgets.refusal(pod).is_none() && !stays(pod) => {
-                    evictions.last.push((*pod).clone());
+                    evictions.last.push(pod.clone());
                 }
                 Outcome::Skip => {}
-                Outcome::Await => evictions.leaving.push((*pod).clone()),
+                Outcome::Await => evictions.leaving.push(pod.clone()),
                 // The pod is being deleted, often together with its controller.
-                Outcome::Block(_) if pod.deletion.is_some() => evictions.leaving.push((*pod).clone()),
+                Outcome::Block(_) if pod.deletion.is_some() => evictions.leaving.push(pod.clone()),
                 // This is checked before any eviction is sent. Otherwise other pods would be evicted in vain.
                 Outcome::Block(Blocking::NotEnoughPdb) if budgets.several(pod) => {
                     return Err(Blocker { reason: Blocking::SeveralPdbs, pod: pod.id() });
                 }
                 Outcome::Block(Blocking::NotEnoughPdb) if stays(pod) => {
-                    evictions.leaving.push((*pod).clone());
+                    evictions.leaving.push(pod.clone());
                 }
-                Outcome::Finished | Outcome::Move if stays(pod) => budgets.take(std::iter::once(*pod)),
+                Outcome::Finished | Outcome::Move if stays(pod) => budgets.take(std::iter::once(pod)),
                 Outcome::Finished | Outcome::Move | Outcome::Block(Blocking::NotEnoughPdb) => {
-                    evictions.evict.push((*pod).clone());
+                    evictions.evict.push(pod.clone());
                 }
                 Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
             }

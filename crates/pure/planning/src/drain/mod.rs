@@ -18,6 +18,7 @@ mod overdue;
 mod terminating;
 mod volumes;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -48,9 +49,9 @@ enum Outcome {
 }
 
 /// A pod that the rules are applied to.
-struct Question<'q> {
+struct Question<'q, 'a> {
     pod: &'q Pod,
-    rules: &'q Rules<'q>,
+    rules: &'q Rules<'a>,
     budgets: &'q Budgets,
 }
 
@@ -84,7 +85,7 @@ const RULES: [(Asked, Rule); 12] = [
 
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 
-impl Question<'_> {
+impl Question<'_, '_> {
     /// The answer of the first rule that applies. A pod to which no rule applies is evicted.
     fn answer(&self) -> Outcome {
         let safe = self.annotation(SAFE_TO_EVICT) == Some("true");
@@ -126,15 +127,25 @@ pub(super) struct Blocker {
 pub(super) struct Rules<'a> {
     settings: &'a ScaleDown,
     now: Timestamp,
-    controllers: BTreeSet<(&'a str, &'a str, &'a str)>,
+    snapshot: &'a Snapshot,
+    /// Kinds, namespaces and names, listed once a rule asks.
+    controllers: OnceCell<BTreeSet<(&'a str, &'a str, &'a str)>>,
 }
 
 impl<'a> Rules<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, settings: &'a ScaleDown) -> Self {
-        let controllers =
-            snapshot.controllers.iter().map(|one| (one.kind.as_str(), &*one.namespace, &*one.name));
-        let daemons = snapshot.daemon_sets.iter().map(|one| ("DaemonSet", &*one.namespace, &*one.name));
-        Self { settings, now: snapshot.time, controllers: controllers.chain(daemons).collect() }
+        Self { settings, now: snapshot.time, snapshot, controllers: OnceCell::new() }
+    }
+
+    /// Whether a controller of this kind, namespace and name exists.
+    fn has_controller(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        let Snapshot { controllers, daemon_sets, .. } = self.snapshot;
+        let listed = || {
+            let all = controllers.iter().map(|one| (one.kind.as_str(), &*one.namespace, &*one.name));
+            let daemons = daemon_sets.iter().map(|one| ("DaemonSet", &*one.namespace, &*one.name));
+            all.chain(daemons).collect()
+        };
+        self.controllers.get_or_init(listed).contains(&(kind, namespace, name))
     }
 
     fn judge(&self, pod: &Pod, budgets: &Budgets) -> Outcome {
@@ -142,7 +153,11 @@ impl<'a> Rules<'a> {
     }
 
     /// What draining a node with these pods involves.
-    pub(super) fn drain(&self, pods: &[&Arc<Pod>], budgets: &Budgets) -> Result<Drain, Blocker> {
+    pub(super) fn drain<'p>(
+        &self,
+        pods: impl IntoIterator<Item = &'p Arc<Pod>>,
+        budgets: &Budgets,
+    ) -> Result<Drain, Blocker> {
         let mut drain = Drain::default();
         for pod in pods {
             match self.judge(pod, budgets) {
@@ -150,7 +165,7 @@ impl<'a> Rules<'a> {
                 Outcome::Await => {
                     drain.awaited.get_or_insert_with(|| pod.id());
                 }
-                Outcome::Move => drain.moves.push((*pod).clone()),
+                Outcome::Move => drain.moves.push(pod.clone()),
                 Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
             }
         }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Stand, View};
+use super::View;
 use crate::priorities::Priorities;
 use model::Snapshot;
 use scheduling::NodeIndex;
@@ -14,7 +14,7 @@ impl View<'_> {
     /// that controllers create to replace the pods of these nodes are pending.
     pub(crate) fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
         let world = self.world.without_pods_beside(snapshot);
-        let mut view = View::empty(world, snapshot, self.pods, self.config, self.offers, &self.allowance);
+        let mut view = View::empty(world, snapshot, self.by_node, self.config, self.offers, &self.allowance);
         view.take_over(self, gone);
         view.place();
         view.settle();
@@ -26,21 +26,18 @@ impl<'v> View<'v> {
     /// Copies what another view knows about its pods. The pods were already announced to the world from which
     /// this view's world was made.
     fn take_over(&mut self, other: &'v View<'v>, gone: &BTreeSet<&str>) {
-        let stays = |at: NodeIndex| !gone.contains(other.snapshot.nodes[at].name.as_str());
-        let stays: Vec<bool> = (0..other.existing).map(stays).collect();
-        let kept = || (0..other.existing).filter(|&at| stays[at]);
-        self.bound = kept().map(|at| other.bound[at].clone()).collect();
-        self.expendable = kept().map(|at| other.expendable[at].clone()).collect();
+        let leaves = |at: &NodeIndex| gone.contains(other.snapshot.nodes[*at].name.as_str());
+        let (left, kept): (Vec<NodeIndex>, Vec<NodeIndex>) = (0..other.existing).partition(leaves);
+        self.on = kept.into_iter().map(|at| other.on[at]).collect();
         self.annotated.clone_from(&other.annotated);
         self.newest.clone_from(&other.newest);
         self.statics.clone_from(&other.statics);
         let priorities = Priorities::new(self.snapshot, self.config);
-        for (pod, stand) in other.pods.iter().zip(&other.stands) {
-            match stand {
-                Stand::On(at) if !stays[*at] => self.take_in_evicted(pod, &priorities),
-                Stand::Waits => self.take_in_waiting(pod, &priorities),
-                _ => {}
-            }
+        for pod in other.by_node.unbound().iter().filter(|pod| pod.digest().waits) {
+            self.take_in_waiting(pod, &priorities);
+        }
+        for pod in left.into_iter().flat_map(|at| other.on[at].bound.iter()) {
+            self.take_in_evicted(pod, &priorities);
         }
     }
 }
@@ -51,6 +48,7 @@ mod tests {
 
     use super::*;
     use crate::allowance::{Allowance, Limits};
+    use crate::pods_by_node::PodsByNode;
     use crate::sizes;
     use model::node::Node;
     use model::pod::{Owner, Pod, PodPhase};
@@ -93,7 +91,7 @@ mod tests {
 
     /// What a view knows about its pods.
     fn known(view: &View) -> Vec<String> {
-        let names = |pods: &[&Arc<Pod>]| pods.iter().map(|pod| pod.id()).collect::<Vec<_>>();
+        let names = |pods: &[Arc<Pod>]| pods.iter().map(|pod| pod.id()).collect::<Vec<_>>();
         let mut known: Vec<String> = view
             .waiting
             .iter()
@@ -103,11 +101,13 @@ mod tests {
             })
             .collect();
         for (at, node) in view.world.nodes().iter().enumerate() {
-            let (bound, expendable) = (names(&view.bound[at]), names(&view.expendable[at]));
+            let (bound, expendable) = (names(&view.on[at].bound), names(&view.on[at].expendable));
             let placed = node.pods.iter().map(|pod| pod.id()).collect::<Vec<_>>();
             known.push(format!("{} {bound:?} {expendable:?} {placed:?} {:?}", node.node.name, node.used));
         }
-        known.push(format!("{:?} {:?} {:?}", names(&view.annotated), view.newest, view.statics));
+        // Their order has no effect.
+        let annotated = view.annotated.iter().map(|pod| pod.id()).collect::<BTreeSet<_>>();
+        known.push(format!("{:?} {:?} {:?}", annotated, view.newest, view.statics));
         known
     }
 
@@ -121,7 +121,8 @@ mod tests {
             Needs::Plan,
         )
         .unwrap();
-        let (offers, pods) = (sizes::offers(&config, &snapshot), pods());
+        let (offers, all) = (sizes::offers(&config, &snapshot), pods());
+        let pods = PodsByNode::new(&all, &snapshot, &config);
         let allowance = Allowance::new(&Effort::default(), Limits::default());
         let view = View::new(&snapshot, &pods, &config, &offers, &allowance);
         for gone in [&[][..], &["a"], &["b", "c"], &["a", "b", "c"]] {

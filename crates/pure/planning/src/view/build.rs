@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Stand, View};
+use super::View;
 use crate::allowance::Allowance;
 use crate::daemons::{self, Daemons};
 use crate::facts::machine::by_node;
 use crate::facts::node::being_deleted;
 use crate::facts::pod::will_be_made_again;
 use crate::groups::Groups;
-use crate::learned_allocatable::{self, Statics};
+use crate::learned_allocatable::Statics;
 use crate::nodes_by_name::Named;
+use crate::pods_by_node::{NodePods, PodsByNode};
 use crate::priorities::Priorities;
 use crate::storage_room::StorageRoom;
 use crate::waiting::Waiting;
@@ -24,7 +25,7 @@ use settings::{Config, Pool};
 impl<'a> View<'a> {
     pub(crate) fn new(
         snapshot: &'a Snapshot,
-        pods: &'a [Arc<Pod>],
+        pods: &'a PodsByNode<'a>,
         config: &'a Config,
         offers: &'a [Pool],
         allowance: &Allowance,
@@ -37,7 +38,7 @@ impl<'a> View<'a> {
     /// immediately.
     pub(crate) fn without(
         snapshot: &'a Snapshot,
-        pods: &'a [Arc<Pod>],
+        pods: &'a PodsByNode<'a>,
         config: &'a Config,
         offers: &'a [Pool],
         gone: &BTreeSet<&str>,
@@ -51,7 +52,7 @@ impl<'a> View<'a> {
     fn around(
         world: World,
         snapshot: &'a Snapshot,
-        pods: &'a [Arc<Pod>],
+        pods: &'a PodsByNode<'a>,
         config: &'a Config,
         offers: &'a [Pool],
         gone: &BTreeSet<&str>,
@@ -59,7 +60,7 @@ impl<'a> View<'a> {
     ) -> Self {
         let mut view = Self::empty(world, snapshot, pods, config, offers, allowance);
         view.take_in(gone);
-        view.put_in_order();
+        view.place();
         view.settle();
         view
     }
@@ -68,29 +69,28 @@ impl<'a> View<'a> {
     pub(super) fn empty(
         world: World,
         snapshot: &'a Snapshot,
-        pods: &'a [Arc<Pod>],
+        pods: &'a PodsByNode<'a>,
         config: &'a Config,
         offers: &'a [Pool],
         allowance: &Allowance,
     ) -> Self {
         // Every pod will be looked at.
-        allowance.spend(10 * pods.len());
+        allowance.spend(10 * pods.all().len());
         let mut view = Self {
             snapshot,
             named: Named::new(&snapshot.nodes),
-            pods,
+            pods: pods.all(),
             machines: by_node(snapshot.proxmox.machines.as_deref()),
             config,
             offers,
             allowance: allowance.clone(),
-            waiting: Vec::with_capacity(pods.len()),
+            waiting: Vec::with_capacity(pods.unbound().len()),
             groups: Groups::default(),
             world,
             existing: snapshot.nodes.len(),
             grows: false,
-            stands: Vec::with_capacity(pods.len()),
-            bound: vec![Vec::new(); snapshot.nodes.len()],
-            expendable: vec![Vec::new(); snapshot.nodes.len()],
+            on: Vec::with_capacity(snapshot.nodes.len()),
+            by_node: pods,
             annotated: Vec::new(),
             newest: BTreeMap::new(),
             daemons: Daemons::default(),
@@ -122,37 +122,49 @@ impl<'a> View<'a> {
 
     /// Finds out which pods are pending, and on which nodes the others occupy room.
     fn take_in(&mut self, gone: &BTreeSet<&str>) {
-        let priorities = Priorities::new(self.snapshot, self.config);
-        for pod in self.pods {
+        let (snapshot, by_node) = (self.snapshot, self.by_node);
+        for (at, node) in snapshot.nodes.iter().enumerate() {
+            // If several nodes have the same name, one of them has the pods.
+            let is_found = self.named.find(&node.name) == Some(at);
+            let own = if is_found { by_node.on(&node.name) } else { by_node.on_none() };
+            self.on.push(own);
+            self.know(&node.name, own);
+            own.asking.iter().for_each(|pod| self.world.announce(pod));
+        }
+        let priorities = Priorities::new(snapshot, self.config);
+        self.take_in_unbound(&priorities);
+        for (name, own) in by_node.elsewhere(&self.named) {
+            self.know(name, own);
+            if gone.contains(name) {
+                own.bound.iter().for_each(|pod| self.take_in_evicted(pod, &priorities));
+            } else {
+                own.asking.iter().for_each(|pod| self.world.announce(pod));
+            }
+        }
+    }
+
+    /// Takes in the pods that have no node.
+    fn take_in_unbound(&mut self, priorities: &Priorities) {
+        for pod in self.by_node.unbound() {
             if pod.digest().annotated {
                 self.annotated.push(pod);
             }
             if pod.digest().waits {
-                self.stands.push(Stand::Waits);
-                self.take_in_waiting(pod, &priorities);
+                self.take_in_waiting(pod, priorities);
                 continue;
             }
-            learned_allocatable::count_static(&mut self.statics, pod);
             self.know_daemon(pod);
-            let node = pod.node.as_deref();
-            let at = node.and_then(|name| self.named.find(name));
-            let expendable = priorities.expendable(pod);
-            self.stands.push(at.filter(|_| !expendable).map_or(Stand::Nowhere, Stand::On));
-            if expendable {
-                // Expendable pods occupy no room, because their room goes to the pods that need it.
-                if let Some(at) = at {
-                    self.expendable[at].push(pod);
-                }
-            } else {
-                if let Some(at) = at {
-                    self.bound[at].push(pod);
-                } else if node.is_some_and(|name| gone.contains(name)) {
-                    self.take_in_evicted(pod, &priorities);
-                    continue;
-                }
+            if !priorities.expendable(pod) {
                 self.world.announce(pod);
             }
         }
+    }
+
+    /// Notes what the pods of a node show about the cluster.
+    fn know(&mut self, node: &'a str, pods: &'a NodePods) {
+        self.annotated.extend(&pods.annotated);
+        pods.daemons.iter().for_each(|pod| self.know_daemon(pod));
+        self.statics.extend(pods.statics.as_ref().map(|requests| (node, requests.clone())));
     }
 
     /// Adds a pod without a node to the pending pods.
@@ -183,28 +195,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Sorts all pods by their names, and puts those with a node into the world.
-    fn put_in_order(&mut self) {
-        for pods in self.expendable.iter_mut().chain(&mut self.bound) {
-            pods.sort_by(|a, b| a.digest().compare(b.digest()));
-        }
-        self.place();
-    }
-
-    /// Sorts pending pods by their names, and puts those with a node, which are already sorted, into the
-    /// world.
+    /// Sorts pending pods by their names, and puts those with a node into the world.
     pub(super) fn place(&mut self) {
         self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
-        for (at, pods) in self.expendable.iter().enumerate() {
-            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+        for (at, own) in self.on.iter().enumerate() {
+            for pod in own.expendable.iter().filter(|pod| !pod.is_finished()) {
                 self.world.place_yielding(pod, at);
             }
-        }
-        for (at, pods) in self.bound.iter().enumerate() {
-            self.world.reserve(at, pods.len());
-            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
-                self.world.place(pod, at);
-            }
+            self.world.place_all(&own.load, at);
         }
     }
 }

@@ -12,12 +12,13 @@ use super::facts::machine::ByNode;
 use super::groups::Groups;
 use super::learned_allocatable::Statics;
 use super::nodes_by_name::Named;
+use super::pods_by_node::{NodePods, PodsByNode};
 use super::storage_room::StorageRoom;
 use super::waiting::Waiting;
 use super::{csi, fresh_devices};
 use model::Snapshot;
 use model::pod::Pod;
-use scheduling::{NodeIndex, World};
+use scheduling::World;
 use settings::{Config, Pool};
 
 /// The data that scaling up and scaling down work on.
@@ -44,13 +45,9 @@ pub(super) struct View<'a> {
     pub existing: usize,
     /// Whether running machines may grow by this decision.
     pub grows: bool,
-    /// Where each pod is, in the order of `pods`.
-    stands: Vec<Stand>,
-    /// Pods with a node that are not expendable, by their node's index.
-    pub bound: Vec<Vec<&'a Arc<Pod>>>,
-    /// Expendable pods with a node, by their node's index. They occupy no room, but may prevent their node's
-    /// removal.
-    pub expendable: Vec<Vec<&'a Arc<Pod>>>,
+    /// The pods of each existing node.
+    pub on: Vec<&'a NodePods>,
+    by_node: &'a PodsByNode<'a>,
     /// Pods with annotations that decisions read.
     pub annotated: Vec<&'a Arc<Pod>>,
     /// The newest pod of each DaemonSet, by the set's uid.
@@ -60,15 +57,4 @@ pub(super) struct View<'a> {
     pub drivers: csi::Drivers,
     pub slices: fresh_devices::Slices,
     pub storage_room: StorageRoom<'a>,
-}
-
-/// Where a pod is.
-#[derive(Clone, Copy)]
-enum Stand {
-    /// On this node, where it occupies room.
-    On(NodeIndex),
-    /// On no node: it is pending.
-    Waits,
-    /// Anywhere else. The pod occupies no room.
-    Nowhere,
 }
