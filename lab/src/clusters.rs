@@ -138,7 +138,7 @@ pub fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
 }
 
 /// The present time, for a world that real clients use.
-#[expect(clippy::disallowed_methods, reason = "the lab shows real time to real clients")]
+#[expect(clippy::disallowed_methods, reason = "real clients of the lab need the real time")]
 pub fn now() -> Timestamp {
     Timestamp::now()
 }

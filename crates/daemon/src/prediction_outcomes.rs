@@ -18,8 +18,8 @@ impl Daemon {
                 let (pod, pool) = (missed.pod.as_str(), missed.pool.clone().unwrap_or_default());
                 let words = MissedPrediction::of(missed).words();
                 let until = missed.backoff.until;
-                tracing::warn!(pod, pool = pool.as_str(), %until, "a prediction was missed: {words}");
-                self.board.decided(snapshot.time, format!("! {pod}: a prediction was missed: {words}"));
+                tracing::warn!(pod, pool = pool.as_str(), %until, "a prediction was wrong: {words}");
+                self.board.decided(snapshot.time, format!("! {pod}: a prediction was wrong: {words}"));
                 self.board.metrics().missed(&pool);
             }
         }

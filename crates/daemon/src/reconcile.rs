@@ -33,8 +33,8 @@ pub(super) struct State {
     closed: BTreeMap<(String, Vmid), Timestamp>,
     /// Stuck machines: when each is tried again, and the pause before that.
     pub stuck: BTreeMap<MachineId, (Timestamp, SignedDuration)>,
-    /// Machines whose VM looks wrong in the cluster's list, with the number of the observation after which
-    /// the VM itself was checked.
+    /// Machines whose VM looks wrong in the cluster's list. Each VM itself was checked after the list with
+    /// this number.
     pub vm_strange: BTreeMap<MachineId, u64>,
     /// Machines whose VM is locked, and when the lock was first seen.
     pub vm_locked: BTreeMap<MachineId, Timestamp>,

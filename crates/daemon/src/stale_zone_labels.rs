@@ -56,7 +56,7 @@ impl Daemon {
             }
             let labels = there.iter().map(|(key, now)| {
                 let says = node.labels.get(key).map_or("", String::as_str);
-                format!("{key}={says}, but it is in {now}")
+                format!("{key}={says}, but the machine is in {now}")
             });
             let labels: Vec<String> = labels.collect();
             let follows = match pool.zone_labels {

@@ -120,7 +120,7 @@ async fn empty_while_there(
                 ctx,
                 reports,
                 machine.record(),
-                &format!("{what}: its node is drained on that host"),
+                &format!("{what}: draining its node continues there"),
             );
         } else {
             let what = format!("{what}: the drain ends, and the node is removed");

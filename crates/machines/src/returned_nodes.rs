@@ -118,7 +118,7 @@ pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<
     }
 }
 
-/// The Node, if an annotation keeps it, and the reason. The Node is read directly, bypassing the watches.
+/// The Node, if an annotation keeps it, and the reason. The Node is read directly from the API server.
 ///
 /// Call this after the record says that the guest is being shut down, and before the shutdown: `pin` first
 /// writes its annotation and then reads the record, so at least one of the two notices the other.

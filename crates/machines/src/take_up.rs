@@ -147,7 +147,7 @@ pub(super) async fn settle(
     };
     let late = || {
         failed(format!(
-            "its Node still reports more than its VM has, which is {}: check its kubelet in the guest",
+            "the VM has {}, but its Node still reports more: check the kubelet in the guest",
             now.words()
         ))
     };

@@ -367,7 +367,7 @@ pub(super) async fn discarding(ctx: &Context, mut machine: MachineHandle, reason
         Ok(machine_end::Ended::Serves(kept) | machine_end::Ended::ServesForNow(kept)) => kept,
         Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
     };
-    tracing::warn!(machine = %machine.record().name, node = %node.name, why, "a machine that was given up is kept");
+    tracing::warn!(machine = %machine.record().name, node = %node.name, why, "keeping the Node and the VM of a machine that failed");
     machine.node = Some(node.name.clone());
     match retirement::reopen(ctx, &mut machine, &node).await {
         Ok(()) => {

@@ -176,7 +176,7 @@ impl Troupe {
         {
             let host = &seat.host;
             self.log
-                .say("fault", &format!("the daemon on {host} will be killed at call {within} from now on"));
+                .say("fault", &format!("the daemon on {host} will be killed after {within} more calls"));
             actor.wire.cut_after(self.calls.load(Ordering::SeqCst) + within);
         }
     }

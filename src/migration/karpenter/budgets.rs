@@ -27,7 +27,7 @@ const SHORT: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// Fills `[scale_down]`, and returns a table `[[disruption]]` for each budget that becomes one.
+/// Fills `[scale_down]`, and returns one `[[disruption]]` table for each budget that can be converted.
 pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool) -> Vec<Table> {
     let path = ["disruption", "consolidationPolicy"];
     let place = tree.place(&path);

@@ -54,11 +54,11 @@ pub(super) enum Look {
     IsOff,
     /// Whether a Node has the machine's name.
     Namesake,
-    /// Whether the machine's Node reports, bypassing the watches.
+    /// Asks the API server directly whether the machine's Node reports.
     Heard,
-    /// The machine's Node in its current state, bypassing the watches.
+    /// Reads the machine's Node directly from the API server.
     Node,
-    /// Whether an annotation keeps the machine's Node, bypassing the watches. For VMs, see
+    /// Reads directly from the API server whether an annotation keeps the machine's Node. For VMs, see
     /// [`crate::returned_nodes::pinned`].
     Pin,
     /// The machine's power, after its Node did not register.

@@ -214,7 +214,7 @@ impl Client {
         let paths: Vec<&str> = members.filter_map(|member| member["@odata.id"].as_str()).collect();
         match paths.as_slice() {
             [path] => Ok((*path).to_owned()),
-            [] => Err(Error::new(Kind::NotFound, &call, "the controller lists no system")),
+            [] => Err(Error::new(Kind::NotFound, &call, "the controller lists no systems")),
             several => {
                 let text = format!("there is more than one system: {}", several.join(", "));
                 Err(Error::new(Kind::NotFound, &call, text))

@@ -142,7 +142,7 @@ impl<'a> Follower<'a> {
             let pod = self.waiting[one.pod.as_str()];
             if self.is_missed(&one, pod) {
                 let pool = self.nodes.get(one.node.as_str()).and_then(|node| pool_of(node));
-                let ours = format!("since {}, it was found to fit {}", one.since, one.node);
+                let ours = format!("predicted at {} that it would fit node {}", one.since, one.node);
                 self.miss(&mut after.missed, pod, pool, &one.node, ours);
             } else {
                 after.awaited.push(one);

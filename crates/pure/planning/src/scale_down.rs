@@ -297,7 +297,7 @@ fn replace<'v, 'a: 'v>(
     if begins { found.machines } else { Vec::new() }
 }
 
-/// Marks a node as needed, so that the time for which it is unneeded is not counted.
+/// Marks a node as needed. The time since which it was unneeded is forgotten.
 fn needed(verdict: &mut NodeVerdict, why: NodeOutcome) {
     verdict.verdict = why;
     verdict.since = None;

@@ -58,7 +58,7 @@ impl Simulation {
         self.memory.hosts.get(host)?.power.as_ref()
     }
 
-    /// When a host completes its last shutdown or start.
+    /// The time at which a host completes the shutdown or start that was requested last.
     fn switched_at(&self, power: &PowerMemory) -> Option<Timestamp> {
         let settings = &self.config.power;
         let took = match power.step {

@@ -53,7 +53,7 @@ impl Checker {
         self.inner().asked.insert(vmid, Instant::now());
         self.inner().started.remove(&vmid);
         let Some(record) = self.record(vmid) else {
-            return self.violated(&format!("VM {vmid} is cloned without a record"));
+            return self.violated(&format!("VM {vmid} is being cloned although no record has its VMID"));
         };
         let id = record["id"].as_str().unwrap_or("?");
         if !text.contains(id) {

@@ -47,8 +47,8 @@ pub struct Plug {
     pub dimms: Vec<(usize, u64)>,
 }
 
-/// The DIMMs that a VM needs to have at least this many MiB, in addition to its first memory: their numbers
-/// and sizes in MiB.
+/// The DIMMs that, together with the VM's static memory, add up to at least `wanted` MiB. Each DIMM has a
+/// number and a size in MiB.
 pub fn dimms(wanted: u64) -> Vec<(usize, u64)> {
     let (mut size, mut all) = (FIRST, Vec::new());
     while size < wanted {

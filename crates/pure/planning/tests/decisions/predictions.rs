@@ -84,7 +84,7 @@ fn a_pod_that_the_scheduler_refuses_again_where_it_fits_gets_no_machine_and_says
     assert_eq!(reasons(&plan), ["PredictionMissed"]);
     let missed = plan.pods[0].missed.as_ref().unwrap();
     assert_eq!((missed.node.as_str(), missed.theirs.as_str()), ("w0", REFUSED));
-    assert_eq!(missed.ours, "since 2026-01-01T12:00:00Z, it was found to fit w0");
+    assert_eq!(missed.ours, "predicted at 2026-01-01T12:00:00Z that it would fit node w0");
     assert!(plan.pods[0].reasons[0].message.ends_with(REFUSED), "{:?}", plan.pods[0].reasons);
     // Once the node is gone, no other is created.
     let gone = waiting(Cluster::new(), "p", "1", REFUSED);
