@@ -255,8 +255,8 @@ impl Metrics {
         self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }
 
-    /// Counts a request for a machine: for pods, the first of which became unschedulable at `since`, or for
-    /// the pool's minimum.
+    /// Counts a request for a machine, either for pods or for the pool's minimum. `since` is when the first
+    /// of the pods became unschedulable.
     pub fn asked_for(&self, pool: &PoolName, machine: &MachineId, for_pods: bool, since: Option<Timestamp>) {
         self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
         self.0.cluster_autoscaler.added();
@@ -266,8 +266,8 @@ impl Metrics {
         }
     }
 
-    /// Stops tracking the pods of machines that are not among these. The task of a machine that no longer
-    /// exists may have ended without a report, with a term or because its record was removed.
+    /// Stops tracking machines that are not in this set. A machine's task ends without a report if the term
+    /// ends or the machine's record is removed.
     pub fn follow_only(&self, machines: &BTreeSet<&MachineId>) {
         locked(&self.0.waiting).retain(|machine, _| machines.contains(machine));
     }
@@ -455,13 +455,13 @@ fn quick() -> Histogram {
     Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0])
 }
 
-/// Buckets for calls: Proxmox VE gives up after 30 s.
+/// Buckets for the duration of calls. Proxmox VE abandons a call after 30 s.
 fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// Buckets for the time until a clone for a pod begins, from the usual time to the longest time if clones are
-/// queued.
+/// Buckets for the time until a clone for a pod begins. They range from the usual time to the longest time
+/// with queued clones.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }

@@ -74,15 +74,15 @@ metrics! {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, labelled with the running version";
         READY: Gauge "ready" None, &[], "1 once both clusters have been seen and rounds are running";
         LEADER: Gauge "leader" None, &[], "1 while this instance leads; only the leader reports metrics about pools, pods, machines and hosts";
-        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How many times this instance lost leadership, other than by stopping: `Taken` by another instance, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, `ApiFailed` if the API refused a request or could not be reached";
+        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How many times this instance lost leadership without being stopped, by cause: `Taken` if another instance took over, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, or `ApiFailed` if the API refused a request or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports it";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which the daemon changes nothing";
-        PROBLEM: Gauge "problem" None, &["about"], "1 while the problem lasts; docs/reference/alerts.md explains each one";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while there is a problem of the kind `about`; docs/reference/alerts.md explains each kind";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds by outcome: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if the settings changed or this instance lost leadership during the round";
         ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last completed its decisions";
-        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate, so nodes can be added to and removed from its pools; only if there are several regions";
-        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential expires, if it has an expiry time: the kubeconfig's client certificate or token, its certificate authority, or the authorities in Proxmox VE's `ca_file`";
+        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate. Otherwise, no nodes are added to or removed from the region's pools. The metric exists only if there are several regions";
+        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential expires. Credentials with an expiry time are the kubeconfig's client certificate, token and certificate authority, and the authorities in Proxmox VE's `ca_file` or `ca_credential`";
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last read successfully";
         DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Decisions to create a machine (`add`, for `Pods` or the pool's `Minimum`), to enlarge a running machine (`grow`, for `Pods`) or to remove a node (`remove`, with the plan's reason, or `Asked` by an operator)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, except watches, by outcome: `Ok` or the kind of failure";
@@ -104,23 +104,23 @@ metrics! {
         NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason if the node is `Blocked`";
     }
     "Pods" {
-        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by the reason in the last decision: the verdict, as `plan` names it, or the `gang.reason` if the pod's gang waits for something other than room";
-        MISSED: Counter "predictions_missed" None, POOL, "How often kube-scheduler refused a pod on a ready node where the planner had placed it, or a removed node's pods did not start elsewhere. The label `pool` is empty for nodes outside all pools";
-        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Missed predictions still in effect. Either no machines are created in the pool for a kind of pod, because kube-scheduler refused such a pod on a node that seemed to fit, or pods of a removed node did not start elsewhere";
+        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by reason. The reason is the pod's verdict in the last decision, as `plan` names it. If the pod's gang waits for something that a new machine cannot provide, the reason is the `gang.reason`";
+        MISSED: Counter "predictions_missed" None, POOL, "How many predictions were wrong: kube-scheduler refused a pod on the ready node that the planner had chosen for it, or the pods of a removed node did not start on other nodes. The label `pool` is empty for nodes outside all pools";
+        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Wrong predictions that currently limit changes of the pool. No machines are created for a kind of pod if kube-scheduler refused such a pod on a node that it seemed to fit. No more nodes are removed if the pods of a removed node did not start on other nodes";
         UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left for later rounds";
-        BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`) by state: `Filled` by room on existing nodes, `Coming` with machines that are being created, or `Short` of room";
+        BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`) by state: `Filled` if the chunk fits an existing node, `Coming` if a machine for it is being created, or `Short` if it fits neither";
         POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from when a pod became unschedulable until it got a node";
     }
     "Machines" {
         MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by phase, as `status` names it";
         MADE: Counter "machines_made" None, &["pool", "outcome"], "Finished creations by outcome: `Ready`, `Warm` if the machine is kept until it is needed, `SlotTaken` if another VM or Node has its slot, or the cause of a failure: `Pool`, `Host` or `Other`";
-        GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Finished attempts to enlarge a running machine, by outcome: `Grown`, or `NotGrown` if it stays in service unchanged";
+        GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Finished attempts to enlarge a running machine, by outcome: `Grown`, or `NotGrown` if the machine stays in service unchanged";
         REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Finished removals by outcome: `Removed`, `GivenUp` if the node returned to service, `Discarded` after a failed creation, or `Stuck` if the removal is tried again later";
-        STEP: Histogram "machine_step" SECONDS, &["step"], "Duration of each step of a machine's creation (`clone`, `configure`, `start`, `boot`, `join`, `ready`), of the `whole` creation from the decision on, and of each step of the removal (`drain`, `remove`)";
+        STEP: Histogram "machine_step" SECONDS, &["step"], "Duration of each step of a machine's creation (`clone`, `configure`, `start`, `boot`, `join`, `ready`), of the `whole` creation from the decision on, of the `drain` before a removal, and of the whole removal with the drain (`remove`)";
         CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "Time from when a pod became unschedulable until a clone for it began";
         TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "Time from when a pod became unschedulable until the node for it was ready";
-        ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record: `Proven` if there is full evidence that they are left over, or else `Unproven`";
-        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels with `{{ zone }}` or `{{ host }}` name a different zone or host from that of their VM; only for pools with such labels";
+        ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record, by state: `Proven` if every check shows that the VM is left over, or else `Unproven`";
+        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels name another zone or host than that of their VM; only for pools that use `{{ zone }}` or `{{ host }}` in labels";
         DRAINS: Gauge "drains" None, POOL, "Nodes that are being drained";
     }
     "Hosts" {
@@ -148,14 +148,15 @@ mod tests {
     fn page() -> String {
         let mut text = String::from(
             "# Metrics\n\n\
-             The daemon serves metrics in the OpenMetrics text format at `http://127.0.0.1:9736/metrics`; `[metrics]` in the \
-             configuration sets the address, or turns them off. `/healthz` returns 200 while rounds come in time, and `/readyz` \
-             returns 200 once both clusters have been seen. There is no password: listen on addresses other than loopback only \
-             if every client that reaches them may see the names of pools, hosts and storages.\n\n\
-             Counters and histograms begin again at each start of the daemon. Times of machines and pods are taken from the \
-             objects themselves, so a restart in between does not change them.\n\n\
-             Each instance serves its own metrics; instances on standby report nothing about pools, pods, machines and hosts. Use \
-             the sum or the maximum over instances.\n\n\
+             The daemon serves metrics in the OpenMetrics text format at `http://127.0.0.1:9736/metrics`. `[metrics]` in the \
+             configuration sets the address, or turns them off. On the same address, `/healthz` returns 200 while rounds run \
+             on time, and `/readyz` returns 200 once both clusters have been seen.\n\n\
+             No password is needed. Listen on an address other than loopback only if every client that reaches it may see the \
+             names of pools, hosts and storages.\n\n\
+             Counters and histograms start at zero whenever the daemon starts. Durations of machines and pods are computed from \
+             times in the objects themselves, so a restart of the daemon does not change them.\n\n\
+             Each instance serves its own metrics. Instances on standby report nothing about pools, pods, machines and hosts, so \
+             use the sum or the maximum over all instances in queries.\n\n\
              With `kproximate_names = true` in `[metrics]`, eight gauges are also served under kproximate's names, as sums over \
              all pools: `kpnodes_total` (machines), `kpnodes_running` (ready nodes), `cpu_provisioned_total`, \
              `memory_provisioned_total`, `cpu_allocatable_total`, `memory_allocatable_total`, `cpu_allocated_total`, \
@@ -165,7 +166,8 @@ mod tests {
              `node_group_min_count`, `node_group_max_count`, `max_nodes_count`, `unschedulable_pods_count`, `unneeded_nodes_count`, \
              `scale_down_in_cooldown`, `last_activity`, `cluster_cpu_current_cores`, `cluster_memory_current_bytes`, \
              `scaled_up_nodes_total`, `scaled_down_nodes_total`, `failed_scale_ups_total`, `function_duration_seconds` (of `main`, a \
-             whole round). Cluster Autoscaler counts all nodes of the cluster; here only the pools' nodes are counted.\n\n\
+             whole round). Cluster Autoscaler counts all nodes of the cluster, but these metrics count only \
+             the pools' nodes.\n\n\
              The usual metrics of the process are served as well: `process_cpu_seconds_total`, `process_start_time_seconds`, \
              `process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_open_fds`, `process_max_fds`, \
              `process_threads`.\n",
