@@ -47,8 +47,9 @@ async fn a_machine_that_was_moved_keeps_its_label_and_is_told() {
     stage.pve.migrate_by_hand(9100, to);
     let told = |stage: &Stage| {
         let words = stage.status().warnings.get("zones").cloned().unwrap_or_default();
-        words.contains(&format!("is on {to}, and its Node is labeled {ZONE}={born}, but the machine is in {other}"))
-            && astray(stage)
+        words.contains(&format!(
+            "is on {to}, and its Node is labeled {ZONE}={born}, but the machine is in {other}"
+        )) && astray(stage)
     };
     stage.until("it is reported", SOON, told).await;
     stage.throughout("the label stays", SOON, |stage| zone(stage) == born).await;

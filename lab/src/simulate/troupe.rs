@@ -175,8 +175,7 @@ impl Troupe {
         if let Some((seat, actor)) = self.seats.get(at).and_then(|seat| Some((seat, seat.on_stage.as_ref()?)))
         {
             let host = &seat.host;
-            self.log
-                .say("fault", &format!("the daemon on {host} will be killed after {within} more calls"));
+            self.log.say("fault", &format!("the daemon on {host} will be killed after {within} more calls"));
             actor.wire.cut_after(self.calls.load(Ordering::SeqCst) + within);
         }
     }

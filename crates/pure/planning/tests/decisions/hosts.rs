@@ -450,7 +450,11 @@ fn a_host_is_only_woken_if_the_round_has_found_out_that_it_helps() {
         let plan = plan_within(&snapshot, &config, Limits { growth, reasons: 0, ..Limits::default() });
         if said(&plan) == [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)] {
             woken += 1;
-            assert_eq!(why(&plan, "c"), "pods and missing machines that would find room with it on: 2", "with a limit of {growth}");
+            assert_eq!(
+                why(&plan, "c"),
+                "pods and missing machines that would find room with it on: 2",
+                "with a limit of {growth}"
+            );
         }
     }
     assert!((1..3000).contains(&woken), "{woken}");
