@@ -81,7 +81,7 @@ impl Board {
         inner.status.time = now;
     }
 
-    /// A number that increases with every round. Receivers also wake up at [`Self::ready`] and
+    /// A number that increases with every round. Receivers also wake up at [`Self::begin`] and
     /// [`Self::stand_by`], which therefore feed the watchdog as well.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
