@@ -96,7 +96,7 @@ async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not
     });
     stage.until("its Node says more", SOON, |stage| memory(stage).0 > memory(stage).1).await;
     stage.throughout("it is closed", LATE, is_closed).await;
-    let told = |stage: &Stage| decided(stage, "reports more than its VM has");
+    let told = |stage: &Stage| decided(stage, "but its Node still reports more");
     stage.until("that is said", LATE, told).await;
     stage.pve.forget_faults();
     stage.until("it is open and true", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;

@@ -377,7 +377,7 @@ fn what_kubelets_are_told_is_checked() {
         ("allocatable = { cpu = \"-100m\", memory = 1, pods = 1 }", &["`allocatable.cpu` is negative"]),
         ("allocatable = { cpu = 1, memory = \"x\", pods = 1 }", &["`allocatable.memory` is not a quantity"]),
         ("allocatable = { cpu = 1, memory = 1, pods = 1, \"a b\" = 1 }", &["`a b` is not a resource"]),
-        ("allocatable = { \"nvidia.com/gpu\" = 1 }", &["lacks cpu, memory, pods", "or remove it"]),
+        ("allocatable = { \"nvidia.com/gpu\" = 1 }", &["lacks cpu, memory, pods", "or remove `allocatable`"]),
         (
             "allocatable = { cpu = \"2001m\", memory = \"1Gi\", pods = 1 }",
             &["`allocatable.cpu` is more than the machine has", "because of this"],
