@@ -1,5 +1,6 @@
 //! Measures how close the planner's packing comes to a bound that no packing can beat: the bound of the
-//! linear relaxation by patterns (Gilmore and Gomory, 1961), or of sizes alone if that one is higher.
+//! linear relaxation by patterns (Gilmore and Gomory, 1961), or the bound from sizes alone if that one is
+//! higher.
 //!
 //! The relaxation gives each kind of pod a price, so that the pods on a node never cost more than 1 together.
 //! The sum of all pods' prices is then a bound. A linear program finds the prices: the most expensive set of

@@ -185,9 +185,9 @@ fn spread(value: &str, topology: &str) -> SpreadConstraint {
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Karpenter's "diverse" pods. A fifth of them is generic, a fifth is spread over zones, a fifth is spread
-/// over hosts, a fifth attracts each other within a zone, and a fifth repels each other on a host. Labels and
-/// selectors of those that are spread are drawn independently.
+/// Karpenter's "diverse" pods: a fifth are generic, a fifth are spread over zones, a fifth are spread over
+/// hosts, a fifth attract each other within a zone, and a fifth repel each other on a host. The labels and
+/// selectors of pods that are spread are drawn independently.
 fn diverse_pods(count: usize) -> Snapshot {
     let mut random = Random(42);
     let letters = ["a", "b", "c", "d", "e", "f", "g"];

@@ -83,7 +83,7 @@ async fn reactions() -> Vec<Duration> {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        // The call is recorded when it is answered. The request arrived earlier, by the request time.
+        // The call is recorded when it is answered, so the duration of the request is subtracted.
         waits.push(between(since, clone).saturating_sub(stage.pve.request_time()));
     }
     waits

@@ -1,4 +1,4 @@
-//! Measures how long `simulate` takes for a day of 50 nodes and 1500 pods, of which one is replaced every ten
+//! Measures how long `simulate` takes for a day of 50 nodes and 1500 pods, one of which is replaced every ten
 //! seconds, and how large the record is. A smaller `ROUNDS` makes the day shorter.
 
 #![expect(
@@ -29,7 +29,7 @@ cores = 8
 memory = "32GiB"
 vmids = "9100-9199"
 "#;
-/// Rounds of a day.
+/// The number of rounds in a day.
 const DAY: u64 = 8640;
 /// The maximum size of the record of a day, in bytes.
 const MOST_BYTES: u64 = 20_000_000;

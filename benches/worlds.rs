@@ -54,7 +54,7 @@ fn milliseconds(work: impl FnOnce() -> Plan) -> (f64, Plan) {
     (cpu() - before, plan)
 }
 
-/// The CPU time of a decision: the median of an odd number of runs, of which the first begins without cached
+/// The CPU time of a decision: the median of an odd number of runs, the first of which begins without cached
 /// results. With `-- write DIRECTORY`, there is only one run, and the world is written to the directory.
 fn measure(name: &str, snapshot: &Snapshot, settings: &str) -> (f64, Plan) {
     let config = &clusters::parsed(settings);
@@ -238,8 +238,8 @@ fn line(world: &str, cost: f64, most: f64, answer: &str) {
     println!("| {world} | {cost:.1} ms | ≤ {most} ms{met} | {answer} |");
 }
 
-/// Measures nodes of which a fifth is used. All pods fit on a fifth of the nodes, but kube-scheduler may
-/// scatter them, so a few more nodes stay.
+/// Measures nodes whose pods use a fifth of their capacity. All pods fit on a fifth of the nodes, but
+/// kube-scheduler may scatter them, so a few more nodes stay.
 fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
     let cpu = 2000 / i64::try_from(pods).unwrap();
     let name = format!("{nodes} nodes × {pods} pods with a claim each, a fifth used");
@@ -405,7 +405,7 @@ fn with_devices() {
 }
 
 /// Measures the cost of plain decisions in a cluster with device claims, compared with one without. The two
-/// are measured in turns, so that other work of the computer affects both alike.
+/// are measured alternately, so that other work of the computer affects both equally.
 fn beside_devices() {
     for (what, cluster) in [
         ("1000 idle nodes × 20 pods", Cluster { size: 100, idle: true, ..CLUSTER }),

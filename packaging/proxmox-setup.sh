@@ -8,10 +8,10 @@
 #
 # --template, --storage, --bridge, --mapping, --seed and --power may be given several times. --bridge and --storage are also needed
 # for a template's own bridges and storages: Proxmox VE requires rights on them for cloning. --hardware lets the daemon set the
-# machines' hardware. --mapping NAME (or pci/NAME) does that too, and lets it give them a PCI device of that resource mapping;
-# `--mapping usb/NAME`, `dir/NAME`, `cpu/NAME` or `hwrng` only grants the use of a mapping of another kind, such as a template's.
-# --seed lets the daemon put cloud-init seeds onto that storage. --power lets it switch that host off and on, for which it has to see
-# every guest. --dry-run prints the commands and runs none.
+# machines' hardware. --mapping NAME (or pci/NAME) does the same, and also lets the daemon give machines a PCI device of that
+# resource mapping; `--mapping usb/NAME`, `dir/NAME`, `cpu/NAME` or `hwrng` only grants the use of a mapping of another kind, such
+# as a template's. --seed lets the daemon put cloud-init seeds onto that storage. --power lets the daemon switch that host off and
+# on, and see every guest, which is needed for this. --dry-run prints the commands and runs none.
 set -eu
 
 pool=kubernetes user=autoscaler@pve token=agent
@@ -117,7 +117,8 @@ elif [ $dry = yes ]; then
     echo "pveum user token add $user $token --privsep 1 --output-format json    # its value goes to $file"
 else
     (
-        # The service's user passes through the parent folder; no other user can read this one. Existing folders are not changed.
+        # The service's user must be able to enter the parent folder. Only root may read the folder itself. Existing folders are not
+        # changed.
         umask 022
         mkdir -p "$(dirname "$(dirname "$file")")"
         umask 077

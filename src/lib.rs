@@ -2,8 +2,8 @@
 //! again.
 //!
 //! Its parts are separate crates below `crates/`, which this crate re-exports under their names. This crate
-//! has the commands ([`cli`]), the creation of templates ([`templates`]), and the conversion of other
-//! autoscalers' settings ([`migration`]).
+//! itself contains the commands ([`cli`]), the creation of templates ([`templates`]), and the conversion of
+//! other autoscalers' settings ([`migration`]).
 //!
 //! ```text
 //!  settings ─────────────────────┐
@@ -20,7 +20,7 @@ pub mod templates;
 /// it.
 pub const SCHEMA_LINE: &str = "#:schema file:///usr/share/pve-autoscaler/config.schema.json";
 
-/// This program's own crates, as named in the targets of log events.
+/// The names of this program's own crates, as they appear in the targets of log events.
 pub const CRATES: [&str; 17] = [
     "bootstrap",
     "daemon",

@@ -1,7 +1,7 @@
 //! The conformance cases under `tests/fixtures`, run by their own runners on the real binary.
 //!
-//! Both runners are Python programs without dependencies; if there is no `python3` the tests say that they
-//! were skipped.
+//! Both runners are Python programs without dependencies. If `python3` is not installed, the tests report
+//! that they were skipped.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The help of each command as it is printed: a change of what operators see changes these files.
+//! The printed help of each command. If a change affects what operators see, these files change.
 //! `UPDATE_HELP=1 cargo test --test help_texts` updates them.
 
 use std::path::Path;

@@ -24,8 +24,8 @@ use tokio::process::{Child, Command};
 /// Far longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Metrics that are on the page once a round has read both clusters: the round measures some, and publishes
-/// others afterwards.
+/// Metrics that are on the page once a round has read both clusters. Some are measured during the round,
+/// others are published after it.
 const SEEN: [&str; 3] =
     ["pve_autoscaler_nodes{", "pve_autoscaler_host_memory_bytes{", "pve_autoscaler_pool_max_nodes{"];
 

@@ -1,5 +1,5 @@
-//! `migrate`: the configurations that it writes from the settings of each autoscaler, as files beside those
-//! settings. `UPDATE=1 cargo test --test migrate_command` updates them.
+//! `migrate`: beside each autoscaler's settings, a file contains the configuration that `migrate` writes from
+//! them. `UPDATE=1 cargo test --test migrate_command` updates these files.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 

@@ -1,4 +1,4 @@
-//! What the package contains besides the program: it fits the program, and meets the requirements of Debian,
+//! The package's contents apart from the program must match the program, and meet the requirements of Debian,
 //! systemd and Prometheus.
 
 #![expect(
@@ -98,7 +98,7 @@ fn the_unit_of_further_clusters_differs_in_names_alone() {
         .collect();
     assert_eq!(as_plain, plain.lines().collect::<Vec<_>>());
     let named = further.lines().filter(|line| line.contains("%i")).count();
-    // Description, conditions, program, credentials, and the unit's own folders.
+    // `%i` is in the description, the conditions, the command, the credentials, and the unit's own folders.
     assert_eq!(named, 1 + 2 + 1 + settings("LoadCredential").len() + 2);
     let arguments = ["security", "--offline=yes", "--threshold=15", "systemd/pve-autoscaler@.service"];
     let Some(output) = ask("systemd-analyze", &arguments) else { return };
@@ -218,7 +218,7 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
     assert_eq!(settings("RuntimeDirectory"), [folder.strip_prefix("/run").unwrap().to_str().unwrap()]);
     let loaded = settings("LoadCredential");
     let example = text("config.example.toml");
-    // An operator adds the credentials of further Proxmox VE clusters to the unit, under names of their own.
+    // An operator adds the credentials of further Proxmox VE clusters to the unit, each under its own name.
     let named: Vec<&str> = example
         .lines()
         .filter(|line| !line.starts_with("#also| "))
@@ -496,7 +496,8 @@ fn the_pages_that_messages_and_other_pages_name_are_in_the_package() {
         let images = text.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
         for link in links.chain(images).filter(|link| !link.is_empty() && !link.contains(':')) {
             let to = target(folder, link);
-            // Tests that prove claims, and playbooks that create templates, are only in the sources.
+            // Links to tests that prove claims, and to playbooks that create templates, lead to the sources,
+            // which are not in the package.
             let sources = ["CONTRIBUTING.md", "ansible", "crates", "lab", "src", "tests"];
             if page.starts_with("docs") && sources.iter().any(|part| to.starts_with(part)) {
                 continue;

@@ -1,6 +1,6 @@
-//! Parts of the playbooks that need no separate machine, played on this one: the folders of `access.yml`,
-//! against the embedded Proxmox VE, and how every host of `daemon.yml` gets the token. Skipped if Ansible was
-//! not installed for the tests.
+//! Parts of the playbooks that need no separate machine and are run on this one: `access.yml` creates its
+//! folders, with the embedded Proxmox VE, and every host of `daemon.yml` gets the token. The tests are
+//! skipped if Ansible was not installed for them.
 
 #![expect(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ async fn ansible() -> Option<PathBuf> {
     Some(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim_end()))
 }
 
-/// Plays it, with the programs in `folder/bin` first in the path; returns whether it succeeded, and its
+/// Runs the play with the programs in `folder/bin` first in the path. Returns whether it succeeded, and its
 /// output.
 async fn played(
     programs: &Path,

@@ -1,5 +1,5 @@
-//! `setup` against the embedded clusters over TLS, and the script for the Proxmox VE side: what they create
-//! is what `check` requires, and what an administrator has added stays.
+//! `setup` against the embedded clusters over TLS, and the script for the Proxmox VE side: they create what
+//! `check` requires, and keep what an administrator has added.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
@@ -26,7 +26,7 @@ async fn bare() -> Bench {
     with_roles(&[]).await
 }
 
-/// The same, with these roles and their privileges.
+/// Like [`bare`], but these roles already exist with these privileges.
 async fn with_roles(roles: &[(&str, &str)]) -> Bench {
     let mut cluster = ClusterSpec::demo();
     let words = |text: &str| text.split(' ').map(ToOwned::to_owned).collect();
@@ -49,7 +49,7 @@ impl Bench {
         self.set_up_by(&[&["--admin-token-file", &token], id].concat(), more).await
     }
 
-    /// Runs `setup` as root on a host would, without a token.
+    /// Runs `setup` without a token, like root on a host.
     async fn set_up_on_the_host(&self, more: &[&str]) -> (i32, String) {
         self.write("pvesh", include_str!("lab/pvesh.py"), 0o755);
         self.write("pvesh.where", &format!("{} root@pam!admin", self.proxmox.address()), 0o644);
@@ -73,7 +73,7 @@ impl Bench {
         client.roles().await.unwrap().remove(role).unwrap_or_default()
     }
 
-    /// Runs the script as root on a host would, with stand-ins for the host's commands; returns both output
+    /// Runs the script like root on a host, with stand-ins for the host's commands. Returns both output
     /// streams.
     async fn script(&self, more: &[&str]) -> String {
         let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/playbooks/proxmox");

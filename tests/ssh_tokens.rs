@@ -124,7 +124,7 @@ fn executable(path: &Path, text: &str) {
 }
 
 impl Lab {
-    /// A node whose `kubeadm` is this shell script; host key 1, user key 2.
+    /// A node whose `kubeadm` is this shell script, with host key 1 and user key 2.
     async fn new(manner: Manner, user: &'static str, kubeadm: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path().display().to_string();

@@ -160,7 +160,7 @@ impl Shop {
         self.pve.vm(vmid.0).unwrap().config
     }
 
-    /// Delays the answer whether the cluster is quorate, and returns while the command waits for it.
+    /// Delays the answer to the query for the quorum, and returns while the command waits for that answer.
     async fn while_the_quorum_is_asked_for(&self) {
         let (method, path) = ("GET".to_owned(), "/cluster/status".to_owned());
         let effect = Effect::WorkThenDelay(Duration::from_secs(3));
@@ -316,7 +316,7 @@ async fn a_clone_that_a_user_made_of_the_template_is_left_alone() {
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
     assert_eq!(shop.pve.vmids(), [9000, 9012, 9013, 9015]);
-    // Nor is the clone finished in place of a version that is gone.
+    // The clone is not finished in place of a missing version either.
     shop.describe(URL, 'a', "");
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
@@ -327,7 +327,7 @@ async fn a_clone_that_a_user_made_of_the_template_is_left_alone() {
 async fn a_mark_without_a_vmid_counts_only_where_no_other_vm_bears_it() {
     let shop = Shop::new(|_| {}).await;
     shop.good(&[]).await;
-    // As earlier releases wrote it.
+    // Earlier releases wrote the mark without a VMID.
     for vmid in [9010, 9011] {
         let older = shop.config(Vmid(vmid))["description"].replace(&format!(" vmid={vmid}"), "");
         assert!(older != shop.config(Vmid(vmid))["description"]);

@@ -170,9 +170,9 @@ fn each_crate_of_the_daemon_is_known_to_its_log() {
     assert_eq!(names, pve_autoscaler::CRATES);
 }
 
-/// A body that is not boxed is compiled once more in each crate that awaits it. Functions with `impl` or type
-/// parameters are compiled there in any case. Nothing else awaits the inner functions of `crates/daemon`, and
-/// those of `crates/runtime` are small.
+/// Without a box, the body of an async function is compiled once more in each crate that awaits it. Functions
+/// with `impl` or type parameters are compiled there in any case. Nothing else awaits the inner functions of
+/// `crates/daemon`, and those of `crates/runtime` are small.
 #[test]
 fn async_functions_that_other_crates_call_are_boxed() {
     let mut found = Vec::new();

@@ -28,7 +28,7 @@ pub enum Manner {
     Spread,
 }
 
-/// A cluster of nodes of 10 CPUs in three zones, one pool in each.
+/// A cluster of nodes with 10 CPUs each, in three zones with one pool each.
 #[derive(Clone, Copy)]
 pub struct Cluster {
     pub nodes: usize,

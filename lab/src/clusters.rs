@@ -1,4 +1,4 @@
-//! Both clusters over TLS, and the files by which clients reach them.
+//! The embedded Proxmox VE and Kubernetes over TLS, and the files that clients need to reach them.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

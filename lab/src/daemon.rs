@@ -33,7 +33,7 @@ pub fn launch(program: &Path, directory: &Path) -> anyhow::Result<Child> {
 /// Returns an error if the daemon cannot be started.
 pub fn launch_as(program: &Path, directory: &Path, host: &str) -> anyhow::Result<Child> {
     let mut command = Command::new("unshare");
-    // `exec` replaces the started process by the daemon, so signals reach the daemon directly.
+    // `exec` replaces the started process with the daemon, so signals reach the daemon directly.
     command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]).arg(program);
     start(command, directory)
 }

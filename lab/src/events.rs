@@ -155,7 +155,7 @@ impl Storm<'_> {
             if let (Some(asked), Some(judged), None) = (asked, judged, decided) {
                 let calls = pve.calls();
                 let clone = calls.iter().find(|call| call.path.ends_with("/clone"));
-                // The call is recorded when it is answered. The request arrived earlier, by the request time.
+                // The call is recorded when it is answered, so the duration of the request is subtracted.
                 decided = clone.map(|call| Decided {
                     judged: between(asked, judged),
                     asked_for: between(judged, call.time).saturating_sub(pve.request_time()),

@@ -1,4 +1,4 @@
-//! The demo is ended from outside, and leaves no process and no file behind.
+//! A demo that is ended from outside leaves no process or file behind.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 

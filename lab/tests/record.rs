@@ -1,7 +1,7 @@
 //! Simulating a recording with the configuration that was in force gives the results that were recorded.
 //!
-//! By default, two seeds of six hours. More seeds and whole days on demand: `RECORD_SEEDS=10 RECORD_HOURS=24
-//! cargo test -p lab --test record -- --nocapture`.
+//! By default, the test runs two seeds of six hours. For more seeds and whole days: `RECORD_SEEDS=10
+//! RECORD_HOURS=24 cargo test -p lab --test record -- --nocapture`.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ fn asked(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Whether two figures differ by at most five percent or one, whichever is more.
+/// Whether two figures differ by at most five percent, or by at most one.
 fn near(one: f64, other: f64) -> bool {
     (one - other).abs() <= (0.05 * one).max(1.0)
 }

@@ -1,5 +1,5 @@
-//! Simulates hours of cluster life with faults from seeds: no promise is broken, and the same seed gives the
-//! same log.
+//! Simulates hours of cluster life, with faults generated from seeds. No promise may be broken, and the same
+//! seed must give the same log.
 
 #![expect(
     clippy::disallowed_methods,

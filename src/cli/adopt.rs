@@ -1,4 +1,4 @@
-//! `adopt`: an existing worker becomes a machine of a pool.
+//! `adopt`: turns an existing worker into a machine of a pool.
 
 use std::path::{Path, PathBuf};
 

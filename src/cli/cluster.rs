@@ -78,7 +78,7 @@ pub(super) fn command(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} --cluster {name}"))
 }
 
-/// Whether the packaged unit of the folder's cluster reads this folder.
+/// Whether this is the folder from which the packaged unit of its cluster reads the configuration.
 pub(super) fn is_the_units(of: &Path) -> bool {
     of == folder(Path::new(FOLDER), ClusterName::of_folder(of).as_ref())
 }
@@ -157,7 +157,8 @@ pub(super) fn with_defaults(mut command: Command, name: &ClusterName) -> Command
     command
 }
 
-/// Whether a command needs the named cluster's configuration to exist. `setup` creates it.
+/// Whether a command needs the named cluster's configuration to exist. `setup` does not: it creates the
+/// configuration.
 pub(super) fn is_needed(matches: &ArgMatches) -> bool {
     let Some((name, of_command)) = matches.subcommand() else { return false };
     let given = |id: &str| {

@@ -1,4 +1,4 @@
-//! Exit statuses, and failures that become one.
+//! Exit statuses, and the failures that lead to them.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -79,7 +79,7 @@ pub(super) enum Failure {
     },
     /// The requested object does not exist, or the request cannot be carried out.
     NotFound(String),
-    /// The daemon refused the order, with its reason.
+    /// The daemon refused the order; the text is the daemon's reason.
     Refused(String),
     /// No daemon answers.
     NotRunning(SocketError),

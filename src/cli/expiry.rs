@@ -1,5 +1,5 @@
-//! Finds credentials that expire soon. `check` looks for them once; the daemon does so every hour, whether or
-//! not it leads.
+//! Finds credentials that expire soon. `check` looks for them once; the daemon does so every hour, even if it
+//! is not the leader.
 
 use std::sync::Arc;
 use std::time::Duration;

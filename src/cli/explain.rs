@@ -183,8 +183,8 @@ fn of_pool(pool: &PoolAnswer) -> String {
     }
 }
 
-/// What would happen to this pod if its node were removed, in words. Only this pod is considered, although
-/// the node's other pods need places as well.
+/// Says what would happen to this pod if its node were removed. Only this pod is considered, although the
+/// node's other pods need places as well.
 fn on_removal(explanation: &Explanation, pools: &[PoolAnswer], removal: &Removal) -> String {
     let message = removal.message.as_deref().unwrap_or_default();
     match removal.treatment {

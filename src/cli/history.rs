@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     Ok(SUCCESS)
 }
 
-/// A line for each decision; today's have no date.
+/// One line for each decision. Today's decisions are shown without the date.
 pub(super) fn lines<'d>(
     decisions: impl Iterator<Item = &'d Decision>,
     now: Timestamp,

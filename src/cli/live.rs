@@ -19,10 +19,10 @@ use proxmox::{Client, Settings, Trust};
 use runtime::clock::{Clock, SystemClock};
 use settings::{Config, Proxmox, ProxmoxTrust, Redfish};
 
-/// The time limit for listing all kinds of objects once, in total.
+/// The time limit for listing the objects of all kinds once.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long a cluster that cannot be reached is left out, counted from the time of the plan.
+/// How long a cluster that cannot be reached is left out of decisions, counted from the time of the plan.
 const LEFT_OUT: SignedDuration = SignedDuration::from_mins(1);
 
 /// The file of certificate authorities that Debian systems, including Proxmox VE hosts, trust.
@@ -181,7 +181,7 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
     client(config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?)
 }
 
-/// Files and credentials of a Proxmox VE client that cannot be read, with the name of each.
+/// Which files and credentials of a Proxmox VE client cannot be read, each with its name.
 pub(super) fn unreadable(settings: &Proxmox) -> Vec<(String, SecretError)> {
     let region = settings.region.as_ref().map(|name| format!("region `{name}`: ")).unwrap_or_default();
     let file = |path: &Path| {
@@ -199,7 +199,7 @@ pub(super) fn unreadable(settings: &Proxmox) -> Vec<(String, SecretError)> {
     token.into_iter().chain(authority).collect()
 }
 
-/// What the API's certificate is checked against, named by its setting.
+/// Describes what the API's certificate is checked against, and names the setting.
 fn certificates(trust: &ProxmoxTrust) -> String {
     match trust {
         ProxmoxTrust::CaCredential(_) => "the certificates in `ca_credential`".to_owned(),

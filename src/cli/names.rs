@@ -1,6 +1,6 @@
 //! `names`: names for shell completion. Clusters are read from their folders, all other names from the
-//! running daemon. A user is waiting for the answer: the command is quick, and prints nothing if the daemon
-//! does not answer.
+//! running daemon. Because a user is waiting, the command must be quick: if the daemon does not answer, it
+//! prints nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -78,7 +78,7 @@ fn known_names(kind: Kind, status: &Status) -> BTreeSet<String> {
     all.iter().filter(plain).map(|name| (*name).to_owned()).collect()
 }
 
-/// The socket of the daemon that an unfinished command line is for.
+/// The socket of the daemon that an unfinished command line refers to.
 fn socket(words: &[OsString]) -> PathBuf {
     let value = |option: &str| {
         let mut words = words.iter().filter_map(|word| word.to_str());

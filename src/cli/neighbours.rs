@@ -1,5 +1,5 @@
-//! The other clusters that this host serves, and what two clusters must not share: each daemon treats
-//! everything that its configuration names as its own.
+//! The other clusters that this host serves, and what two clusters must not share: each daemon assumes that
+//! everything in its configuration belongs to it alone.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use super::exit::Failure;
 use model::machine::Slot;
 use settings::{Config, Needs, PhysicalMachine, Pool, Proxmox, Report};
 
-/// How long to wait for a daemon that was started at the same time and has to give way.
+/// How long to wait for a daemon that was started at the same time and has to end.
 const GIVES_WAY: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -258,8 +258,8 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
 }
 
 /// Refuses to start beside the running daemon of another cluster if the two configurations overlap: the other
-/// cluster may already have machines. If two daemons start together, both check once they listen, and the one
-/// whose cluster's name sorts first continues. It may wait a few seconds for the other to end.
+/// cluster may already have machines. If two daemons start together, both check as soon as they listen. The
+/// one whose cluster's name sorts first waits a few seconds for the other one to end, and then continues.
 ///
 /// # Errors
 /// Returns an error if the daemon of another cluster is running and the two configurations overlap.

@@ -19,7 +19,7 @@ const GROWS: Style = AnsiColor::Green.on_default();
 const GOES: Style = AnsiColor::Yellow.on_default();
 const STUCK: Style = AnsiColor::Red.on_default();
 
-/// How many pods of a machine are named, and how many kept nodes are listed.
+/// At most this many pods of a machine are named, and at most this many kept nodes are listed.
 const NAMED: usize = 3;
 const LISTED: usize = 20;
 
@@ -348,7 +348,7 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
     }
 }
 
-/// A duration, rounded down, in the largest unit of which it has at least two.
+/// A duration, rounded down, in the largest unit that gives at least two.
 pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match seconds {

@@ -21,7 +21,7 @@ use runtime::clock::{Clock, SystemClock};
 
 const PROBLEM: Style = AnsiColor::Red.on_default();
 const WARNING: Style = AnsiColor::Yellow.on_default();
-/// How many nodes, pods and decisions are listed.
+/// At most this many nodes, pods or decisions are listed.
 const LISTED: usize = 20;
 const DECISIONS: usize = 10;
 /// A status older than this many seconds is shown as stale.
@@ -114,7 +114,7 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
         let acts = if status.leads { "" } else { "; it does nothing until it holds the lease" };
         writeln!(out, ", {}, the last {age} ago{old}{acts}", counted(status.rounds, "round"))
     } else {
-        // Rounds run before Proxmox VE was seen, and each sets the status's time.
+        // Even before Proxmox VE has been read, rounds run, and each sets the status's time.
         let after = if status.rounds == 0 { format!(" after {}", span(age)) } else { String::new() };
         writeln!(out, ", still waiting for its first look at both clusters{after}")
     };

@@ -1,6 +1,6 @@
-//! The size of a terminal, and text cut to it.
+//! The size of a terminal, and text cut to that size.
 
-/// Columns and lines of a terminal that does not report its size.
+/// The columns and lines assumed for a terminal that does not report its size.
 const USUAL: (usize, usize) = (80, 24);
 
 /// Columns and lines of the terminal on standard output.
@@ -11,7 +11,7 @@ pub fn size() -> (usize, usize) {
     }
 }
 
-/// As much of a line as fits this many columns; colour codes take no room.
+/// As much of a line as fits into this many columns; colour codes take up no space.
 pub fn cut(line: &str, columns: usize) -> String {
     let (mut out, mut used, mut escaped) = (String::new(), 0, false);
     for c in line.chars() {

@@ -53,7 +53,7 @@ impl Table {
         Self { label: format!("pool {pool}"), ..Self::new(header) }
     }
 
-    /// Adds a setting; `why` names its source, and what differs.
+    /// Adds a setting; `why` names its source and any difference from it.
     pub fn set(&mut self, key: &str, value: impl Into<Value>, why: impl Into<String>) {
         self.lines.push(Line::Set {
             key: key.to_owned(),

@@ -1,5 +1,5 @@
-//! Values of a Helm chart inside the object that installs it: K3s' `HelmChart`, Flux' `HelmRelease`, an
-//! `Application` of Argo CD, a ConfigMap.
+//! Values of a Helm chart inside the object that installs it: a `HelmChart` of K3s, a `HelmRelease` of Flux,
+//! an `Application` of Argo CD, or a ConfigMap.
 
 use serde_json::{Map, Value};
 

@@ -292,8 +292,8 @@ fn devices(table: &mut Table, tree: &mut Tree) {
     }
 }
 
-/// Raw options: each becomes a setting if there is one, or goes into `vm_options` if allowed; the rest are
-/// listed by name.
+/// Converts raw options. An option that has a setting here becomes that setting; any other goes into
+/// `vm_options` if that is allowed. The rest are listed by name.
 fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: bool) {
     let place = tree.place(&["proxmox", "vmOptions"]);
     let mut dhcp = false;

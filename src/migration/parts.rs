@@ -33,7 +33,7 @@ pub(super) struct ProxmoxSide {
     pub insecure: Option<String>,
     /// The resource pool of its machines.
     pub resource_pool: Option<Said>,
-    /// Memory of a host in MiB that machines leave free.
+    /// The memory in MiB that machines leave free on each host.
     pub memory_reserve: Option<Said>,
 }
 

@@ -58,8 +58,8 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// The value of a setting; `None` if it is missing, or comes from the environment, for which the parser gives
-/// `false`.
+/// The value of a setting; `None` if it is missing or is `false`, which the parser returns for values from
+/// the environment.
 fn given(tree: &mut Tree, key: &str) -> Option<String> {
     tree.text(&[key]).filter(|text| text != "false")
 }

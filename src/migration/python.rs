@@ -16,7 +16,8 @@ pub(super) fn assignments(text: &str) -> Map<String, Value> {
         if let Some(value) = literal(value.trim()) {
             found.insert(name.to_owned(), value);
         } else {
-            // A value from the environment is unknown: it counts only if no other line sets a plain value.
+            // A value from the environment is unknown: `false` is stored only if no other line sets a plain
+            // value.
             found.entry(name).or_insert(Value::Bool(false));
         }
     }

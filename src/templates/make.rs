@@ -328,7 +328,7 @@ impl Work<'_> {
             match self.ours(vmid, host, mark).await {
                 Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(DESTROYED),
                 Err(stop) => return Err(stop),
-                // The VM has been given the name again since it was read.
+                // Since the last read, the VM has been given the name that pools use.
                 Ok(config) if config.get("name") == Some(&self.template.name) => {
                     return Ok("stays: it has the name that pools use again");
                 }

@@ -14,7 +14,7 @@ use settings::Template;
 pub struct Found {
     /// Its VMID.
     pub vmid: Vmid,
-    /// The host that has it.
+    /// The host that the VM is on.
     pub host: String,
     /// Its configuration.
     pub config: VmConfig,
@@ -25,7 +25,7 @@ pub struct Found {
 /// A place for one VM of a template: one host, or any host if the storage is shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The host that creates it.
+    /// The host on which the VM is created.
     pub host: String,
     /// The hosts on which an existing VM can serve this place.
     pub hosts: Vec<String>,

@@ -48,7 +48,7 @@ async fn a_node_without_its_pools_label_gets_all_labels_back() {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_pools_label_counts_for_its_pools_maximum() {
     let (stage, node) = one_node().await;
-    // Pods for one more machine than the pool may have, at the same moment.
+    // At the same moment, pods arrive that need one more machine than the pool may have.
     take_labels_off(&stage, &node);
     stage.deploy("web", 4, "1500m", "1Gi");
     stage.throughout("no second machine is made", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
@@ -66,8 +66,8 @@ async fn a_node_that_registers_again_has_the_time_of_any_other_to_be_ready() {
     stage.kube.remove("Node", "", &name);
     tokio::time::sleep(Duration::from_mins(1)).await;
     stage.pve.power_on_host(&host);
-    // All records are read every five minutes; `limits.ready` is five minutes, `scale_down.unready_time`
-    // twenty.
+    // All records are read every five minutes; `limits.ready` is five minutes, and `scale_down.unready_time`
+    // is twenty minutes.
     let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
     stage.until("it runs again", SOON, runs).await;
     stage.throughout("its plug is not pulled", Duration::from_mins(14), runs).await;

@@ -1,5 +1,4 @@
-//! Machines become nodes in other ways than with kubeadm: by themselves, with an agent of K3s, with a
-//! command.
+//! Machines become nodes in ways other than kubeadm: by themselves, with an agent of K3s, or with a command.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -38,7 +37,7 @@ async fn a_machine_joins_however_wrong_the_clock_is_and_it_is_said() {
     }
 }
 
-/// The demo cluster, with a template without guest agent.
+/// The demo cluster, with a template without a guest agent.
 fn without_agent() -> ClusterSpec {
     let mut cluster = ClusterSpec::demo();
     for vm in cluster.vms.iter_mut().filter(|vm| vm.vmid == TEMPLATE) {
@@ -48,12 +47,12 @@ fn without_agent() -> ClusterSpec {
     cluster
 }
 
-/// A template that joins by itself, with a token that its image has.
+/// A stage whose template joins by itself, with a token from its image.
 fn joins_by_itself(cluster: ClusterSpec) -> Stage {
     self_joining(&with("method = \"none\"\n"), cluster)
 }
 
-/// The same with these settings.
+/// Like [`joins_by_itself`], with these settings.
 fn self_joining(text: &str, cluster: ClusterSpec) -> Stage {
     let mut stage = Stage::of(text, cluster, KubeSpec::demo());
     let token = "abcdef.0123456789abcdef";
@@ -263,7 +262,7 @@ async fn a_machine_whose_making_was_given_up_late_and_that_is_kept_is_not_given_
     let given_up =
         |stage: &Stage| stage.status().decisions.iter().filter(|one| one.what.contains(" failed: ")).count();
     stage.until("it is given up", Duration::from_mins(20), |stage| given_up(stage) == 1).await;
-    // By then, `scale_up.max_node_provision_time` is over.
+    // By then, `scale_up.max_node_provision_time` has elapsed.
     tokio::time::sleep(Duration::from_mins(15)).await;
     stage.pve.set_away(false);
     stage.stall.set(false);

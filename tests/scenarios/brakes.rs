@@ -185,7 +185,7 @@ async fn a_pause_by_hand_in_the_config_map_holds() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// After a failed removal, the next one waits for longer than a test does.
+/// After a failed removal, the wait before the next one is longer than any test.
 fn patient() -> String {
     quick("delay_after_failure = \"1h\"")
 }
@@ -280,8 +280,8 @@ async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is
         .await;
 }
 
-/// A decision is valid only for a moment: by the time it can be written, the node may be needed, or no node
-/// may be removed.
+/// A decision is valid only for a moment: by the time it can be written, the node may be needed again, or
+/// removals may have been forbidden.
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
     let stage = Stage::running(&quick(""));
@@ -303,7 +303,7 @@ async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
     stage.until("it is needed again", SOON, |stage| stage.running_pods() == 1).await;
     stage.until("it no longer goes", Duration::from_mins(1), |stage| !goes(stage)).await;
     stage.kube.forget_faults();
-    // Before the pod came here, another machine was created for it; that one is removed.
+    // Before the pod came to this node, another machine was created for it; the other machine is removed.
     let closed = |stage: &Stage| {
         stage.kube.get("Node", "", &node).is_none_or(|node| node["spec"]["taints"].is_array())
     };
@@ -509,7 +509,7 @@ async fn an_answer_about_the_quorum_that_took_long_is_asked_for_again() {
     stage.until("it is about to be destroyed", Duration::from_mins(20), ends).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     stage.pve.set_quorum(false);
-    // Its disks would be gone, but its configuration would stay.
+    // Destroying the VM now would delete its disks but leave its configuration.
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(stage.pve.calls().iter().all(|call| call.method != "DELETE"));
     stage.pve.forget_faults();

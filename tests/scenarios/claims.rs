@@ -1,5 +1,5 @@
-//! Devices by claims, from zero: the declared devices lead to the first machine, and the published ones to
-//! the next.
+//! Devices for claims, starting from zero nodes: the declared devices lead to the first machine, and the
+//! published devices to the next.
 
 use std::time::Duration;
 

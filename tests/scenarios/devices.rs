@@ -48,7 +48,8 @@ async fn a_machine_gets_the_devices_and_addresses_of_its_pool() {
     for address in ["10.10.10.12", "fd00:10::12", "10.20.0.12"] {
         assert!(text.contains(address), "no {address} in the records");
     }
-    // The device is written only once: written again without its MAC address, it would get another one.
+    // The device is written only once: if it were written again without its MAC address, it would get a new
+    // one.
     let (kept, before) = (stage.pve.vm(9100).unwrap().config["net1"].clone(), config["net1"].clone());
     stage
         .throughout("the devices stay", SOON, |stage| stage.pve.vm(9100).unwrap().config["net1"] == kept)

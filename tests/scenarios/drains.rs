@@ -21,7 +21,7 @@ fn quick(more: &str) -> String {
     format!("{}{more}\n", ONE_POOL.replace("[[pool]]", table))
 }
 
-/// Two nodes, of which one is unneeded.
+/// Two nodes, one of them unneeded.
 async fn two_nodes_too_many_by_one(text: &str) -> Stage {
     let stage = Stage::running(text);
     too_many_by_one(&stage).await;
@@ -71,7 +71,7 @@ async fn a_drain_whose_pods_have_lost_their_place_is_given_up() {
     stage.throughout("no machine is made for it", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
 }
 
-/// Two nodes, of which one is unneeded, each with a pod that tolerates everything.
+/// Two nodes, one of them unneeded, each with a pod that tolerates all taints.
 async fn with_stubborn_pods(spec: &Value) -> Stage {
     let stage = Stage::running(&quick(""));
     stage.deploy("web", 2, "1500m", "1Gi");
@@ -156,7 +156,7 @@ async fn what_is_critical_leaves_once_the_other_pods_are_gone() {
     stage.deploy("web", 2, "1400m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
     let spec = |class: &str| json!({ "priorityClassName": class });
-    // Two of each: at least one of them is on the node that is removed.
+    // Each Deployment has two pods, so at least one of them is on the node that is removed.
     for (name, class) in [("dns", "system-cluster-critical"), ("shop", "")] {
         stage.deploy_with(name, 2, "50m", "64Mi", &spec(class));
     }
@@ -219,7 +219,7 @@ fn detach_volumes(stage: &Stage) {
     }
 }
 
-/// For example, its host was unreachable when the node was found empty, and is back.
+/// For example, the host was unreachable when the shutdown was first requested, and is reachable again.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_is_asked_for_again_waits_for_volumes_that_came_meanwhile() {
     let stage = two_nodes_too_many_by_one(&quick("")).await;
@@ -359,7 +359,7 @@ async fn pods_that_go_with_their_machine_count_together_for_their_budget() {
     assert!(!closed(&stage), "it serves again: {}", stage.scene());
 }
 
-/// The same for the nodes of two machines.
+/// A budget counts the pods on the nodes of two machines together.
 #[tokio::test(start_paused = true)]
 async fn pods_that_go_with_two_machines_count_together_for_their_budget() {
     let stage = Stage::running(ONE_POOL);
@@ -389,7 +389,7 @@ async fn pods_that_go_with_two_machines_count_together_for_their_budget() {
     assert!(stage.ready_nodes("workers").iter().all(|node| !nodes.contains(node)), "{}", stage.scene());
 }
 
-/// A node that is being drained but whose pods cannot be evicted, by its name.
+/// A node that is being drained but whose pods cannot be evicted. Returns the node's name.
 async fn drained_in_vain() -> (Stage, String) {
     let stage = two_nodes_too_many_by_one(&quick("")).await;
     refuse_evictions(&stage);

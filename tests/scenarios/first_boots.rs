@@ -37,7 +37,7 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     let refused = ONE_POOL.replace("method = \"kubeadm\"", "method = \"kubeadm\"\naccept_degraded = false");
     let stage = degraded(&refused);
     stage.until("a VM is there", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
-    // Sooner than the time that systemd may take, let alone the whole machine.
+    // `SOON` is shorter than the time limit of systemd, and much shorter than that of the whole machine.
     let gone = |stage: &Stage| stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty();
     stage.until("it is gone", SOON, gone).await;
     let told =

@@ -10,7 +10,7 @@ use world::guest::GuestFaults;
 use crate::stage::{ONE_POOL, Stage, name};
 
 const SOON: Duration = Duration::from_mins(4);
-/// What ends with a back-off takes longer.
+/// Longer than [`SOON`], for conditions that are met only after a back-off.
 const LATE: Duration = Duration::from_mins(20);
 
 /// The pool of the scenarios, whose machines may grow to this size.
@@ -30,7 +30,7 @@ pub async fn with_one() -> Stage {
     with_one_of(6).await
 }
 
-/// The same, if a machine may have this many vCPUs.
+/// Like [`with_one`], but the machine may grow to this many vCPUs.
 async fn with_one_of(cores: u32) -> Stage {
     let mut stage = Stage::new(&growing(cores, "12GiB"));
     permit(&stage);
@@ -141,7 +141,7 @@ async fn a_guest_that_does_not_take_up_what_was_plugged_serves_on_with_what_it_h
     stage.deploy("large", 1, "1500m", "1Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
     stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
-    // Nor does its guest release what it does not see: the size of the VM counts.
+    // The guest does not release CPUs that it does not see either: the size of the VM counts.
     assert!(decided(&stage, "VM 9100 keeps 3 cores"), "{:#?}", stage.status().decisions);
     assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());
     assert!(record(&stage).contains("\"cores\":3"), "{}", record(&stage));

@@ -1,5 +1,5 @@
-//! Machines whose Nodes get only a part of what is plugged in: what the Nodes report then, and what is tried
-//! again.
+//! Machines whose Nodes get only a part of the resources that were plugged in: what the Nodes then report,
+//! and which growths are tried again.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ const LATE: Duration = Duration::from_mins(20);
 /// Longer than all back-offs.
 const LONG: Duration = Duration::from_mins(90);
 
-/// One machine that serves one pod, whose guest accepts memory but no CPUs; no other machine may be created.
+/// One machine that serves one pod. The machine's guest accepts memory but no CPUs, and no other machine may
+/// be created.
 async fn deaf_to_cpus(kube: KubeSpec) -> Stage {
     let mut stage = Stage::of(&growing(6, "12GiB"), ClusterSpec::demo(), kube);
     permit(&stage);

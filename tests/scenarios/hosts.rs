@@ -176,7 +176,7 @@ async fn a_host_with_the_only_template_of_a_pool_is_woken_for_it() {
     assert!(off(&stage).is_empty());
 }
 
-/// Gives all reads of this path this effect, so that none gets a useful answer.
+/// Applies this effect to all reads of this path, so that none gets a useful answer.
 fn mute(stage: &Stage, path: &str, effect: Effect) {
     stage.pve.inject(Fault { method: "GET".into(), path: path.into(), times: usize::MAX, effect });
 }
@@ -269,7 +269,7 @@ async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on()
     stage.until("it goes", LATER, |stage| off(stage) == ["pve3"]).await;
 }
 
-/// A cluster this long before its first idle host is to be switched off.
+/// Returns a cluster this long before its first idle host is due to be switched off.
 async fn just_before_one_goes(before: Duration) -> Stage {
     let mut stage = stage(&settings(""));
     stage.start();
@@ -289,7 +289,7 @@ async fn a_guest_that_is_started_at_the_last_moment_keeps_its_host_on() {
             stage.pve.create_by_hand(others);
         }
         tokio::time::sleep(Duration::from_mins(10)).await;
-        // It is too late to start one on a host that is going down.
+        // It is too late to start a VM on a host that is shutting down.
         let asked = posts(&stage, "/status") > 0;
         assert!(stage.pve.stopped_with_hosts().is_empty(), "{before} s before");
         assert!(asked || off(&stage).is_empty(), "{before} s before");
@@ -412,7 +412,7 @@ async fn a_host_is_switched_on_by_its_management_controller() {
                    password_file = \"/unused\"\nca = \"system\"\n";
     let text = apart("").replace("[[host]]\nname = \"pve2\"\npower = \"wake-on-lan\"\n", "");
     let mut stage = stage(&text.replace("power = \"wake-on-lan\"\n", redfish));
-    // It needs no address for packets.
+    // The controller switches the host on, so no MAC address for wake-on-LAN packets is needed.
     stage.pve.change_power("pve3", |power| power.without_mac = true);
     stage.start();
     assert_eq!(one_is_off(&stage).await, "pve3");

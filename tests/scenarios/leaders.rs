@@ -1,4 +1,4 @@
-//! Several instances, of which one leads.
+//! Several instances, one of them the leader.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is counted over a machine's life.
+//! The metrics of a machine's life, from the waiting pod to the removal.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use world::proxmox::spec::VmSpec;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// `orphans_after`; by [`LOOKED`], the daemon has read the VMs several times more.
+/// `orphans_after`. By the end of [`LOOKED`], the daemon has read the VMs several more times.
 const AFTER: Duration = Duration::from_mins(30);
 const LOOKED: Duration = Duration::from_mins(45);
 const HOUR: Duration = Duration::from_hours(1);
@@ -34,7 +34,7 @@ fn orphan(stage: &Stage, vmid: Vmid) -> Option<OrphanStatus> {
     stage.status().orphans.into_iter().find(|one| one.vmid == vmid)
 }
 
-/// Two machines that have served, whose records and Nodes are gone, as after a restore of etcd.
+/// Two machines that were nodes, and whose records and Nodes are gone, as after a restore of etcd.
 async fn two_without_records(text: &str) -> (Stage, Vec<u32>) {
     let mut stage = Stage::running(text);
     stage.deploy("web", 2, "1500m", "1Gi");

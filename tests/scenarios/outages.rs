@@ -146,7 +146,7 @@ fn with_local_templates() -> String {
     ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"")
 }
 
-/// Gives reads of this template this effect.
+/// Applies this effect to reads of this template.
 fn unreadable(stage: &Stage, vmid: Vmid, effect: Effect) {
     let path = format!("/nodes/*/qemu/{vmid}/config");
     stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
@@ -179,7 +179,8 @@ async fn what_is_known_of_templates_outlasts_that_they_cannot_be_read() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// A node that has been unneeded for two of the ten minutes after which it is removed, and its name.
+/// A node that has been unneeded for two of the ten minutes after which it is removed. Also returns the
+/// node's name.
 async fn with_an_idle_node() -> (Stage, String) {
     let none = "[scale_down]\ndelay_after_add = \"0s\"\ndelay_after_failure = \"0s\"\n[[pool]]";
     let (_, pool) = ONE_POOL.split_once("[[pool]]").unwrap();
@@ -202,8 +203,8 @@ fn deploy_on(stage: &Stage, pool: &str, name: &str) {
     stage.deploy_with(name, 1, "1500m", "1Gi", &there);
 }
 
-/// Makes the API unreachable for this long: the time that the idle node has left is the same before and
-/// after.
+/// Makes the API unreachable for this long, and asserts that the time left until the idle node's removal does
+/// not change.
 async fn its_time_stood_still(stage: &Stage, node: &str, away: Duration, when_back: impl FnOnce()) {
     stage.kube.set_away(true);
     tokio::time::sleep(away).await;
@@ -290,7 +291,7 @@ async fn a_host_on_which_a_clone_failed_is_not_chosen_again_at_once() {
     assert_ne!(host(&stage), first);
 }
 
-/// A node that is about to be removed because no pod needs it, and its name.
+/// A node that is about to be removed because no pod needs it. Also returns the node's name.
 async fn with_a_node_that_is_about_to_go() -> (Stage, String) {
     let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));

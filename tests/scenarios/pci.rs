@@ -1,5 +1,4 @@
-//! PCI devices by resource mappings: machines get them as far as hosts have free ones, and pods get the
-//! machines.
+//! PCI devices by resource mappings: a machine gets one if its host has one free, and pods get the machines.
 
 use std::time::Duration;
 
@@ -22,13 +21,13 @@ fn with_gpus(settings: &str) -> String {
     )
 }
 
-/// One GPU on pve1, and two on pve2, of which an unmanaged VM has one; the token may use them, and can see
+/// One GPU on pve1, and two on pve2, one of which an unmanaged VM has. The token may use them, and can see
 /// that VM.
 fn stage() -> Stage {
     stage_of(&with_gpus(ONE_POOL))
 }
 
-/// The same with these settings.
+/// Like [`stage`], with these settings.
 fn stage_of(settings: &str) -> Stage {
     let stage = unseeing(settings);
     stage.pve.change_access(|access| {
@@ -38,7 +37,7 @@ fn stage_of(settings: &str) -> Stage {
     stage
 }
 
-/// The same, but the token cannot see that VM.
+/// Like [`stage_of`], but the token cannot see the unmanaged VM.
 fn unseeing(settings: &str) -> Stage {
     let stage = Stage::new(settings);
     stage.pve.map_pci("gpu", &[("pve1", "0000:01:00"), ("pve2", "0000:01:00"), ("pve2", "0000:41:00")]);
@@ -217,7 +216,7 @@ async fn a_host_that_hangs_takes_no_devices_from_the_others() {
     assert_eq!(stage.pve.vm(9100).unwrap().node, "pve2");
 }
 
-/// The devices that it had when it was last read, while stopped, are not those that it has now.
+/// The VM was last read while it was stopped, and has got other devices since then.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_starts_holds_what_it_was_given_meanwhile() {
     let counted = ONE_POOL.replace("resource_pool", "count_stopped = true\nresource_pool");

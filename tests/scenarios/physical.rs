@@ -452,7 +452,7 @@ async fn a_node_of_another_machine_is_not_taken_for_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_at_any_call_switches_each_machine_once_and_none_off_with_pods() {
-    // Until the first pod runs, and from then until the machine is off.
+    // The restarts are spread over the time until the first pod runs, and from then until the machine is off.
     for part in 0..14 {
         let mut stage = stage(&["metal-1"], "");
         turn_round(&stage);
@@ -537,7 +537,8 @@ async fn a_machine_that_is_switched_on_before_its_node_is_deleted_is_left_on() {
     });
     stage.kube.scale("default", "web", 0);
     stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
-    // Immediately, so that its Node is still ready; the next run knows only what the record says.
+    // The machine must be on again soon, while its Node still counts as ready; the next run knows only what
+    // the record says.
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
     tokio::time::sleep(Duration::from_secs(10)).await;
     stage.kube.reset_metal("metal-1", "On");

@@ -27,7 +27,7 @@ fn pinned(more: &str) -> String {
     format!("{ONE_POOL}{more}\n[pool.pinning]\ncpus = \"dedicated\"\nnuma = true\nhugepages = \"2MiB\"\n")
 }
 
-/// A daemon on each host, and a helper on these.
+/// A daemon on each host, and a helper on each of these hosts.
 fn stage(text: &str, helpers: &[&str]) -> Stage {
     let mut stage = Stage::new(text);
     for host in helpers {
@@ -151,7 +151,7 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
         problems.into_iter().map(|one| format!("{one:?}")).find(|one| one.contains("not only on its own"))
     };
     stage.throughout("all is well", Duration::from_mins(3), |stage| problem(stage).is_none()).await;
-    // Proxmox VE treats this value as none, and starts the VM on all CPUs.
+    // Proxmox VE treats this value as unset, and starts the VM on all CPUs.
     let own = affinity(&stage, Vmid(9100)).to_string();
     stage.pve.set_config_by_hand(9100, "affinity", Some("0"));
     stage.pve.stop_by_hand(9100);

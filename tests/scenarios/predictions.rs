@@ -61,7 +61,7 @@ async fn of_machines_that_the_scheduler_does_not_use_there_are_two_an_hour_and_f
     stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.throughout("none is made", 15 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     tokio::time::sleep(Duration::from_hours(6)).await;
-    // At first, and after 30 minutes, one hour, two, and four.
+    // Machines may be created at first, and after 30 minutes, one hour, two, and four.
     let made = decided(&stage, "+ ").len();
     assert!((2..=4).contains(&made), "{made}: {:?}", stage.status().decisions);
     assert_eq!(missed(&stage).len(), made);
@@ -144,7 +144,7 @@ async fn no_further_node_goes_while_the_pods_of_one_that_went_do_not_run() {
     stage.until("a removal is found to have gone wrong", 10 * MINUTE, no_further).await;
     let left = stage.ready_nodes("workers");
     assert!(left.len() > 1, "{:?}", stage.status().decisions);
-    // One more may appear, when a machine is tried again.
+    // Another node may appear when a machine is tried again.
     let all_there = |stage: &Stage| {
         let ready = stage.ready_nodes("workers");
         left.iter().all(|node| ready.contains(node))

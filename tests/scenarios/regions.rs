@@ -31,7 +31,7 @@ fn two(more: &str) -> String {
     format!("{proxmox}[[proxmox.also]]{also}[kubernetes]{rest}{more}{west}{east}")
 }
 
-/// Both clusters, the daemon not running yet.
+/// Both clusters, without a running daemon.
 fn stage(more: &str) -> (Stage, Pve) {
     let mut stage = Stage::new(&two(more));
     let east = stage.another_cluster(ClusterSpec::demo());
@@ -102,7 +102,8 @@ async fn a_region_out_of_reach_keeps_its_nodes_and_the_other_goes_on() {
     let node = nodes(&stage, "east")[0].clone();
     east.set_away(true);
     stage.until("it is said", SOON, |stage| stage.status().problems.contains_key("region east")).await;
-    // No pod needs the node, and its kubelet is silent: otherwise it would be removed.
+    // No pod needs the node, and its kubelet is silent. If the region could be reached, the node would be
+    // removed.
     stage.kube.scale("default", "far", 0);
     stage.kube.set_kubelet_silent(&node, true);
     deploy(&stage, "near-too", 1, "west");

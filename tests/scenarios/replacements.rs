@@ -79,7 +79,7 @@ async fn a_template_that_was_replaced_under_its_name_replaces_nodes() {
 async fn a_machine_that_is_cloned_of_a_template_that_has_just_changed_is_none_of_the_older_one() {
     let stage = Stage::running(&with_drift());
     tokio::time::sleep(Duration::from_secs(30)).await;
-    // Before the templates are read again, which is minutes away.
+    // The template changes now, but the daemon reads templates again only in a few minutes.
     stage.pve.set_config_by_hand(9000, "scsihw", Some("virtio-scsi-pci"));
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
@@ -99,7 +99,7 @@ async fn a_node_whose_vm_is_protected_takes_no_turn_and_goes_once_it_is_not() {
         let vmid = stage.status().machines.iter().find(|one| one.name == *first).unwrap().vmid;
         stage.pve.touch(vmid.0, "root@pam", &Touch::Protected);
         if early {
-            // Otherwise, its removal begins before the daemon has read that.
+            // Without this pause, the removal begins before the daemon has read that the VM is protected.
             tokio::time::sleep(Duration::from_secs(40)).await;
         }
         stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
@@ -241,7 +241,8 @@ async fn a_node_that_cannot_be_emptied_holds_up_no_other_and_is_tried_less_and_l
     nodes.retain(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers");
     nodes.sort_by_key(|node| (node["metadata"]["creationTimestamp"].to_string(), name(node)));
     let [first, second] = [name(&nodes[0]), name(&nodes[1])];
-    // Its driver never detaches it, and its pod is long gone.
+    // A volume attachment remains because the volume's driver never detaches it, although its pod is long
+    // gone.
     let attachment = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": "csi-left" },
         "spec": { "attacher": "csi.example.com", "nodeName": first, "source": { "persistentVolumeName": "left" } },
@@ -264,7 +265,7 @@ async fn a_node_that_cannot_be_emptied_holds_up_no_other_and_is_tried_less_and_l
     stage.until("it is replaced", LATER * 2, |stage| !stage.ready_nodes("workers").contains(&first)).await;
 }
 
-/// The daemon's clock is wrong, or the clock of the machine that reports when the kubelet fell silent.
+/// Either the daemon's clock is wrong, or that of the machine that reports when the kubelet fell silent.
 #[tokio::test(start_paused = true)]
 async fn a_kubelet_that_is_silent_for_a_moment_costs_no_node_however_wrong_a_clock_is() {
     for minutes in [-10, 0, 60, 600] {

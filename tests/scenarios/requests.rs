@@ -34,7 +34,7 @@ pub fn request(name: &str, class: &str, template: &str, count: u32) -> Value {
     })
 }
 
-/// Whether a condition of a request says this.
+/// Whether the request has a condition with this status and reason.
 pub fn says(stage: &Stage, name: &str, kind: &str, status: &str, reason: &str) -> bool {
     let request = stage.kube.get("ProvisioningRequest", "default", name).unwrap();
     let conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();

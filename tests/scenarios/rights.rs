@@ -65,7 +65,8 @@ fn pairs(rule: &Value) -> Vec<(String, String)> {
     resources.into_iter().flat_map(of).collect()
 }
 
-/// The roles with their privileges, and what they are granted on, as the script's dry run prints them.
+/// The roles with their privileges, and the paths on which they are granted, as printed by the script's dry
+/// run.
 fn script() -> (BTreeMap<String, Vec<String>>, Vec<Grant>) {
     let options = ["--pool", "k8s-workers", "--template", "9000", "--storage", "shared", "--bridge", "vmbr0"];
     let output =
@@ -171,8 +172,8 @@ impl ClusterResources {
     }
 }
 
-/// A pool grows by two nodes, one of them is drained because the other has room, then both are removed; the
-/// daemon ends.
+/// A pool grows by two nodes. One of them is drained because the other has room, then both are removed, and
+/// the daemon ends.
 async fn life(mut stage: Stage) -> ClusterResources {
     let mut seen = ClusterResources { failed: None, problems: BTreeSet::new() };
     stage.start();

@@ -55,7 +55,7 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
     assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
 }
 
-/// Leftovers are looked for on these storages, whatever can be read of template and VM later.
+/// Leftovers are looked for on these storages even if the template and the VM cannot be read later.
 #[tokio::test(start_paused = true)]
 async fn a_record_names_the_storages_of_the_template_before_there_is_a_vm() {
     let stage = Stage::running(ONE_POOL);
@@ -167,7 +167,8 @@ async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
     let stage = narrow_for_two("warm = { count = 1, state = \"suspended\" }\n", |text| text);
     let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
     stage.until("one is kept", SOON, |stage| phase(stage, "Warm")).await;
-    // The machine is resumed, and must not start with its host: that cannot be set while the VM is suspended.
+    // The machine is resumed, and then has to be configured not to start with its host, which is impossible
+    // while it is suspended.
     stage.pve.inject_task("qmconfig", TaskFault::Fails("the disk is full".into()));
     stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
     stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;

@@ -162,10 +162,10 @@ async fn a_kill_at_each_call_around_the_upload_leaves_one_seed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
-    // Nothing is attached: the machine stays between its upload and its configuration.
+    // The seed is not attached: the machine stays between the upload of its seed and its configuration.
     let mut stage = seeded().await;
     stage.kill();
-    // The pool has other texts now: the machine with the old ones is given up.
+    // The pool's seed has changed: the machine with the old seed is given up.
     let other = text(&SEED.replace("/etc/zone", "/etc/place"));
     stage.reload(&other);
     stage.start();

@@ -39,7 +39,8 @@ fn running_memory(stage: &Stage, host: &str) -> i64 {
     here.map(|vm| vm.config["memory"].parse::<i64>().unwrap() << 20).sum()
 }
 
-/// Waits until the condition is met, and asserts that the VMs on a host never have more memory than its room.
+/// Waits until the condition is met, and asserts meanwhile that the VMs running on a host never have more
+/// memory than `room`.
 async fn fairly(what: &str, limit: Duration, both: [&Stage; 2], room: i64, is_so: impl Fn() -> bool) {
     both[0]
         .until(what, limit, |stage| {
@@ -134,7 +135,7 @@ async fn of_two_that_wake_a_kept_machine_for_the_last_room_one_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn twice_twenty_machines_at_once_overcommit_no_host_and_fill_all_of_them() {
-    // Twelve machines on each of three hosts, and forty are wanted.
+    // Each of the three hosts has room for twelve machines, and forty are wanted.
     let text = first(25, "10GiB").replace("[bootstrap]", "[limits]\nmax_parallel_creates = 10\n[bootstrap]");
     let mut home = Stage::new(&text);
     let mut shop = home.another_kubernetes(&second(&text));
@@ -161,7 +162,7 @@ async fn twice_twenty_machines_at_once_overcommit_no_host_and_fill_all_of_them()
     }
 }
 
-/// What the status says about VMs that are no machines.
+/// The problem that the status reports about VMs that are not machines.
 fn told(stage: &Stage) -> String {
     stage.status().problems.get("strangers").cloned().unwrap_or_default()
 }

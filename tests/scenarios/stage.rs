@@ -30,11 +30,11 @@ pub mod log;
 
 /// When the world begins.
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
-/// The host of the instance that is meant if none is named.
+/// The host of the instance that is used if no host is named.
 const FIRST: &str = "pve1";
 /// How often a condition is checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// The same, for conditions that take minutes: no drain may go unnoticed.
+/// The interval for conditions that take minutes, short enough that no drain goes unnoticed.
 const COARSE: Duration = Duration::from_secs(1);
 
 /// Everything that a scenario plays on.
@@ -46,7 +46,7 @@ pub struct Stage {
     kubes: Kubes,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
-    /// By how much the clocks of the hosts on which a daemon starts are wrong.
+    /// How far the clocks of hosts on which a daemon is started are ahead.
     pub ahead: SignedDuration,
     world: WorldClock,
     instances: BTreeMap<String, Actor>,
@@ -147,7 +147,7 @@ impl Stage {
         self.clock.now()
     }
 
-    /// The same, with the daemon running.
+    /// Like [`Self::new`], with the daemon running.
     pub fn running(text: &str) -> Self {
         let mut stage = Self::new(text);
         stage.start();
@@ -211,7 +211,7 @@ impl Stage {
         self.try_order(host, order).await.unwrap();
     }
 
-    /// The same if it may be refused.
+    /// Like [`Self::order`], for an order that may be refused.
     pub async fn try_order(&self, host: &str, order: Order) -> Result<(), String> {
         self.instances[host].switch.follow(order).await
     }
@@ -310,7 +310,7 @@ impl Stage {
         self.deploy_with(name, replicas, cpu, memory, &json!({}));
     }
 
-    /// The same, with more in the pods' spec.
+    /// Like [`Self::deploy`], with additional fields in the pods' spec.
     pub fn deploy_with(&self, name: &str, replicas: u32, cpu: &str, memory: &str, spec: &Value) {
         let mut deployment = samples::deployment(name, replicas, cpu, memory);
         for (field, value) in spec.as_object().into_iter().flatten() {

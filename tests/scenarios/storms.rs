@@ -1,4 +1,4 @@
-//! In a large cluster, something happens all the time; that keeps no pod waiting for a node.
+//! In a large cluster, something happens all the time, but no pod may wait longer for a node because of that.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use world::kubernetes::{Effect, Fault, KubeEvent, samples};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// From the scheduler's verdict to the clone request, at most: a window, and the calls after it.
+/// The maximum time between the scheduler's verdict and the clone request: one window, and the calls after
+/// it.
 const AT_ONCE: Duration = Duration::from_millis(150);
 
 async fn unschedulable(events: &mut tokio::sync::broadcast::Receiver<KubeEvent>) -> Timestamp {

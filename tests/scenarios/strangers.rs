@@ -10,13 +10,13 @@ use world::proxmox::{Effect, Fault};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
-/// Until all records were read again, plus one more read of the VMs and one round.
+/// Long enough to read all records again, then to read the VMs once more and plan one round.
 const SURE: Duration = Duration::from_mins(8);
 
 /// The address of the first slot, that of VMID 9100.
 const ITS_ADDRESS: (&str, &str) = ("ipconfig0", "ip=10.10.10.11/24,gw=10.10.10.1");
 
-/// What the status says about them.
+/// The problem that the status reports about VMs without a record.
 fn told(stage: &Stage) -> String {
     stage.status().problems.get("strangers").cloned().unwrap_or_default()
 }
@@ -123,7 +123,7 @@ async fn pods_that_wait_at_the_start_get_no_address_that_an_unmanaged_vm_has() {
         stage.start();
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
         assert_eq!(stage.vms(9100..=9109), [9101], "{others} others");
-        // Nor from the next leader.
+        // The next leader does not use the address either.
         stage.stop().await;
         stage.deploy("more", 1, "1500m", "1Gi");
         stage.start();

@@ -139,7 +139,7 @@ async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Sta
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// Its turn among its host's calls comes long after its configuration was read.
+/// The disk's growth waits for its turn on the host until long after the VM's configuration was read.
 #[tokio::test(start_paused = true)]
 async fn no_disk_grows_for_what_its_vm_said_before_its_place_was_free() {
     let stage = Stage::running(&format!("{ONE_POOL}hosts = [\"pve1\"]\ndisk = \"20GiB\"\n"));
@@ -162,7 +162,7 @@ async fn no_disk_grows_for_what_its_vm_said_before_its_place_was_free() {
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 3).await;
 }
 
-/// The same for a guest whose memory is to be written to disk.
+/// A guest whose memory is to be written to disk also waits for its turn after its configuration was read.
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
     let text = format!("{ONE_POOL}hosts = [\"pve1\"]\nwarm = {{ count = 3, state = \"suspended\" }}\n");
@@ -173,11 +173,11 @@ async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
         stage.pve.inject(Fault { method, path, times: 1, effect });
     }
     stage.until("it is there", SOON, |stage| stage.pve.vm(9100).is_some()).await;
-    // The others come before it.
+    // The other two machines are suspended before it.
     let starting_for = Duration::from_secs(20);
     stage.pve.set_guest_faults(9100, GuestFaults { starting_for, ..GuestFaults::default() });
     let suspends = |stage: &Stage| {
-        // Two at a time, on one host.
+        // At most two machines are suspended at a time on one host.
         let notes = ["its memory is being written to disk", "waiting for its turn to be suspended on pve1"];
         stage.status().machines.iter().filter(|one| notes.contains(&one.why.as_str())).count() == 3
     };

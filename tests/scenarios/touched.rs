@@ -74,7 +74,8 @@ fn elsewhere(stage: &Stage) -> String {
     ["pve1", "pve2", "pve3"].iter().find(|one| **one != host).unwrap().to_string()
 }
 
-/// Does this in each phase: it is reported in these words in time, and the pod runs in the end.
+/// Changes the VM in each phase, and asserts that this is reported in time and in these words, and that the
+/// pod runs in the end.
 async fn in_every_phase(touch: impl Fn(&Stage) -> (Touch, String)) {
     for phase in PHASES {
         let stage = at(phase).await;
@@ -201,7 +202,7 @@ async fn the_node_of_a_vm_that_is_hidden_stays_for_a_while_though_its_kubelet_is
     }
 }
 
-/// A node that is being drained but whose pods cannot be evicted: its VMID.
+/// A node that is being drained but whose pods cannot be evicted. Also returns the VMID of its machine.
 async fn drained_in_vain() -> (Stage, u32) {
     let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));
@@ -318,8 +319,8 @@ async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power(
     stays_as_it_is(&stage).await;
 }
 
-/// The protected VM of a machine to be removed runs on, and a problem names the command; once the VM is no
-/// longer protected, it is removed.
+/// A machine that is to be removed keeps running while its VM is protected, and a problem names the command.
+/// Once the protection ends, the machine is removed.
 async fn stays_as_it_is(stage: &Stage) {
     stage.throughout("it runs on", LATE, |stage| runs(stage, Vmid(9100))).await;
     let problems = stage.status().problems;

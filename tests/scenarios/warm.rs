@@ -18,7 +18,7 @@ pub fn keeping(count: u32, state: WarmState) -> String {
     format!("{ONE_POOL}warm = {{ count = {count}, state = \"{}\" }}\n", state.name())
 }
 
-/// How many machines wait, as the daemon shows it.
+/// The number of waiting machines, as the daemon reports it.
 pub fn waiting(stage: &Stage) -> usize {
     stage.status().machines.iter().filter(|machine| machine.phase == "Warm").count()
 }
@@ -65,7 +65,8 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
         stage.until("the token is gone", SOON, |stage| tokens(stage) == 0).await;
     }
     let [full, linked, stopped, booted, suspended] = took[..] else { panic!("{took:?}") };
-    // A linked clone takes no longer than boots vary; a full copy, a boot, and reading memory do.
+    // The time for a linked clone is within the variation of boot times; a full clone, a boot, or reading
+    // memory takes longer.
     let stopped_at_best = stopped.saturating_sub(Duration::from_secs(4));
     assert!(linked < full && stopped_at_best < linked && stopped < full, "{took:?}");
     assert!(suspended < stopped && booted < suspended, "{took:?}");
@@ -76,7 +77,7 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
 async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_template() {
     let text = keeping(1, WarmState::Stopped).replace("bridge =", "hosts = [\"pve2\"]\nbridge =");
     let mut stage = Stage::new(&format!("{text}clone = \"full\"\n"));
-    // The token sees more than the pool, and so a clone from its beginning.
+    // The token can see VMs outside the resource pool, and therefore sees a clone as soon as it exists.
     stage.pve.change_access(|access| {
         access.roles.insert("See".into(), vec!["VM.Audit".into()]);
         for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {

@@ -1,5 +1,5 @@
 //! What goes wrong with machines that are kept ahead of demand: while they are put to rest, while they wait,
-//! while they are woken.
+//! or while they are woken.
 
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ async fn those_that_go_at_the_same_time_wait_for_no_place_that_another_one_has()
     stage.until("three wait", SOON, |stage| waiting(stage) == 3).await;
     let host = |vmid| stage.pve.vm(vmid).map(|vm| vm.node);
     assert!([9101, 9102].iter().all(|vmid| host(*vmid) == host(9100)), "they share a host");
-    // No answer is recent enough, so each is requested once more before anything is destroyed.
+    // No earlier answer is recent enough, so each configuration is read once more before a VM is destroyed.
     stage.pve.inject(Fault {
         method: "GET".to_owned(),
         path: "/nodes/*/qemu/*/config".to_owned(),

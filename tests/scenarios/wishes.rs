@@ -1,5 +1,4 @@
-//! Operators' orders about single nodes, to remove or to keep them, and what is known of the orders
-//! afterwards.
+//! Operators' orders to remove or keep single nodes, and how these orders are reported afterwards.
 
 use std::time::Duration;
 
@@ -480,7 +479,7 @@ async fn a_growth_is_tried_again_where_no_instance_led_when_an_operator_said_so(
 async fn the_growth_of_a_machine_that_is_busy_is_tried_again_once_it_is_not() {
     let stage = left_as_it_is().await;
     let node = stage.ready_nodes("workers").remove(0);
-    // The machine's task restores what its Node has lost, which fails for the moment.
+    // The machine's task tries to restore what its Node has lost; for the moment, the attempt fails.
     let body = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503 });
     stage.kube.inject(Fault {
         method: "PATCH".to_owned(),

@@ -34,8 +34,7 @@ pub struct JoinFacts {
     pub kubelet_args: BTreeMap<String, String>,
     /// `--max-pods`, if it is not the kubelet's default.
     pub max_pods: Option<u32>,
-    /// Whether the guest contains a patch for the kubelet's configuration, whose fields override the
-    /// cluster's.
+    /// Whether the guest contains a patch whose fields override those of the cluster's kubelet configuration.
     pub patched: bool,
     /// Preflight checks whose failure is only a warning.
     pub ignore_preflight_errors: Vec<String>,

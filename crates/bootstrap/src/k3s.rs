@@ -24,8 +24,8 @@ pub struct K3sFacts {
     pub token: SecretString,
     /// The Node's labels. Labels that a kubelet may not set itself are left out.
     pub labels: Labels,
-    /// The Node's taints. The starting taint is added, which keeps pods away until the Node has been read
-    /// back.
+    /// The Node's taints. The starting taint, which keeps pods away until the Node has been read back, is
+    /// added.
     pub taints: Vec<Taint>,
     /// The Node's address, if known; with two address families, one address of each, separated by a comma.
     pub addresses: Option<String>,

@@ -1,5 +1,5 @@
-//! Masks secrets in the output of other programs, which may contain a bootstrap token or secrets from the
-//! program's standard input.
+//! Masks secrets in the output of other programs. The output may contain a bootstrap token, or secrets from
+//! the program's standard input.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -29,12 +29,13 @@ pub(super) fn last_lines(text: &str) -> String {
     masked(&plain).chars().take(2000).collect()
 }
 
-/// The minimum length in bytes of a secret's word that is masked on its own. Shorter words are too common.
+/// Words of a secret are masked on their own if they have at least this many bytes. Shorter words are too
+/// common.
 const LEAST_WORD: usize = 12;
-/// The minimum length in bytes of a secret's line that is masked.
+/// Lines of a secret are masked if they have at least this many bytes.
 const LEAST_LINE: usize = 6;
 
-/// The text, in which the lines and longer words of a secret are masked.
+/// The text with the lines and longer words of a secret masked.
 pub(super) fn hidden(text: &str, secret: Option<&SecretString>) -> String {
     let Some(secret) = secret.map(ExposeSecret::expose_secret) else { return text.to_owned() };
     let lines = secret.lines().map(str::trim).filter(|line| line.len() >= LEAST_LINE);

@@ -77,8 +77,8 @@ impl Batch {
         }
     }
 
-    /// Sends all events. If the API server refuses one, the next is still tried. If it does not answer, the
-    /// remaining events are dropped: the next round sends those that still apply.
+    /// Sends all events. If the API server refuses one, the next is still tried. If the API server does not
+    /// answer, the remaining events are dropped: the next round sends those that still apply.
     async fn say(self, recorder: Recorder) {
         for (about, saying) in self.done.into_iter().chain(self.rest) {
             let said = match &about {
@@ -157,8 +157,8 @@ impl Daemon {
     }
 }
 
-/// The event for a node: that it is removed, or why it stays. The node may be underutilized, unready or due
-/// for replacement.
+/// The event for a node that is underutilized, unready or due for replacement. It reports that the node is
+/// removed, or why it stays.
 fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     let action = "ScaleDown";
     let stays = match verdict.verdict {
@@ -184,8 +184,8 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     Some((words, format!("The node is not removed now: {stays}")))
 }
 
-/// The event for a pod. Reasons that Cluster Autoscaler also has keep its names, because people and
-/// dashboards know them.
+/// The event for a pod. Reasons that also exist in Cluster Autoscaler have the same names as there, because
+/// people and dashboards know them.
 fn of_pod(verdict: &PodVerdict) -> Option<Words> {
     let reason = match verdict.verdict {
         PodOutcome::NewNode | PodOutcome::GrownNode => "TriggeredScaleUp",

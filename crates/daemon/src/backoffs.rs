@@ -23,7 +23,7 @@ pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     changed
 }
 
-/// Ends the back-offs of the host, or of the pool and its nodes, with this name; without a name, ends all
+/// Ends the back-offs of the host or pool with this name, and of the pool's nodes. Without a name, ends all
 /// back-offs. Returns which back-offs were running, and why.
 pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Vec<String> {
     let meant = |one: &str| name.is_none_or(|name| name == one);
@@ -49,7 +49,7 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("removing {node}"), memory.removal_backoff.take());
     }
     for missed in &mut memory.predictions.missed {
-        // A miss on a node in no pool holds back pools, too.
+        // A wrong prediction about a node in no pool makes pools back off, too.
         if missed.pool.as_deref().map_or(name.is_none(), meant) {
             let over = Backoff { until: missed.backoff.until.min(now), seconds: 0, ..Backoff::default() };
             let backoff = std::mem::replace(&mut missed.backoff, over);
@@ -96,7 +96,7 @@ mod tests {
         let usual = config("");
         assert!(!shorten(&mut memory, &usual), "unchanged settings shorten nothing");
         assert!(shorten(&mut memory, &config("[scale_up]\nbackoff_initial = \"1m\"\n")));
-        // The third in a row lasts four times as long as the first.
+        // The third back-off in a row lasts four times as long as the first.
         assert_eq!(memory.hosts["pve1"].backoff, Some(backoff(240, 240)));
         assert_eq!(memory.pools["w"].grow_backoff, Some(backoff(60, 60)));
         assert!(shorten(

@@ -1,8 +1,8 @@
-//! The power of bare-metal machines, polled concurrently with the rounds, so that a slow controller does not
-//! delay a round.
+//! The power states of bare-metal machines, polled concurrently with the rounds, so that a slow controller
+//! does not delay a round.
 //!
-//! A reading alone does not cause any switching. A machine's task reads the power state again before it
-//! switches the machine on or off.
+//! No machine is switched on or off because of such a reading alone: the machine's task first reads the power
+//! state again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

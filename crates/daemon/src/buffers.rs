@@ -1,4 +1,4 @@
-//! The status of CapacityBuffers: whether they are understood, and how far they are filled.
+//! The status of CapacityBuffers: whether the daemon can plan them, and whether they are filled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -143,7 +143,7 @@ mod tests {
         );
         buffer.status = first.clone();
         assert_eq!(status(&buffer, &verdict(BufferOutcome::Filling), at(20)).unwrap(), first);
-        // The status stays True, and so does its time; the reason changes.
+        // The condition stays True and keeps its transition time, but its reason changes.
         let filled = status(&buffer, &verdict(BufferOutcome::Filled), at(20)).unwrap();
         assert_ne!(filled, first);
         assert_eq!(filled.conditions[2].since, Some(at(10)));

@@ -25,7 +25,8 @@ pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 /// The time after coming online within which a host may still start its VMs with `onboot`.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 
-/// The last observation of each cluster, if it is recent enough to act on, by the cluster's prefix.
+/// The last observation of each cluster, by the cluster's prefix. Observations that are too old to act on are
+/// left out.
 pub(super) type Looks = BTreeMap<String, Observation>;
 
 /// A machine in the planner's form. The planner does not wait for a machine that is being created on an
@@ -137,7 +138,7 @@ fn is_on(view: &MachineView, look: &Observation) -> bool {
 
 /// Whether a machine that is being removed may be running although the inventory does not show it. A VM that
 /// is missing from the inventory may be hidden: the token may lack rights, or the daemon may have been killed
-/// after starting the VM and before recording that. A warm machine may have been given up because its VM was
+/// after starting the VM and before recording that. A warm machine may have been discarded because its VM was
 /// running. A configured VM starts with its host.
 fn may_run(view: &MachineView, look: &Observation) -> bool {
     let MachineView { record, .. } = view;
@@ -229,7 +230,7 @@ impl Daemon {
         all
     }
 
-    /// Removes the pool label, in the snapshot, from Nodes that do not belong to managed machines: another
+    /// In the snapshot, removes the pool label from Nodes that do not belong to managed machines: another
     /// client has set the label. Adds the timers that managed Nodes do not show.
     fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::MachineView]) {
         let uuids: BTreeSet<&str> =

@@ -2,8 +2,8 @@
 //! which people and dashboards expect it.
 //!
 //! The status is written if anything but its times has changed, at most once per scan interval. It is also
-//! written periodically, so that its age shows that the daemon is alive. Nothing depends on it: after a
-//! failed write, the next one makes up for it.
+//! written periodically, so that its age shows that the daemon is alive. Nothing depends on any single write:
+//! if it fails, the next one makes up for it.
 
 use std::collections::BTreeMap;
 

@@ -48,7 +48,7 @@ impl Daemon {
         if self.switch.paused().is_some()
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
         {
-            // Even then, the timers of nodes that are needed are cleared.
+            // Even if nothing may be started, the timers of nodes that are needed are cleared.
             self.annotate(snapshot, plan, Option::is_none).await;
             return false;
         }
@@ -148,7 +148,7 @@ impl Daemon {
             self.board.decided(now, format!("+ {name} {place}: {}", made_for(&machine.pods)));
             self.asked_for(pool, &record.id, machine, now);
         }
-        // Shown before its task begins, so that the next round counts it.
+        // The machine is registered before its task begins, so that the next round counts it.
         self.registry.put(MachineView::requested(record.clone(), now));
         self.spawn(machines::create(context, record, self.reports.clone()));
     }
@@ -247,7 +247,7 @@ impl Daemon {
         if goes || view.busy || view.phase != Phase::Ready {
             return None;
         }
-        // The pool may be in another region now than the machine.
+        // The pool may now be in a different region from the machine.
         if let Some(why) = self.regions.unseen_of(config, &view.record, now) {
             self.said.once(&format!("unseen {}", view.record.name), || {
                 tracing::warn!(node = %removal.node, why, "not removing a node now");
@@ -340,7 +340,7 @@ impl Daemon {
     }
 
     fn retiring(&self, context: Context, view: &MachineView, reason: String, now: Timestamp) {
-        // Shown before its task begins, so that the next round leaves it alone.
+        // The removal is registered before its task begins, so that the next round leaves the machine alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;
         shown.since = now;
@@ -350,7 +350,7 @@ impl Daemon {
     }
 
     /// Whether the maximum share of a pool is already being removed, including the removals of this round.
-    /// Machines that were given up before they became nodes do not count.
+    /// Machines that never became nodes do not count.
     fn share_is_going(&self, config: &Config, pool: &str, going: &[PendingRemoval]) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
@@ -403,7 +403,7 @@ fn named(machine: &NewMachine) -> Vec<String> {
     machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect()
 }
 
-/// What a machine is created from, for its record.
+/// The sources from which a machine is created, in the form in which its record stores them.
 fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) -> BTreeMap<String, String> {
     let Some(pool) = config.pools.iter().find(|one| one.name == pool) else { return BTreeMap::new() };
     let mut all = pool.made_of();

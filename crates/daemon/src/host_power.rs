@@ -6,7 +6,7 @@
 //! * Just before a host is shut down, it is asked which VMs, containers and tasks it runs. The host's own
 //!   answer is current, while the cluster's lists lag.
 //! * The answer to a request proves little, so the plan relies on the observed state of the host. A host that
-//!   takes too long is left alone.
+//!   takes too long to switch off or on is left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ use proxmox::{Client, Error, Kind};
 use runtime::error_chain::chain;
 use settings::{Config, Power};
 
-/// The time limit for all queries before a shutdown and the call itself.
+/// The time limit for a shutdown request, including all queries before it.
 const LIMIT: Duration = Duration::from_mins(2);
 /// The time limit for all queries to a host and its cluster before a shutdown. If they took longer, the first
 /// answers would be outdated.

@@ -103,7 +103,7 @@ impl Survey {
     }
 }
 
-/// Returns why a host with the same name as this daemon's own host stays on, if it does.
+/// Returns why a host with the same name as this daemon's own host stays on; `None` if nothing keeps it on.
 fn of_own_name(at_home: Option<bool>) -> Option<String> {
     match at_home {
         Some(true) => Some("this daemon runs on it".to_owned()),
@@ -121,8 +121,8 @@ fn stands_against(guest: &Guest) -> bool {
     !guest.template && (!guest.stopped || guest.lock.is_some())
 }
 
-/// Returns why a host is kept on for a template or a clone, if it is. A template is always cloned by its own
-/// host, even if the clone is for another host.
+/// Returns why a host stays on because of a template or a clone; `None` if neither keeps it on. A template is
+/// always cloned by its own host, even if the clone is for another host.
 fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView]) -> Option<String> {
     let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
     let template = templates.iter().filter(beyond).find_map(|one| one.vmid);

@@ -25,7 +25,7 @@ const TEMPLATES: Duration = Duration::from_mins(5);
 /// How often templates are read again if a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
-/// If the last look is older than this, a host may have been off in the meantime.
+/// If the last observation is older than this, a host may have been off in the meantime.
 const BLIND: Duration = Duration::from_mins(1);
 
 /// The result of one observation of a cluster.
@@ -38,17 +38,17 @@ pub(super) struct Observation {
     /// The PCI devices that pools assign to machines.
     pub devices: Arc<Devices>,
     pub at: Timestamp,
-    /// The same time by a clock that is never set: it measures how old the look is.
+    /// The same time by a monotonic clock, which measures the age of the observation.
     pub taken: Instant,
-    /// When each online host came online; every look since then has confirmed it.
+    /// When each online host came online; every observation since then has confirmed it.
     pub online: Arc<BTreeMap<String, Timestamp>>,
     /// The number of earlier observations.
     pub number: u64,
 }
 
 impl Observation {
-    /// Whether the look is at most this old. The age by the wall clock counts too, because the other clock
-    /// stands still while this host sleeps.
+    /// Whether the observation is at most this old. The age by the wall clock counts too, because the
+    /// monotonic clock stands still while this host sleeps.
     pub fn is_recent(&self, limit: Duration, now: Timestamp) -> bool {
         let limit_of_day = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
         self.taken.elapsed() <= limit && now.duration_since(self.at) <= limit_of_day
@@ -88,7 +88,8 @@ pub(super) struct Inventory {
     known: Arc<Mutex<Known>>,
     changed: watch::Sender<u64>,
     region: Arc<str>,
-    /// Whether there are other clusters: if so, this one is not awaited once it is known to fail.
+    /// Whether there are other clusters. If so, the daemon does not wait for this one once an observation of
+    /// it has failed.
     several: bool,
 }
 
@@ -264,7 +265,7 @@ impl Inventory {
     }
 
     /// Waits for the first observation, for at most `limit`. Returns whether there was one. With several
-    /// clusters, a failing one is not awaited.
+    /// clusters, the daemon does not wait for one that fails.
     pub async fn first(&self, limit: Duration) -> bool {
         let mut changed = self.changed.subscribe();
         let looked = async {

@@ -86,7 +86,7 @@ use unrecorded_nodes::Labelled;
 
 /// How long the daemon waits for the first lists before it logs a warning, and between two warnings.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The time between two checks whether the watches are current again.
+/// The time between two checks of whether the watches are current again.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub use machines::Controllers;
@@ -201,7 +201,7 @@ struct Daemon {
     said: announce::RateLimitedLog,
     labelled: Labelled,
     rounds: RoundFiles,
-    /// What the last decision has left for the next.
+    /// The results of the last decision that the next one reuses.
     carried: planning::Carried,
     switch: pause_switch::PauseState,
     waiting: round_metrics::Waiting,
@@ -559,7 +559,7 @@ impl Daemon {
         }
     }
 
-    /// Reports optional kinds of objects that cannot be read to the operator. Rounds continue as if these
+    /// Reports to the operator which optional kinds of objects cannot be read. Rounds continue as if these
     /// objects did not exist, or had not changed.
     fn tell_what_is_not_seen(&self) {
         let unseen = self.watches.unseen();
@@ -583,8 +583,8 @@ impl Daemon {
             is_other && view.record.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(now))
         };
         let others_failed = self.registry.all().iter().any(failed);
-        // What a pause or `mode = "observe"` has interrupted is no failure: it continues afterwards without
-        // delay.
+        // If a pause or `mode = "observe"` has interrupted a task, this is not a failure: the task continues
+        // afterwards without delay.
         let begins = self.switch.paused().is_none() && config.mode == Mode::Active;
         if begins || !matches!(told.ending, Ending::GivenUp(_)) {
             self.memory.heard(told, others_failed, &config, now);

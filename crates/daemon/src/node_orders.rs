@@ -37,7 +37,7 @@ impl Switch {
         self.annotate(name, RETIRE, Some(&words)).await
     }
 
-    /// Keeps a node. If its drain has begun, the drain is given up. Once the node's VM is being stopped, the
+    /// Keeps a node. If its drain has begun, the drain is abandoned. Once the node's VM is being stopped, the
     /// order is refused.
     pub(super) async fn pin(&self, name: &str, reason: &str) -> Result<(), String> {
         let node = self.node(name).await?;

@@ -1,7 +1,7 @@
 //! Orphans are VMs that bear this cluster's mark but have no record. This module judges them, and collects
 //! them one at a time.
 //!
-//! A round judges them by what it has seen itself. The task that collects one checks the proof again, against
+//! A round judges orphans by its own observations. The task that collects one checks the proof again, against
 //! the current state of Kubernetes and Proxmox VE. At most one collection begins per hour, even across
 //! restarts and changes of the leader: its start is stored first. An orphan whose proof failed at the last
 //! moment waits until all others were tried.

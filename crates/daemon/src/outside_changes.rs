@@ -115,8 +115,8 @@ impl Touched {
         self.read_some(region, config, (&look, &own), &views).await;
     }
 
-    /// Reports what other clients have done to machines' VMs, if only the task in Proxmox VE shows it.
-    /// Without `Sys.Audit` on `/`, the token cannot see the tasks of other users.
+    /// Reports other clients' changes to machines' VMs that only a task in Proxmox VE shows. Without
+    /// `Sys.Audit` on `/`, the token cannot see the tasks of other users.
     async fn hear_tasks(&mut self, region: &Region, own: &str, views: &[&MachineView]) {
         let Ok(rows) = region.proxmox.cluster_tasks().await else { return };
         let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);

@@ -1,11 +1,11 @@
 //! The switch that pauses the daemon: while it is on, nothing new is started.
 //!
-//! The switch is kept in Kubernetes, so that it survives restarts and changes of the leader and can be turned
-//! at any instance. The leader reads it every `scan_interval`, after it was turned at the leader's own
-//! instance, and before anything is started.
+//! The switch is kept in Kubernetes, so that it survives restarts and changes of the leader, and any instance
+//! can turn it. The leader reads it every `scan_interval`, after the leader's own instance has turned it, and
+//! before anything is started.
 //!
 //! During a pause, machines that are being created are completed; only those whose cloning has not begun
-//! wait. Drains are given up, and their nodes return to service. If a VM is already being shut down or
+//! wait. Drains are abandoned, and their nodes return to service. If a VM is already being shut down or
 //! destroyed, that is completed. The timers of unneeded nodes do not advance.
 
 use std::collections::BTreeMap;
@@ -108,8 +108,8 @@ pub(super) struct PauseState {
     pause: watch::Sender<Option<Arc<Pause>>>,
     read: Option<Instant>,
     pokes: watch::Receiver<u64>,
-    /// Machines whose back-off an operator wants ended but that could not be ended yet, with the time at
-    /// which the back-off ends by itself.
+    /// Back-offs that an operator wants ended and that could not be ended yet: the machine of each, and the
+    /// time at which the back-off ends by itself.
     growths: BTreeMap<MachineId, Timestamp>,
 }
 
@@ -219,8 +219,9 @@ impl Daemon {
         ended
     }
 
-    /// Ends back-offs at an earlier request of an operator, if the machines were busy or their records could
-    /// not be written at that time. Back-offs from later failures are not affected.
+    /// Ends back-offs that an operator has asked to end, but that could not be ended then because the
+    /// machines were busy or their records could not be written. Back-offs from later failures are not
+    /// affected.
     async fn end_put_off_backoffs(&mut self) {
         let now = self.clock.now();
         let put_off = std::mem::take(&mut self.switch.growths);

@@ -215,7 +215,7 @@ impl Remembered {
         });
     }
 
-    /// To be called if the removal of a node was given up. The next attempt has to wait, longer after each
+    /// To be called if the removal of a node was abandoned. The next attempt has to wait, longer after each
     /// failure.
     pub fn stays(&mut self, node: &str, pool: &PoolName, why: &str, config: &Config, now: Timestamp) {
         let memory = self.memory.nodes.entry(node.to_owned()).or_default();

@@ -1,5 +1,5 @@
-//! Determines on which hosts machines of a pool can be created, because one of its templates can be cloned to
-//! them, or why no template can be cloned now.
+//! Determines on which hosts machines of a pool can be created: those to which one of its templates can be
+//! cloned. If no template can be cloned now, determines the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -33,8 +33,8 @@ pub(super) struct State {
     closed: BTreeMap<(String, Vmid), Timestamp>,
     /// Stuck machines: when each is tried again, and the pause before that.
     pub stuck: BTreeMap<MachineId, (Timestamp, SignedDuration)>,
-    /// Machines whose VM looks wrong in the cluster's list. Each VM itself was checked after the list with
-    /// this number.
+    /// Machines whose VMs look wrong in the cluster's list, each with the number of the observation after
+    /// which the VM itself was last checked.
     pub vm_strange: BTreeMap<MachineId, u64>,
     /// Machines whose VM is locked, and when the lock was first seen.
     pub vm_locked: BTreeMap<MachineId, Timestamp>,
@@ -159,8 +159,8 @@ impl Daemon {
         }
     }
 
-    /// Compares records, VMs and Nodes. The only request of this function itself is a list of the records,
-    /// every few minutes.
+    /// Compares records, VMs and Nodes. The only request that this function itself sends is for a list of the
+    /// records, every few minutes.
     pub(super) async fn reconcile(&mut self, config: &Arc<Config>) {
         let now = self.clock.now();
         if self.reconcile.is_due(now) {
@@ -280,7 +280,7 @@ impl Daemon {
                 continue;
             }
             if unseen {
-                // The time starts over, so that a machine is not given up while it cannot be checked.
+                // The time starts over, so that a machine is not discarded while it cannot be checked.
                 self.reconcile.node_missing.remove(&id);
                 continue;
             }

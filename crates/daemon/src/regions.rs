@@ -165,7 +165,7 @@ impl Regions {
         Some(format!("region `{name}` cannot be acted on: {why}"))
     }
 
-    /// The same for a machine. Bare-metal machines depend on no cluster.
+    /// Why nothing is decided about a machine, or `None`. Bare-metal machines depend on no cluster.
     pub fn unseen_of(&self, config: &Config, record: &Record, now: Timestamp) -> Option<String> {
         if record.is_physical() {
             return None;

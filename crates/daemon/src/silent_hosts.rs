@@ -1,5 +1,5 @@
-//! Hosts whose `pvestatd` is silent. The cluster's list only contains their names; what the list last showed
-//! about them still applies.
+//! Hosts whose `pvestatd` is silent. The cluster's list only contains their names, so the daemon still uses
+//! what the list last showed about them.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -19,8 +19,8 @@ pub(super) fn silence(host: &str) -> String {
 }
 
 impl Daemon {
-    /// Makes silent hosts back off: while the state of a host is unknown, no machines are created on it, and
-    /// none are removed from it for this reason.
+    /// Makes silent hosts back off. While the state of a host is unknown, no machines are created on it. No
+    /// machine is removed from it merely because the state is unknown.
     pub(super) fn hold_silent_hosts(&self, snapshot: &mut Snapshot, looks: &Looks) {
         let until = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
         let mut all = Vec::new();

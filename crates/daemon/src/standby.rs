@@ -71,8 +71,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Decides, from what the watches show, why an order to remove a node must be refused. Works at any instance.
-/// `None` if there is no reason, or the watches are outdated.
+/// Returns the function that determines, from the watches, why an order to remove a node must be refused. It
+/// works on any instance. It returns `None` if there is no reason, or if the watches are outdated.
 fn judge(deps: &Deps, watches: &Watches) -> Judge {
     let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
     Arc::new(move |node| {

@@ -1,8 +1,8 @@
 //! VMs whose VMID belongs to no managed machine: whether they nevertheless bear this cluster's mark, and
 //! which addresses they have. They are read concurrently with the rounds: new ones immediately, all others a
 //! few at a time, so that hundreds of them cost no more than a few. No machine is created in a cluster until
-//! each readable VM has been read once. What was read remains valid until it changes or the VM is gone: a VM
-//! keeps its address even while its host is off.
+//! each readable VM has been read once. A result remains valid until the VM changes or is gone: a VM keeps
+//! its address even while its host is off.
 //!
 //! A VM that bears this cluster's mark but has no record has no owner: its record was deleted by hand, or an
 //! administrator cloned a machine with its notes. It is reported, with the commands that remove it, and left
@@ -367,8 +367,8 @@ fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<Strin
 }
 
 impl Daemon {
-    /// Returns the addresses of unmanaged VMs. Reports which of these addresses and of other Nodes' addresses
-    /// belong to a pool, and which VMs bear this cluster's mark but have no record.
+    /// Returns the addresses of unmanaged VMs. Reports which of these addresses, and of other Nodes'
+    /// addresses, belong to a pool. Also reports the VMs that bear this cluster's mark but have no record.
     pub(super) fn meet_strangers(
         &mut self,
         config: &Config,

@@ -120,7 +120,7 @@ impl Daemon {
 }
 
 /// Whether an observation is too early to reliably show a state that began at `since`. If `since` is in the
-/// future, the clock was set back, which says nothing about the observation.
+/// future, the clock was set back, so the times prove nothing.
 fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
 }

@@ -1,4 +1,4 @@
-//! Reads secrets from the places that the settings name. A file to which other users have rights is refused.
+//! Reads secrets from the places that the settings name. A file that other users can access is refused.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -59,9 +59,9 @@ pub trait ReadSecret {
     /// Reads the secret, without surrounding white space.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is empty, or grants rights to its group or to others.
-    /// Only a credential may be readable for its group: only the service can enter the credential's folder,
-    /// and systemd grants access with an access list, whose mask appears as the group's rights.
+    /// Returns an error if the file cannot be read, is empty, or grants rights to its group or to others. A
+    /// credential may be readable for its group, because only the service can enter the credential's folder,
+    /// and because systemd grants access with an access list, whose mask appears as the group's rights.
     fn read(&self) -> Result<SecretString, SecretError>;
 }
 
@@ -92,7 +92,7 @@ fn named(error: SecretError) -> SecretError {
 }
 
 /// Reads a credential that systemd has passed or, outside the service, the file that systemd would pass. Only
-/// root can enter the file's folder; the file may be a link to one that a group can also read.
+/// root can enter the file's folder, but the file may be a link to a file that a group can also read.
 fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, SecretError> {
     match read(&handed.unwrap_or(&own.folder).join(&own.name), 0o037) {
         Err(SecretError::Unreadable { source, .. })

@@ -34,7 +34,7 @@ pub struct BootstrapToken {
 }
 
 impl BootstrapToken {
-    /// The token as `id.secret`, as kubeadm expects it.
+    /// The token in the form `id.secret`, which kubeadm expects.
     pub fn joined(&self) -> SecretString {
         format!("{}.{}", self.id, self.secret.expose_secret()).into()
     }
@@ -144,7 +144,7 @@ fn written(token: &BootstrapToken, description: &str) -> Secret {
     }
 }
 
-/// Random letters and digits with equal probability: bytes past the last multiple of 36 are discarded.
+/// Returns random letters and digits, each equally likely: bytes of 252 and above are discarded.
 fn random(entropy: &Entropy, length: usize) -> Result<String, Error> {
     let mut text = String::with_capacity(length);
     // 252 of 256 byte values are usable, so a working source needs one or two rounds.

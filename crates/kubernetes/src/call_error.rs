@@ -36,8 +36,8 @@ impl CallError {
         }
     }
 
-    /// The error of the network or of TLS, if the call failed with one. An authentication plugin that cannot
-    /// be started also fails with an error of the operating system, but never calls the API server.
+    /// The network or TLS error, if one caused the failure. An authentication plugin that cannot be started
+    /// also fails with an error of the operating system, but never calls the API server.
     fn lost_connection(&self) -> Option<&(dyn StdError + 'static)> {
         let whole: &(dyn StdError + 'static) = &*self.0;
         let causes: Vec<_> = std::iter::successors(Some(whole), |error| (*error).source()).collect();
@@ -82,7 +82,7 @@ impl StdError for CallError {
     }
 }
 
-/// The kind of failure that an answer of the API server stands for.
+/// The kind of failure that the API server's answer indicates.
 pub(super) fn kind_of_status(status: &Status) -> ErrorKind {
     match status.code {
         404 => ErrorKind::NotFound,

@@ -43,12 +43,12 @@ pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sy
 /// call took. It is not called for watches.
 pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
 
-/// What connecting to a cluster needs besides the kubeconfig.
+/// The settings for connecting to a cluster, besides the kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The kubeconfig's context; `None`: the current one.
     pub context: Option<String>,
-    /// Our own namespace, where records are kept.
+    /// The daemon's namespace, which contains the records.
     pub namespace: String,
     /// How long one call may take.
     pub request_timeout: Duration,
@@ -81,13 +81,13 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// A cluster from a kubeconfig. No request is sent yet. Must be called inside a tokio runtime, after the
-    /// process's rustls provider was installed.
+    /// Creates a client from a kubeconfig. No request is sent yet. Must be called inside a tokio runtime,
+    /// after the process's rustls provider was installed.
     ///
-    /// No proxy is used, whatever the environment sets.
+    /// Proxies in the environment are ignored.
     ///
     /// # Errors
-    /// The text is not a kubeconfig, lacks the context, or names unusable certificates.
+    /// Returns an error if the text is not a kubeconfig, lacks the context, or names unusable certificates.
     #[boxed]
     pub async fn connect(kubeconfig: &SecretString, options: &ConnectOptions) -> Result<Self, Error> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig.expose_secret()).map_err(Error::Kubeconfig)?;
@@ -107,10 +107,10 @@ impl Cluster {
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_LIMIT.min(options.request_timeout));
         config.write_timeout = Some(options.request_timeout);
-        // A watch ends by itself after WATCH_SECONDS: a connection silent for longer is dead.
+        // A watch ends by itself after WATCH_SECONDS, so a connection that is silent for longer is dead.
         config.read_timeout =
             Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 15).max(options.request_timeout));
-        // This ignores the environment's proxy; one in the kubeconfig was already refused.
+        // Ignores a proxy in the environment. A kubeconfig with a proxy was already refused.
         config.proxy_url = None;
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|source| match program {
@@ -126,7 +126,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A cluster behind an existing client, whose retries must be off. Must be called inside a tokio runtime.
+    /// Creates a `Cluster` that uses an existing client, whose retries must be off. Must be called inside a
+    /// tokio runtime.
     pub fn with_client(client: Client, namespace: &str) -> Self {
         let (fence, time) = (Fence::open(), ServerTime::default());
         Self {
@@ -143,8 +144,8 @@ impl Cluster {
         }
     }
 
-    /// A cluster behind an in-process service, for tests and simulations. Must be called inside a tokio
-    /// runtime.
+    /// Creates a `Cluster` whose requests are answered by an in-process service, for tests and simulations.
+    /// Must be called inside a tokio runtime.
     pub fn with_service<S, B>(service: S, namespace: &str) -> Self
     where
         S: Service<http::Request<Bytes>, Response = http::Response<B>> + Clone + Send + 'static,
@@ -176,14 +177,14 @@ impl Cluster {
         self
     }
 
-    /// The same cluster, whose writes must pass this fence: all requests except GET, whichever part of the
-    /// daemon sends them.
+    /// The same cluster, but all requests except GET must pass this fence, whichever part of the daemon sends
+    /// them.
     pub fn fenced(&self, fence: &Fence) -> Self {
         let client = patient(&self.bare, (fence, &self.time), &self.namespace);
         Self { client, fence: fence.clone(), ..self.clone() }
     }
 
-    /// The same cluster, with another limit for each call.
+    /// The same cluster, with another time limit for each call.
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -200,18 +201,18 @@ impl Cluster {
         &self.namespace
     }
 
-    /// The API server's address, empty for an in-process one.
+    /// The API server's address; empty for an in-process service.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The difference between our clock and the API server's, according to its last answer.
+    /// The difference between this host's clock and the API server's, according to its last answer.
     pub fn clock_difference(&self) -> Option<ClockDifference> {
         ClockDifference::of(self.time.now()?, self.clock.now())
     }
 
-    /// This host's time or the API server's, whichever is later: a deadline computed from it is not already
-    /// past for the API server.
+    /// This host's time or the API server's, whichever is later, so that a deadline computed from it is not
+    /// already past for the API server.
     pub(super) fn latest_now(&self) -> Timestamp {
         let own = self.clock.now();
         self.time.now().map_or(own, |time| time.max(own))
@@ -220,7 +221,7 @@ impl Cluster {
     /// The API server's version, e.g. `v1.37.2`.
     ///
     /// # Errors
-    /// There was no answer, or it was a refusal.
+    /// Returns an error if the API server does not answer, or refuses the call.
     #[boxed]
     pub async fn version(&self) -> Result<String, Error> {
         let info = self.call("ask the API server for its version", self.client.apiserver_version()).await?;
@@ -230,7 +231,7 @@ impl Cluster {
     /// Checks the fence before a change to the cluster that bypasses the API server.
     ///
     /// # Errors
-    /// [`super::ErrorKind::Fenced`]: this instance does not lead.
+    /// Returns [`super::ErrorKind::Fenced`] if this instance does not lead.
     #[boxed]
     pub async fn may_write(&self) -> Result<(), Error> {
         self.fence.pass().await.map_err(|fenced| {

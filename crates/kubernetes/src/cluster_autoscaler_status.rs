@@ -27,12 +27,12 @@ impl Cluster {
     }
 
     /// Replaces the status that has the given version (`None` if no status may be stored yet), and returns
-    /// the new version. `updated` is the time as text.
+    /// the new version. `updated` is the time of the update, as text.
     ///
     /// # Errors
     /// Returns [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or
-    /// [`super::ErrorKind::NotFound`] if the stored version is a different one, or another error if the call
-    /// fails.
+    /// [`super::ErrorKind::NotFound`] if the stored version is not the given one, or another error if the
+    /// call fails.
     #[boxed]
     pub async fn store_status(
         &self,

@@ -44,7 +44,7 @@ impl Cluster {
     }
 
     /// Waits for at most `limit` until cluster-info contains the signature for a token. If a machine joins
-    /// earlier, kubeadm waits silently for minutes.
+    /// before that, kubeadm waits silently for minutes.
     ///
     /// # Errors
     /// Returns an error if the limit has passed: the last call's error if that call failed, otherwise a
@@ -95,8 +95,8 @@ fn read(kubeconfig: &str) -> Result<ClusterInfo, Error> {
     Ok(ClusterInfo { server, ca_pem, ca_hash })
 }
 
-/// The hash of the first CA's public key. One pin is enough, because kubeadm accepts a cluster if any of its
-/// CAs has a pinned key (`pubkeypin.Set.CheckAny`).
+/// The hash of the first CA's public key. One hash is enough, because kubeadm accepts a cluster if the key of
+/// any of its CAs matches (`pubkeypin.Set.CheckAny`).
 fn hash_of_first(pem: &str) -> Result<String, Error> {
     let first = Pem::iter_from_buffer(pem.as_bytes()).next().ok_or_else(|| unusable("its CA is not PEM"))?;
     let first = first.map_err(malformed)?;

@@ -1,4 +1,4 @@
-//! Why a call to Kubernetes failed, in the terms that a caller acts on.
+//! Errors of calls to Kubernetes, sorted by what a caller can do about them.
 
 use std::time::Duration;
 
@@ -19,43 +19,43 @@ pub enum Error {
     /// No client can be created from the settings, e.g. because a certificate is malformed.
     #[error("no client can be created from the kubeconfig")]
     Client(#[source] Box<kube::Error>),
-    /// The API server refused, or could not be reached.
+    /// The API server refused the call, or could not be reached.
     #[error("cannot {action}")]
     Call {
-        /// What was tried, as an infinitive.
+        /// The attempted action, as an infinitive.
         action: String,
-        /// The answer, or why there was none.
+        /// The API server's answer, or the reason why there was none.
         #[source]
         source: CallError,
     },
     /// There was no answer within the limit. A write may still have been carried out.
     #[error("cannot {action}: no answer within {} s", limit.as_secs_f64())]
     Timeout {
-        /// What was tried, as an infinitive.
+        /// The attempted action, as an infinitive.
         action: String,
         /// How long the caller waited.
         limit: Duration,
     },
-    /// Other clients kept changing the object while we tried to change it.
+    /// Other clients changed the object during each attempt to change it.
     #[error("cannot {action}: another client changed it {attempts} times in the meantime")]
     Contended {
-        /// What was tried, as an infinitive.
+        /// The attempted action, as an infinitive.
         action: String,
-        /// How many times it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
     /// A setting, an argument or an answer cannot be used.
     #[error("cannot {action}: {reason}")]
     Unusable {
-        /// What was tried, as an infinitive.
+        /// The attempted action, as an infinitive.
         action: String,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         reason: String,
     },
     /// The answer contains text that cannot be parsed.
     #[error("cannot {action}: the content is malformed")]
     Malformed {
-        /// What was tried, as an infinitive.
+        /// The attempted action, as an infinitive.
         action: String,
         /// What is wrong with the text.
         #[source]
@@ -77,19 +77,19 @@ pub enum ErrorKind {
     Forbidden,
     /// 409, reason `AlreadyExists`.
     AlreadyExists,
-    /// 409: the object is not in the state that the write was meant for.
+    /// 409: the object is not in the state for which the write was intended.
     Conflict,
     /// 400 or 422: the request is wrong.
     Invalid,
     /// 410: the version is too old.
     Expired,
-    /// 429: a disruption budget, or too many requests.
+    /// 429: a disruption budget refuses the eviction, or there are too many requests.
     TooManyRequests,
     /// There is no connection, or it broke. A later call may succeed.
     Unreachable,
     /// 5xx: a later call may succeed.
     Unavailable,
-    /// No answer in time.
+    /// There was no answer in time.
     Timeout,
     /// This instance does not lead, or no longer leads: the write was not sent.
     Fenced,
@@ -141,13 +141,13 @@ impl Error {
         matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
     }
 
-    /// Whether the API server has answered and accepts the client's credentials. A call to another namespace
-    /// may get a different answer.
+    /// Whether the API server has answered and accepts the client's credentials. Even so, it may answer a
+    /// call to another namespace differently.
     pub fn was_answered(&self) -> bool {
         self.status().is_some() && self.kind() != ErrorKind::Unauthorized
     }
 
-    /// Whether a write with this failure may have been carried out.
+    /// Whether a write that failed in this way may have been carried out nevertheless.
     pub fn outcome_unknown(&self) -> bool {
         matches!(self.kind(), ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::Unavailable)
     }

@@ -19,8 +19,8 @@ use model::{Node, Pod, Record};
 
 /// The time for which an event is not repeated.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// The time after which an event may be sent again if the API server could not accept it. Other events are
-/// sent first.
+/// The time after which an event that the API server could not accept may be sent again. In the meantime,
+/// other events are sent.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// The maximum number of remembered events. Beyond it, the oldest are forgotten.
 const REMEMBERED: usize = 4096;
@@ -89,8 +89,8 @@ impl Recorder {
         said.is_fresh(&key, self.cluster.clock.now())
     }
 
-    /// Sends an event about a pod. If the API server refuses the event, it is not retried until an accepted
-    /// event could be repeated.
+    /// Sends an event about a pod. A refused event is not retried until the time has passed for which an
+    /// accepted event is not repeated.
     ///
     /// # Errors
     /// Returns an error if the call fails. Nothing depends on an event: log the error and continue.

@@ -34,7 +34,7 @@ pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry>
 }
 
 /// The latest expiry of these certificates (PEM). Certificates that never expire (year 9999) are left out.
-/// Returns `None` if no others are given.
+/// Returns `None` if there are no others.
 pub fn certificates_end(pem: &[u8]) -> Option<Timestamp> {
     ends(pem).max()
 }

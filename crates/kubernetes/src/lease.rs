@@ -40,7 +40,7 @@ pub enum Claim {
     Other {
         /// The holder.
         holder: String,
-        /// When the lease may be taken over if it stays unchanged, if known.
+        /// The time from which the lease may be taken over if it stays unchanged; `None` if unknown.
         free_at: Option<Instant>,
     },
 }

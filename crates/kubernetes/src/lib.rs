@@ -1,4 +1,4 @@
-//! Kubernetes: the only place that names kube's and k8s-openapi's types.
+//! The Kubernetes client. Only this crate uses the types of kube and k8s-openapi.
 //!
 //! ```text
 //!  Cluster ──┬─ Watches: watch streams ─> convert ─> caches of plain data ─> model::Snapshot, `changed`
@@ -10,10 +10,10 @@
 //!            └─ events, rights: what operators see
 //! ```
 //!
-//! * Every call has a limit. It is only repeated if the API server asks clients to wait (`Retry-After`). A
-//!   disruption budget's 429 is an answer for the caller.
+//! * Every call has a time limit. A call is only repeated if the API server asks clients to wait
+//!   (`Retry-After`). A disruption budget's 429 is returned to the caller.
 //! * Every write is conditional (resourceVersion or uid) or idempotent.
-//! * What the API server sends is immediately reduced to plain data; a malformed object causes one warning
+//! * Objects from the API server are immediately reduced to plain data. A malformed object causes one warning
 //!   and does not break the watch.
 
 mod bootstrap_tokens;
@@ -67,7 +67,7 @@ pub use serving_certificates::{ServingRequest, ServingRequests};
 pub use watch_health::Problem;
 pub use watches::Watches;
 
-/// The value of the label `app.kubernetes.io/managed-by` that marks an object as ours.
+/// The value of the label `app.kubernetes.io/managed-by` that marks the daemon's objects.
 pub const MANAGED_BY: &str = "pve-autoscaler";
 /// The label that names the manager of an object.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";

@@ -241,8 +241,8 @@ impl Cluster {
     }
 }
 
-/// The memory without its largest parts. The daemon learns devices again, and past decisions do not affect
-/// new ones.
+/// The memory without its largest parts: devices, which the daemon learns again, and past decisions, which do
+/// not affect new ones.
 fn without_the_largest(memory: &Memory) -> Memory {
     let mut memory = memory.clone();
     memory.decisions.clear();

@@ -64,7 +64,7 @@ impl Cluster {
             .await
     }
 
-    /// Lets new pods onto the node again.
+    /// Uncordons a node, so that new pods can be scheduled on it.
     ///
     /// # Errors
     /// Returns an error if the call fails: [`ErrorKind::NotFound`] if the Node is gone.

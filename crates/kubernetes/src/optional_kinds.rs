@@ -75,7 +75,7 @@ where
         }
     }
 
-    /// Waits until the kind is known to be no longer served.
+    /// Waits until the API server is known to no longer serve the kind.
     async fn gone(&self, cluster: &Cluster) {
         loop {
             sleep(GIVEN_UP_WAIT).await;
@@ -87,7 +87,7 @@ where
 }
 
 impl Cluster {
-    /// Whether the API server serves the kind with this name in paths.
+    /// Whether the API server serves the kind with this plural name.
     pub(super) async fn serves(&self, version: &str, plural: &str) -> Result<bool, Error> {
         let found = self.client.list_api_group_resources(version);
         match self.call(format!("check whether {plural} are served"), found).await {

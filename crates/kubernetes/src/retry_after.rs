@@ -1,9 +1,10 @@
 //! Waits and retries if the API server asks clients to wait.
 //!
-//! The API server's priority and fairness, and an API server that is shutting down, answer 429 with the
-//! number of seconds after which the request may be repeated (`Retry-After`). The API server has not carried
-//! out such a request. It is sent again after that time, a few times, within the time limit of its call. A
-//! disruption budget also answers 429, but about the pod, so that response is returned to the caller.
+//! If API Priority and Fairness rejects a request, or the API server is shutting down, the answer is 429 with
+//! the number of seconds after which the request may be repeated (`Retry-After`). The API server has not
+//! carried out such a request. It is sent again after that time, a few times at most, within the time limit
+//! of its call. A disruption budget also answers 429, but about the pod, so that response is returned to the
+//! caller.
 
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ async fn pass(fence: &Fence, method: &Method) -> Result<(), BoxError> {
 /// Returns how long the API server asks clients to wait, if it does.
 fn asked_to_wait(path: &str, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    // Priority and fairness answers in plain text, a disruption budget with a JSON object.
+    // API Priority and Fairness answers in plain text, a disruption budget with a JSON object.
     let about_the_pod =
         path.ends_with("/eviction") && text(CONTENT_TYPE).is_some_and(|kind| kind.contains("json"));
     if status != StatusCode::TOO_MANY_REQUESTS || about_the_pod {

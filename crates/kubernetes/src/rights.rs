@@ -38,7 +38,7 @@ impl Right {
     pub fn words(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let place = self.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
-        // The name `cluster-info` is left out, because `kube-public` says enough.
+        // The name `cluster-info` is left out, because the namespace `kube-public` is clear enough.
         let name = self.name.filter(|_| self.namespace.is_none());
         let name = name.map(|name| format!(" {name}")).unwrap_or_default();
         format!("{} {}{group}{name}{place}", self.verb, self.resource)

@@ -10,8 +10,8 @@ use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// The largest tolerated difference. Slow responses, and dates in whole seconds, can cause a difference up to
-/// this.
+/// The largest tolerated difference. Slow responses, and dates in whole seconds, can make clocks seem to
+/// differ by up to this much.
 const TOLERATED: SignedDuration = SignedDuration::from_secs(30);
 
 /// The difference between this host's clock and the API server's.

@@ -2,8 +2,8 @@
 //! CertificateSigningRequests of the signer `kubernetes.io/kubelet-serving`, which kubelets with
 //! `serverTLSBootstrap` create.
 //!
-//! The API server states who the requester is; the requester wrote the PKCS#10 request. Both are treated as
-//! plain data in this file and are not checked. A decided request is no longer open.
+//! The API server states who the requester is; the requester wrote the PKCS#10 request. This file treats both
+//! as plain data and does not check them.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Only requests to this signer are listed and watched.
 const FIELDS: &str = "spec.signerName=kubernetes.io/kubelet-serving";
 const KIND: &str = "CertificateSigningRequest";
-/// Maximum size of a request that is kept, in bytes. A kubelet's is smaller than a kilobyte.
+/// Maximum size of a request that is kept, in bytes. A kubelet's request is smaller than a kilobyte.
 const LONGEST: usize = 16 << 10;
 
 /// One request, as it is stored in the cluster.

@@ -1,4 +1,4 @@
-//! How each watch is doing: what has arrived, what is refused, what is broken.
+//! The health of each watch: what has arrived, what is refused, what is broken.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use super::gangs;
 use super::wake_signals::Worth;
 use runtime::ordered_notify::{Changed, Changes};
 
-/// How many refusals in a row mean that a right is missing: a restarting API server refuses everything for a
-/// moment.
+/// The number of consecutive refusals that indicate a missing right. Fewer prove nothing, because a
+/// restarting API server refuses everything for a moment.
 const REFUSALS: u32 = 3;
 
-/// Kinds that an older API server, or one without a CustomResourceDefinition, does not serve. That is not
-/// reported.
+/// Kinds that an older API server, or one without a CustomResourceDefinition, does not serve. Their absence
+/// is not reported.
 const NEWER: [&str; 7] = [
     "ResourceClaim",
     "DeviceClass",
@@ -28,22 +28,23 @@ const NEWER: [&str; 7] = [
     gangs::KIND,
 ];
 
-/// Something that prevents a part of the cluster from being seen.
+/// A problem that hides a part of the cluster from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The affected kind, e.g. `Pod`.
     pub kind: &'static str,
     /// What is wrong, in words.
     pub what: String,
-    /// Whether nothing should be decided while this lasts: the kind is essential, and the known objects may
-    /// be outdated.
+    /// Whether nothing should be decided while the problem lasts, because the kind is essential and the known
+    /// objects may be outdated.
     pub essential: bool,
 }
 
 #[derive(Debug)]
 struct State {
     essential: bool,
-    /// Whether the first list has arrived, or the kind is given up as not served or refused.
+    /// Whether the first list has arrived, or the daemon has given up on the kind because it is refused or
+    /// not served.
     settled: bool,
     /// Why no updates can be read at the moment.
     trouble: Option<String>,
@@ -60,8 +61,8 @@ pub(super) struct Board {
     changed: Changes,
     demand: Changes,
     settled: watch::Sender<bool>,
-    /// Whether the log says that there is no connection to the API server. All watches share the connection,
-    /// so this is logged once and not once for each kind.
+    /// Whether the lost connection to the API server has been logged. All watches share the connection, so
+    /// this is logged once and not once for each kind.
     disconnected: Arc<AtomicBool>,
 }
 

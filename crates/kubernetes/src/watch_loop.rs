@@ -22,8 +22,8 @@ use super::wake_signals::Worth;
 use super::watch_health::Board;
 use runtime::error_chain::chain;
 
-/// How long one watch lasts before it is resumed where it ended. This limits how long a dead connection goes
-/// unnoticed.
+/// The duration of one watch, which is then resumed where it ended. This limits how long a dead connection
+/// goes unnoticed.
 pub(super) const WATCH_SECONDS: u32 = 60;
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
@@ -32,7 +32,7 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// The wait before a kind that the API server does not serve, or refuses, is read again.
 pub(super) const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
 
-/// How an object becomes plain data.
+/// Converts an object to plain data.
 pub(super) type Convert<K, T> = Box<dyn Fn(&K) -> Result<T, ConvertError> + Send + Sync>;
 
 /// A watch of one kind of object.
@@ -67,8 +67,8 @@ where
 {
     /// Follows the kind until the future is dropped.
     ///
-    /// After any failure it starts over with a new list, after a wait that doubles: a resumed watch is silent
-    /// until something changes, so only a list proves that the connection works again.
+    /// After any failure, it waits, twice as long each time, and starts over with a new list: a resumed watch
+    /// is silent until something changes, so only a list proves that the connection works again.
     pub(super) async fn follow(self) {
         let mut waits = Waits::new(self.kind);
         loop {
@@ -121,8 +121,8 @@ where
         }
     }
 
-    /// Takes in an object of a new list. An unchanged object keeps its place in memory; for a malformed one,
-    /// the last good version stays, so that a pod does not seem to be gone.
+    /// Takes in an object of a new list. If the object is unchanged, the stored copy is kept. If it is
+    /// malformed, its last good version is kept, so that a pod does not seem to be gone.
     fn list(&self, object: DeserializeGuard<K>, incoming: &mut Incoming<T>) {
         let key = key(object.meta());
         let known = self.store.get(&key);

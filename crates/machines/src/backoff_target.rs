@@ -1,5 +1,5 @@
-//! What backs off after a failed creation. If a storage was full, the back-off depends on whether the storage
-//! is shared.
+//! Determines what backs off after a failed creation. If a storage was full, this depends on whether the
+//! storage is shared.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use model::machine::STORED_ON;
 use proxmox::Meaning;
 use settings::{CloudInit, Pool};
 
-/// What backs off after this failure. If a storage is full and all storages of the machine are shared,
-/// creation would fail on the other hosts, too. The entire pool then backs off, so that not every host has to
-/// fail first.
+/// Determines what backs off after this failure. If a storage is full and all storages of the machine are
+/// shared, creation would fail on the other hosts, too. The entire pool then backs off, so that not every
+/// host has to fail first.
 pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> BackoffTarget {
     let blame = trouble.blame();
     match trouble {
@@ -24,8 +24,8 @@ pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepE
     }
 }
 
-/// What backs off if one of the machine's storages is full; the failure does not tell which. `None` if the
-/// storages cannot be listed.
+/// Determines what backs off if one of the machine's storages is full. The error does not name the storage.
+/// `None` if the storages cannot be listed.
 async fn of_full_storage(ctx: &Context, record: &Record) -> Option<BackoffTarget> {
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let seen = ctx.proxmox.resources().await.ok()?;
@@ -49,8 +49,9 @@ fn storages<'a>(record: &'a Record, pool: Option<&'a Pool>) -> BTreeSet<&'a str>
     all
 }
 
-/// What backs off, given which of the storages are shared. If only some are, a second host that fails in the
-/// same way shows that one of the shared ones is full.
+/// Determines what backs off: each item of `shared` says whether one of the storages is shared. If only some
+/// are, the host backs off first; only a second host with the same failure proves that a shared storage is
+/// full.
 fn target(shared: impl Iterator<Item = bool>) -> BackoffTarget {
     let all: BTreeSet<bool> = shared.collect();
     match (all.contains(&true), all.contains(&false)) {

@@ -1,5 +1,4 @@
-//! Machines without a template: the options with which their VM is created. The rest of the configuration
-//! follows later.
+//! The options with which the VM of a machine without a template is created. The other options are set later.
 
 use std::collections::BTreeMap;
 

@@ -95,7 +95,7 @@ pub(super) async fn delete_all(
 
 /// Deletes the token with this id. A token that no longer exists is not an error.
 ///
-/// If tokens are created over SSH, the API server may refuse the deletion: the daemon need not have rights on
+/// If tokens are created over SSH, the API server may refuse the deletion: the daemon need not have access to
 /// Secrets, and the shipped admission policy lets it delete only tokens that it created through the API. Then
 /// the token is deleted over SSH. If that fails too, a warning is logged, and the token expires by itself.
 pub(super) async fn delete(
@@ -109,8 +109,8 @@ pub(super) async fn delete(
     let Some(ssh) = bootstrap.and_then(Bootstrap::ssh) else {
         let deleted = retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await;
         return match deleted {
-            // The admission policy refuses because the daemon did not create the token through the API: it
-            // was created over SSH, before the configuration was changed.
+            // The admission policy refuses the deletion because the daemon did not create the token through
+            // the API: it was created over SSH, before the configuration was changed.
             Err(StepError::Kubernetes(error)) if error.kind() == ErrorKind::Invalid => {
                 left(machine, id, &StepError::Kubernetes(error));
                 Ok(())

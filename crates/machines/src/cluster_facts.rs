@@ -22,8 +22,8 @@ pub struct ClusterFacts {
 
 /// The facts about the cluster, as last read. Cheap to clone.
 ///
-/// A failed join discards the facts: the cluster may have a new CA, address or release, and with the pin of
-/// the old CA every later join would fail.
+/// A failed join discards the facts: the cluster may have a new CA, address or release, and every later join
+/// that is pinned to the old CA would fail.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFacts(Arc<Mutex<Option<ClusterFacts>>>);
 

@@ -52,7 +52,7 @@ pub struct Context {
     pub cluster_facts: KnownFacts,
     /// Makes clients of the machines' management controllers.
     pub controllers: Controllers,
-    /// The fence that each request to change a bare-metal machine's power has to pass.
+    /// The fence that each request to change a bare-metal machine's power state has to pass.
     pub fence: Fence,
     /// Why nothing new may be started now; `None` if everything may be started.
     pub pause: watch::Receiver<Option<Arc<Pause>>>,

@@ -46,8 +46,8 @@ pub(super) async fn run(
 ) -> Result<Created, StepError> {
     let made = Box::pin(in_time(ctx, machine, fresh, reports)).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
-    // A VM may exist that the record does not show: an earlier run may have requested it, or the time limit
-    // may have cut this run off before the answer.
+    // A VM may exist even though the record does not show it: an earlier run may have requested it, or the
+    // time limit may have cut this run off before the answer.
     let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(StepError::Limit { .. }));
     if made.is_err() && nothing_known && (!fresh || cut_off) {
         machine.stored.record.clone_in_doubt = true;
@@ -292,12 +292,12 @@ async fn clone(
     }
 }
 
-/// How long a clone waits at most for its template to be read again.
+/// The maximum time that a clone waits for its template to be read again.
 const TEMPLATE_READ: Duration = Duration::from_secs(1);
 /// The key in a record's `made_of` for the identity of the template.
 const TEMPLATE: &str = "template";
 
-/// The identity of the template just before it is cloned; `None` if the identity in the record stays.
+/// The identity of the template just before it is cloned; `None` if the identity in the record is kept.
 async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> {
     let record = machine.record();
     let MachineKind::Clone(template) = record.kind() else { return None };
@@ -323,7 +323,7 @@ enum Sent {
     Taken(String),
 }
 
-/// How many pods a VM's notes name at most.
+/// The maximum number of pods that a VM's notes name.
 const PODS_SAID: usize = 5;
 
 async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Result<Sent, StepError> {
@@ -379,7 +379,7 @@ fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, StepError> {
     }
 }
 
-/// Handles a VMID that is already taken. Returns `Ok` if the VM is the machine's own or may be; the caller
+/// Handles a VMID that is already taken. Returns `Ok` if the VM is, or may be, the machine's own; the caller
 /// then checks again. Returns an error if it is another VM.
 async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> Result<(), StepError> {
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await? {

@@ -1,5 +1,5 @@
 //! A machine's turn to be created. The turn comes when nothing is paused, the storages of the machine's
-//! template can take another clone, and the limit of machines being created is not reached. Before its turn,
+//! template can take another clone, and fewer machines than the limit are being created. Before its turn,
 //! nothing is started for the machine, and its time limit does not run.
 
 use std::collections::BTreeSet;
@@ -16,19 +16,21 @@ use model::{MachineKind, Record};
 use proxmox::CloneTurn;
 use settings::{CloneKind, Pool};
 
-/// A machine that has waited for this long is given up, and planned again if it is still needed.
+/// The creation of a machine that has waited for this long is abandoned. The machine is planned again if it
+/// is still needed.
 const LIMIT: Duration = Duration::from_hours(1);
 /// How often the time limit of a waiting machine is restarted.
 const TICK: Duration = Duration::from_secs(30);
 
-/// A machine's place among the machines being created and among the clones from the storages of its template.
+/// A machine's place among the machines that are being created, and its turn to be cloned from the storages
+/// of its template.
 pub(super) struct Place<'c> {
     turn: Option<CloneTurn>,
     permit: Option<SemaphorePermit<'c>>,
 }
 
 impl<'c> Place<'c> {
-    /// Gives back the place among the clones, and returns the place among the machines being created.
+    /// Gives back the turn to be cloned, and returns the place among the machines that are being created.
     pub fn cloned(self) -> Option<SemaphorePermit<'c>> {
         drop(self.turn);
         self.permit

@@ -24,7 +24,7 @@ use model::Record;
 use model::machine::Phase;
 use proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
 
-/// Whether a machine had a VM, as far as its record shows.
+/// Whether a machine had a VM, according to its record.
 fn had_vm(record: &Record) -> bool {
     record.smbios_uuid.is_some() || record.node_uid.is_some()
 }
@@ -146,8 +146,8 @@ async fn begin(
     if again { Ok(None) } else { returned_nodes::pinned(ctx, machine).await }
 }
 
-/// Checks a VM that was off, so that its node was not emptied. Returns an error if the VM was started again,
-/// because pods may run on it by now, or if the daemon is paused.
+/// Checks a VM whose node was not emptied because the VM was off. Returns an error if the VM was started
+/// again, because pods may run on it by now, or if the daemon is paused.
 async fn stays_off(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     if let Some(what) = ctx.paused() {
         return Err(StepError::Failed { what, blame: BackoffTarget::Other });
@@ -165,7 +165,7 @@ fn started_again() -> StepError {
 }
 
 /// Records facts that cannot be read once the VM is gone: the storages of its disks, and its uuid. The uuid
-/// identifies the Node that the guest may have registered although its creation was given up.
+/// identifies the Node that the guest may have registered even though the machine's creation was abandoned.
 async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) -> Result<(), StepError> {
     let uuid = present.smbios_uuid();
     let storages = present.storages().into_iter().map(ToOwned::to_owned);
@@ -193,9 +193,9 @@ enum Present {
     Locked(StepError),
 }
 
-/// Returns an error if the machine's Node still reports. A host that was removed from the cluster without
-/// being switched off keeps running its VMs. As long as a VM's kubelet reports, its Node and its slot are
-/// kept.
+/// Returns an error if the kubelet of the machine still reports. A host that was removed from the cluster
+/// without being switched off keeps running its VMs. As long as a VM's kubelet reports, its Node and its slot
+/// are kept.
 async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(());
@@ -317,7 +317,8 @@ async fn stop(
             machine.change(ctx, begun_no_more).await?;
             return Err(started_again());
         }
-        // The host and its VM may have returned since the VM was given up or its node was seen empty.
+        // The host and its VM may have returned since the decision to discard the machine, or since its node
+        // was seen empty.
         let kept = match manner {
             Manner::Abrupt => returned_nodes::keeps(ctx, machine).await?,
             Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
@@ -392,7 +393,7 @@ async fn forget_node(ctx: &Context, machine: &mut MachineHandle, off: Off) -> Re
 
 /// Proves that the cluster, including the VM's host, is quorate now, and that the VM is ours and stopped.
 /// Slow answers do not count, because they describe an earlier state. The VM must be destroyed with the
-/// returned client, which has a place reserved for that call.
+/// returned client, which has a reserved place in the host's queue.
 async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let mut tries = 0;
     loop {
@@ -412,8 +413,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         }
         if !is_fresh(asked) {
             ours(ctx, record).await?;
-            // The query uses the place that is already reserved: callers that hold one place and wait for
-            // another could block each other.
+            // The query uses the place in the queue that is already reserved: callers that hold one place and
+            // wait for another could block each other.
             if placed.power(&record.host, record.slot.vmid).await? != Power::Stopped {
                 return Err(passing(DESTROY, "another client has started the VM in the meantime".to_owned()));
             }

@@ -2,8 +2,8 @@
 //! the drain.
 //!
 //! If a pod tolerates all taints, its replacement may be placed on the same node as soon as the pod is
-//! evicted, endlessly. Such replacements are not evicted: like pods of DaemonSets, they stay until the node
-//! is gone. Karpenter never evicts pods that tolerate its taint.
+//! evicted, and this could repeat endlessly. Such replacements are not evicted: like pods of DaemonSets, they
+//! stay until the node is gone. Karpenter never evicts pods that tolerate its taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// The shortest and the longest time between two checks of the pods that are left.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The time between two checks whether the pods fit elsewhere, as a multiple of the time that a check takes.
+/// The time between two checks of whether the pods fit elsewhere, as a multiple of the duration of a check.
 const PART: u32 = 20;
 
 /// How a drain ended.
@@ -40,7 +40,7 @@ const PART: u32 = 20;
 pub(super) enum Drained {
     /// No pod that has to move is left.
     Empty,
-    /// The drain was given up for this reason: for example, a pod must stay, or the time limit has passed.
+    /// The drain was abandoned for this reason: for example, a pod must stay, or the time limit has passed.
     GivenUp(String),
 }
 
@@ -51,7 +51,8 @@ struct Refused {
 }
 
 /// Evicts the pods that the rules select, until none is left on the node or `limit` has passed. `met` is the
-/// state of an earlier drain of the same removal: an interrupted drain continues with the rest of its limit.
+/// state of an earlier drain of the same removal: an interrupted drain continues with the time that it has
+/// left.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -105,7 +106,7 @@ pub(super) async fn run(
 
 /// The result of one check of the node.
 enum Look {
-    /// Pods that have to move are left. `unsure` says why it could not be checked whether there are others.
+    /// Pods that have to move are left. `unsure` is the error, if the daemon could not check for other pods.
     Left {
         snapshot: Box<Snapshot>,
         left: Evictions,
@@ -130,7 +131,7 @@ struct Drain<'a> {
 pub(super) struct Met {
     first: Option<First>,
     endings: TerminationClock,
-    /// When the current drain is given up.
+    /// The time at which the current drain is abandoned.
     end: Option<Instant>,
     /// The refused evictions, by the pods' uids. The accepted ones are in `asked`.
     refused: BTreeMap<String, Refused>,
@@ -173,8 +174,8 @@ impl First {
 }
 
 impl Drain<'_> {
-    /// A pod that was placed on the closed node, does not replace an evicted pod, and therefore has to move.
-    /// If it were evicted, another might arrive, endlessly.
+    /// Finds a pod that was placed on the closed node, does not replace an evicted pod, and therefore has to
+    /// move. If it were evicted, another might arrive, and this could repeat endlessly.
     fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
         let Some(first) = self.met.first.as_ref() else {
             let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
@@ -209,7 +210,7 @@ impl Drain<'_> {
         })
     }
 
-    /// Pods that have replaced evicted ones, and end with the machine.
+    /// The pods that have replaced evicted ones. They end with the machine.
     fn that_came_back<'s>(&'s self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<Pod>> {
         let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
@@ -264,8 +265,8 @@ impl Drain<'_> {
         }
     }
 
-    /// The pods to evict by the rules, given the pods that end with other machines; or why the drain must
-    /// end, if a pod must stay.
+    /// Returns the pods to evict according to the rules. `others` are the pods that end with other machines.
+    /// If a pod must stay, returns the reason to end the drain.
     fn judge(&self, snapshot: &Snapshot, others: &[Arc<Pod>]) -> Result<Evictions, String> {
         let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let stays = |pod: &Pod| closed.is_some_and(|(first, node)| first.came_back(pod, node));

@@ -15,10 +15,11 @@ use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::BEING_DELETED_TAINT;
 
-/// How long a node that was seen empty is not checked again.
+/// A node that was seen empty is not checked again for this long.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
-/// How many times pods are evicted and volumes awaited. If all answers are slow, the last one has to suffice.
+/// The maximum number of times that pods are evicted and volumes awaited. The last result counts even if its
+/// answers were slow.
 const TURNS: u32 = 3;
 
 pub(super) fn leaving() -> Taint {
@@ -102,8 +103,8 @@ pub(super) async fn give_back(ctx: &Context, machine: &mut MachineHandle, node: 
 }
 
 /// Waits until only the volumes of pods that stay on the node, such as those of a DaemonSet, are attached.
-/// These volumes are released with the machine. A silent node is not awaited: its kubelet does not unmount
-/// volumes, and they are released once the machine is off.
+/// These volumes are released with the machine. If the node is silent, the daemon does not wait: the kubelet
+/// does not unmount volumes, and they are released once the machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
     loop {

@@ -21,14 +21,14 @@ use proxmox::VmConfig;
 use settings::Size;
 
 /// Shrinks the VM to the size that its Node reports, makes the Node report no more than the VM's size, and
-/// updates the record, whichever host the VM is on. `plugged` is the size to which the VM was grown; if it is
+/// updates the record. The VM may be on any host. `plugged` is the size to which the VM was grown. If it is
 /// `None`, another client is working on the VM, and the VM is left unchanged. Returns a description of the
 /// result. If the VM is gone or not visible as ours, the former size is written to the record, so that no
-/// pods wait for the new size; the machine is then handled like any other.
+/// pods wait for the new size. The machine is then handled like any other.
 ///
 /// # Errors
-/// Returns an error if the VM's size cannot be determined now, or if its Node reports more. The record then
-/// still says that the machine grows, and the cleanup is tried again.
+/// Returns an error if the VM's size cannot be determined now, or if its Node reports more than that size.
+/// The record then still says that the machine grows, and the cleanup is tried again.
 pub(super) async fn take(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -53,7 +53,7 @@ pub(super) async fn take(
             now = counted(ctx, machine, &before).await?.0;
             left = Some(failure_text(machine, now, refused.as_ref()));
         }
-        // A kubelet that was just starting may have counted what was unplugged since then.
+        // If the kubelet was just starting, it may have counted resources that have been unplugged since.
         if now != had || keeps_more || before.says_more((now.cores, now.memory), &said) {
             take_up::settle(ctx, machine, &before, now).await?;
         }

@@ -94,8 +94,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &R
     ctx.registry.release(&machine.record().id);
 }
 
-/// Grows the machine, unless the growth was given up before. Also returns whether another client has changed
-/// the VM in the meantime.
+/// Grows the machine, unless the growth was already abandoned. Also returns whether another client has
+/// changed the VM in the meantime.
 async fn grown(ctx: &Context, machine: &mut MachineHandle, size: Size) -> (Result<(), StepError>, bool) {
     let given_up = machine.record().growing.as_ref().and_then(|growing| growing.failed.clone());
     if let Some(why) = given_up {
@@ -133,8 +133,8 @@ async fn taken_back(
     }
 }
 
-/// Records that the guest uses the plugged resources. If only CPUs or only memory was plugged, nothing is
-/// known about the other.
+/// Records that the guest uses the plugged resources. If only CPUs or only memory was plugged, what is
+/// recorded about the other stays unchanged.
 fn note_growth(record: &mut Record) {
     let Some(before) = &record.growing else { return };
     record.takes_no_cpus &= record.cores <= before.cores;
@@ -183,8 +183,8 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
     let waiting = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
-        // Other deferred changes, such as `cores` that an administrator has raised, do not count: they have
-        // not reached the guest.
+        // Other deferred changes do not count, because they have not reached the guest: for example, an
+        // administrator may have raised `cores`.
         let now =
             retry_until!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
         let Size { cores, memory } = has(&now, Size { cores: record.cores, memory: record.memory });

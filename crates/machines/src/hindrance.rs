@@ -1,7 +1,7 @@
 //! Checks, before a node is emptied, whether its VM could be destroyed afterwards. Without quorum, a VM can
 //! be stopped, but neither destroyed nor started again; a locked VM can be neither stopped nor destroyed. If
 //! a node was already closed for removal, it is put back into service, unless its VM is being shut down. A
-//! node whose VM cannot be read is not emptied either: what speaks against it is not known.
+//! node whose VM cannot be read is not emptied either, because the VM may be locked or protected.
 
 use super::context::Context;
 use super::kept_node::Kept;
@@ -20,7 +20,7 @@ use proxmox::Power;
 pub(super) enum Hindrance {
     /// An administrator has protected its VM.
     Protected(String),
-    /// Its VM could not be destroyed now, or cannot be read now.
+    /// The VM could not be destroyed now, or cannot be read now.
     ForNow(String),
 }
 

@@ -1,5 +1,6 @@
-//! The clocks of Proxmox VE hosts. A task has the times of its host, whose clock may be minutes ahead of this
-//! daemon's or behind it. So our own times are converted before they are compared with those of a task.
+//! The clocks of Proxmox VE hosts. The times of a task come from its host's clock, which may be minutes ahead
+//! of this daemon's clock or behind it. So our own times are converted before they are compared with those of
+//! a task.
 
 use jiff::{SignedDuration, Timestamp};
 use runtime::boxed;
@@ -7,8 +8,8 @@ use runtime::boxed;
 use proxmox::Client;
 use runtime::clock::SharedClock;
 
-/// What the clock of a host showed, or will show, at the time `at` of our clock; Unix time in seconds. If the
-/// host's clock cannot be read, it counts as correct.
+/// The time that a host's clock showed, or will show, at the time `at` of our clock, as Unix time in seconds.
+/// If the host's clock cannot be read, it counts as correct.
 #[boxed]
 pub async fn by_clock_of(proxmox: &Client, host: &str, clock: &SharedClock, at: Timestamp) -> i64 {
     let ahead = match proxmox.host_time(host).await {

@@ -33,7 +33,7 @@ where
     answers.map(told).collect()
 }
 
-/// Like `hosts`, but returns `None` for the queries for which too little time was left although the host
+/// Like `hosts`, but returns `None` for queries that were left out for lack of time, although the host
 /// answers.
 pub async fn in_time<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
@@ -47,7 +47,7 @@ where
     futures::future::join_all(all).await.into_iter().flatten().collect()
 }
 
-/// Those of the given hosts whose own API answers.
+/// The given hosts whose own API answers.
 pub async fn answering<'a>(proxmox: &Client, names: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let wanted = names.map(|name| (name.to_owned(), vec![()])).collect();
     let ask = |host: String, ()| async move { proxmox.host_answers(&host).await };

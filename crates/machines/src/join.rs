@@ -25,7 +25,7 @@ const JOIN: Duration = Duration::from_secs(15);
 /// How many tokens of earlier runs are kept for a join that may still be running. The oldest ones are kept,
 /// because in the guest each join waits for the earlier ones.
 const OLD_TOKENS: usize = 3;
-/// How much an agent call and its answer may add to the limits that apply inside the guest.
+/// The time that an agent call and its answer may add to the limits that apply inside the guest.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// The command to run in a guest.

@@ -2,9 +2,9 @@
 //!
 //! If Proxmox VE cannot free a disk while destroying a VM (its storage is busy or unavailable), the task
 //! still succeeds, and only its log shows the failure. A disk that an interrupted clone was writing is not in
-//! any configuration. Either disk would be taken for a disk of the next VM with the same VMID. So the record
-//! is kept, and the slot stays occupied, until the disk is gone. If the log is gone, too, and the token may
-//! not list the disks, an administrator has to look for them.
+//! any configuration. A leftover disk of either kind would be mistaken for a disk of the next VM with the
+//! same VMID. So the record is kept, and the slot stays occupied, until the disk is gone. If the log is gone,
+//! too, and the token may not list the disks, an administrator has to look for them.
 
 use std::collections::BTreeSet;
 
@@ -109,9 +109,9 @@ async fn told(ctx: &Context, machine: &MachineHandle) -> Result<Told, StepError>
     Ok(told)
 }
 
-/// The shared storages among these, if a host that the machine was on, or may have been cloned on, has left
-/// the cluster. The VM was then not destroyed, so its disks still exist. The host's own storages left with
-/// the host.
+/// The shared storages among these, if a former host of the machine, or a host on which it may have been
+/// cloned, has left the cluster. The VM was then not destroyed, so its disks still exist. The host's own
+/// storages left with the host.
 async fn went_down_with_its_host(
     ctx: &Context,
     machine: &MachineHandle,
@@ -193,7 +193,8 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
     StepError::Administrator { what, command: format!("{look}; {}", a_word(ctx, machine)) }
 }
 
-/// How an administrator confirms that nothing is left, because the daemon cannot see it.
+/// The command with which an administrator confirms that nothing is left, because the token cannot check
+/// this.
 fn a_word(ctx: &Context, machine: &MachineHandle) -> String {
     let dropped = kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record());
     format!("then, because the token cannot check that nothing is left: {dropped}")

@@ -25,9 +25,9 @@ pub(super) async fn hosts_that_left(
 }
 
 /// Changes the host in the record if the recorded host is off or has left the cluster, and the VM is no
-/// longer on it. The new host is the one that has the VM now, because the VM was moved by hand or recovered.
-/// If no host has the VM and the recorded host has left, any host that is on is used: it can see the shared
-/// storages.
+/// longer on it. The new host is the one that has the VM now: the VM was moved by hand or recovered. If no
+/// host has the VM and the recorded host has left, the new host is any host that is on, because it can access
+/// the shared storages.
 pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let limit = ctx.config.limits.destroy;
     let seen = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;

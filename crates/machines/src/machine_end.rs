@@ -1,4 +1,4 @@
-//! How a machine's end is requested, and how it turned out.
+//! How the removal of a machine is requested, and how it ended.
 
 use tokio::time::Instant;
 

@@ -101,8 +101,8 @@ impl MachineHandle {
         self.save_within(ctx, RECORD_LIMIT).await
     }
 
-    /// Like [`Self::save`], but gives up after `limit`. The record may have been stored nevertheless; the
-    /// next time it is read will tell.
+    /// Like [`Self::save`], but gives up after `limit`. The record may have been stored nevertheless; this
+    /// becomes known when it is next read.
     ///
     /// # Errors
     /// Returns the same errors as [`MachineHandle::change`].

@@ -176,7 +176,7 @@ fn command_to_free(host: &str, volume: &str) -> String {
 ///
 /// # Errors
 /// Returns an error if the token may not remove the seed, so that an administrator has to; if the storage
-/// does not answer; or if a former host is down that may still have the seed.
+/// does not answer; or if a former host that may still have the seed is down.
 pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     let Some(storage) = storage(machine.record()).map(ToOwned::to_owned) else { return Ok(()) };
     let left = proxmox_tasks::still_on_its_way(ctx, machine.record());
@@ -240,9 +240,10 @@ async fn still_in_a_drive(
     .await
 }
 
-/// The former hosts whose own storage may still have the VM's seed: those that are on, and those that are
-/// off. A VM may be moved after its seed is uploaded and before the seed is attached. Shared storages are
-/// handled through the VM's current host, and a host that has left the cluster took its own storages with it.
+/// The former hosts whose own storage may still have the VM's seed: first those that are on, then those that
+/// are off. A VM may be moved after its seed is uploaded and before the seed is attached. For a shared
+/// storage, both lists are empty, because it is handled through the VM's current host. A host that has left
+/// the cluster is not listed, because it took its own storages with it.
 fn left_on<'a>(
     left: &'a BTreeSet<String>,
     storage: &str,

@@ -123,7 +123,7 @@ async fn read_back(
 ) -> Result<(), StepError> {
     let mut missing = missing_labels(&wanted_labels(machine.record(), pool), node);
     if pool.zone_labels == ZoneLabels::Birth && !machine.record().left_hosts.is_empty() {
-        // Labels that name the place where the machine was created stay.
+        // Labels that name the place where the machine was created are kept.
         missing.retain(|key, _| !astray(machine.record(), pool, node).contains_key(key));
     }
     let limit = ctx.config.limits.ready;
@@ -162,8 +162,8 @@ async fn open(ctx: &Context, machine: &MachineHandle, pool: &Pool, node: &Node) 
     Ok(())
 }
 
-/// The labels of a machine's Node that name a place other than the VM's, each with the value for the VM's
-/// place.
+/// The labels of a machine's Node that do not match the place of its VM, each with the value that would
+/// match.
 pub fn astray(record: &Record, pool: &Pool, node: &Node) -> Labels {
     let mut there = pool.labels_of_place(&record.host, &record.name, record.slot.vmid);
     there.retain(|key, value| node.labels.get(key).is_some_and(|says| says != value));

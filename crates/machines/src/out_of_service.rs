@@ -17,13 +17,13 @@ use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 
-/// How long it takes at most until the Node of a machine that is gone or off becomes silent.
+/// The maximum time until the Node of a machine that is gone or off becomes silent.
 pub(super) const NOTICED: Duration = Duration::from_mins(2);
 
 /// How often the pods that stay on a node are determined while its volumes are being detached.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
-/// What is known about the power of a machine whose Node is deleted.
+/// What is known about the power state of a machine whose Node is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Off {
     /// The machine was seen to be off.

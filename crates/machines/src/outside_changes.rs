@@ -40,9 +40,9 @@ const TEMPLATE: &[&str] = &["qmtemplate"];
 const STOPS_ALL: &str = "stopall";
 /// How long the task that stops all guests may take. Guests are given time to shut down, one after the other.
 const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
-/// How many seconds at most a host that is being shut down stays on after all its guests were stopped.
+/// The maximum number of seconds that a host stays on after all its guests were stopped for its shutdown.
 const GONE_AFTER: i64 = 120;
-/// The time between two checks whether a host is still stopping its guests.
+/// The time between two checks of whether a host is still stopping its guests.
 const STOPALL_LOOK: Duration = Duration::from_secs(10);
 
 /// What happened to a machine's VM.
@@ -89,8 +89,8 @@ pub(super) async fn noticed(ctx: &Context, id: &MachineId) {
 }
 
 async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
-    // Until the VM is configured, each step checks it, and a token with rights only on the pool cannot see a
-    // running clone.
+    // Until the VM is configured, this check is not needed, because each step checks the VM itself. Its
+    // result could also be wrong, because a token with rights only on the pool cannot see a running clone.
     if record.smbios_uuid.is_none() {
         return false;
     }
@@ -288,8 +288,8 @@ async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> O
     by_others(&ctx.proxmox, host, (record.slot.vmid, own), since, kinds).await
 }
 
-/// The latest task of one of these kinds on a VM, if any, since this Unix time in seconds by the host's
-/// clock. Tasks that the token `own` started are left out.
+/// The latest task of one of these kinds on a VM, if there was one after `since` (Unix time in seconds, by
+/// the host's clock). Tasks that the token `own` started are left out.
 #[boxed]
 pub async fn by_others(
     proxmox: &Client,

@@ -1,5 +1,5 @@
-//! Determines whose VM it is. The daemon does nothing to a VM unless the VM's own configuration has just
-//! proved that the VM belongs to the record.
+//! Determines to which machine a VM belongs. The daemon does nothing to a VM unless the VM's own
+//! configuration has just proved that the VM belongs to the record.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use proxmox::{Client, Error, Kind, VmConfig};
 /// How long a proof that a VM is ours is valid. After that, the proof is repeated before anything is done to
 /// the VM.
 const FRESH: Duration = Duration::from_secs(2);
-/// How many times the proof is requested if the answers are too slow. The last answer has to suffice.
+/// The maximum number of times that the proof is requested if the answers are too slow. After that, even a
+/// slow answer counts.
 pub(super) const TRIES: u32 = 3;
 
 /// The Kubernetes cluster that the records belong to.
@@ -74,7 +75,7 @@ pub fn promise_of(config: &VmConfig) -> Option<(Marker, Promise)> {
 /// Finds out what has the record's VMID on the record's host.
 ///
 /// # Errors
-/// Returns an error if the VM could not be read, which proves nothing about its owner.
+/// Returns an error if the VM could not be read. Such an error proves nothing about the VM's owner.
 #[boxed]
 pub async fn look(proxmox: &Client, owner: &Owner, record: &Record) -> Result<Sight, Error> {
     match proxmox.config(&record.host, record.slot.vmid).await {
@@ -110,8 +111,8 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Ste
 }
 
 /// Proves again that the VM is ours, if the proof that was requested at `asked` is too old. The next call for
-/// the VM must use the returned client, which has a place reserved for one call, so that the call does not
-/// have to wait.
+/// the VM must use the returned client: it has a reserved place in the host's queue, so that the call does
+/// not have to wait.
 pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, StepError> {
     let placed = ctx.proxmox.in_line(&record.host).await;
     if !is_fresh(asked) {

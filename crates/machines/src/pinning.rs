@@ -1,5 +1,5 @@
-//! Reserves CPUs for a machine before its first start. The helper on the machine's host sets them when the
-//! daemon on that host asks for it. This module only requests the CPUs and waits for them.
+//! Reserves CPUs for a machine before its first start. This module only requests the CPUs and waits for them:
+//! the daemon on the machine's host asks the helper on that host, which pins the VM.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A cheap check whether a guest is up, before its agent is asked: a call to the agent of a guest that is
-//! still booting occupies one of its host's three workers for 3 s.
+//! A cheap check of whether a guest is up, made before its agent is asked: a call to the agent of a guest
+//! that is still booting occupies one of its host's three workers for 3 s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

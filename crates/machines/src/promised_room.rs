@@ -27,7 +27,7 @@ use settings::Pool;
 /// How long a machine waits for others to withdraw, and the time between two checks.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(2);
-/// How many machines of other clusters the error names at most.
+/// The maximum number of machines of other clusters that the error names.
 const NAMED: usize = 3;
 
 /// Waits until the host has room for the machine beside those of other clusters. If the host has no machines
@@ -86,8 +86,9 @@ fn others<'a>(
     })
 }
 
-/// The resources that were promised to other clusters' machines that do not run yet, by VMID. The list of
-/// guests lags behind: a machine that was kept stopped, without a promise, may have been started since.
+/// The resources that were promised to machines of other clusters, by VMID. Only machines that do not run yet
+/// are listed. The list of guests lags behind: a machine that was kept stopped, without a promise, may have
+/// been started since.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
@@ -105,8 +106,8 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     all
 }
 
-/// What the host lacks for everything that runs on it, is about to run, or was promised to others, as text.
-/// `None` if there is room.
+/// The resources, as text, that the host lacks to run its current VMs, those that are about to run, and those
+/// to which resources were promised. `None` if there is room.
 fn lacks(
     ctx: &Context,
     pool: &Pool,

@@ -11,7 +11,8 @@ use model::machine::{Intent, Phase};
 use model::{MachineKind, Record};
 use proxmox::{Exit, Kind, TaskFilter, TaskRow, TaskStatus, Upid};
 
-/// A kind of task, and its typical duration, which is the first guess of when to poll.
+/// A kind of task, and its typical duration. This duration determines when the task is polled, until the real
+/// duration has been measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub name: &'static str,
@@ -84,8 +85,8 @@ pub(super) fn makes(kind: &str) -> bool {
     kind == "qmclone" || kind == "qmcreate"
 }
 
-/// Whether a clone or creation that may be the machine's is still running. A host that has left the cluster
-/// cannot be queried: it is assumed to run none.
+/// Whether a task that may be creating the machine's VM is still running. A host that has left the cluster
+/// cannot be queried: it is assumed to run no such task.
 pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, StepError> {
     if !ctx.proxmox.resources().await?.hosts.contains_key(&record.template_host) {
         return Ok(false);
@@ -172,9 +173,9 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
     Ok(rows)
 }
 
-/// How long to wait until no request can take effect any longer for a machine that was given up before it was
-/// configured. A daemon may have sent a request just before it was killed, or received no answer. Zero for
-/// any other machine.
+/// How long a request that was sent for a machine that is to be discarded may still take effect. The daemon
+/// may have sent it just before it was killed, or received no answer. Zero if the machine was already
+/// configured, or is not to be discarded.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
     let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));
@@ -192,7 +193,7 @@ pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duratio
     }
 }
 
-/// The error for a failed task, which says whether the failure may be temporary.
+/// The error for a failed task. It says whether the failure may be temporary.
 pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
     let text = match exit {
         Exit::Failed(text) => text.clone(),

@@ -75,8 +75,8 @@ impl MachineView {
         Versioned { record: self.record.clone(), resource_version, uid }
     }
 
-    /// The machine as part of a round's snapshot. A machine that was given up before it became a node counts
-    /// as failed in the snapshot, not as leaving its pool.
+    /// The machine as part of a round's snapshot. If it is being removed and was never a node, it counts as
+    /// failed in the snapshot, not as leaving its pool.
     pub fn machine(&self, config: &Config) -> Machine {
         let never_served = self.phase == Phase::Deleting && self.record.was_never_a_node();
         Machine {

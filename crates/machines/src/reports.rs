@@ -33,7 +33,7 @@ pub enum Ending {
     Grown,
     /// The machine was not grown, for this reason, and stays in service with its former size.
     NotGrown(String),
-    /// The removal was given up for this reason, and the node is in service again.
+    /// The removal was abandoned for this reason, and the node is in service again.
     GivenUp(String),
     /// The machine was checked and stays in service. The text describes its state.
     LookedAfter(String),

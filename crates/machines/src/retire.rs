@@ -131,8 +131,8 @@ async fn empty_while_there(
 }
 
 /// Puts the node back into service, and drops an operator's request to remove it if the request can no longer
-/// be fulfilled. A node whose creation was given up is in service from now on: if it is not ready, it has the
-/// same time to become ready as any other node.
+/// be fulfilled. The node of a machine whose creation was abandoned is in service from now on, too. If it is
+/// not ready, it has the same time to become ready as any other node.
 pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if is_wish_over(ctx, machine.record(), &node.name) {
         let limit = ctx.config.limits.drain;

@@ -75,7 +75,7 @@ pub(super) async fn follow(
 /// Like [`node`], for a guest that is about to be stopped.
 ///
 /// # Errors
-/// Returns an error if the machine's former Node still reports, but with another uuid than its VM's: the
+/// Returns an error if the machine's former Node still reports, but its uuid differs from that of the VM: the
 /// daemon cannot determine what runs on the VM.
 async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     if let Some(node) = node(ctx, machine).await? {
@@ -98,8 +98,9 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
 }
 
 /// The Node that prevents a running guest's power from being cut, and why; `None` if none does. One reason is
-/// that the Node was given up and is back. (If it is not ready yet, it gets the same time to become ready as
-/// any other.) The other reason is that the Node cannot be emptied. Any other Node is closed and emptied.
+/// that the Node's machine was to be discarded, but the Node is back. (If it is not ready yet, it gets the
+/// same time to become ready as any other.) The other reason is that the Node cannot be emptied. Any other
+/// Node is closed and emptied.
 ///
 /// A closed Node that is not ready is not emptied: its kubelet neither ends pods nor starts new ones.
 pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {

@@ -21,7 +21,7 @@ pub enum BackoffTarget {
     /// The host.
     Host,
     /// The host lacks something that the pool's settings need, such as a bridge or room. At first the host is
-    /// to blame; if the same fails on another host, the pool is.
+    /// to blame; if the same failure occurs on another host, the pool is to blame.
     HostOrPool,
     /// Neither the pool nor a host is to blame: for example, an administrator caused the failure.
     Other,

@@ -23,7 +23,7 @@ use settings::{Grow, Pool, Size};
 /// The time limit of a command in the guest. The command waits up to 15 s for CPUs and up to a minute for the
 /// unit.
 const IN_GUEST: Duration = Duration::from_mins(2);
-/// The time between two checks whether the command has ended.
+/// The time between two checks of whether the command has ended.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long to wait for the Node to report the guest's size before the command is run again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
@@ -94,8 +94,8 @@ pub(super) async fn taken_up(
     grown
 }
 
-/// Records which resources the guest does not use, so that they are not plugged again: those that its Node
-/// still lacks although the kubelet was restarted and the Node is ready.
+/// Records the resources that the Node still lacks although the kubelet was restarted and the Node is ready.
+/// The guest does not use them, so they are not plugged again.
 fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     let Some(before) = machine.record().growing.clone() else { return };
     let Some(node) = node::find(ctx, machine.record()).filter(|node| node::is_ready(node)) else { return };

@@ -22,7 +22,8 @@ use runtime::boxed;
 /// How long to try to write the record of a new machine.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
 /// How long to try to record that a node is to be removed. After that, a later round may decide otherwise:
-/// the time of day for removals may be over, the node may be needed again, or other nodes may be removed.
+/// removals may no longer be allowed at that time of day, the node may be needed again, or other nodes may be
+/// removed.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
 /// Creates a machine: claims its slot by writing the record, then goes through all steps.
@@ -121,8 +122,8 @@ pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, rep
     }
 }
 
-/// Removes a machine that was given up. The machine is normally not drained, because it is assumed to run no
-/// pods.
+/// Removes a machine that is to be discarded. The machine is normally not drained, because it is assumed to
+/// run no pods.
 #[boxed]
 pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };

@@ -362,7 +362,7 @@ fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
 }
 
 fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
-    /// How many templates are named at most.
+    /// The maximum number of templates that are named.
     const NAMED: usize = 10;
     let there = seen.guests.values().filter(|guest| guest.template);
     let mut there: Vec<String> = there.map(who).collect();
@@ -450,12 +450,13 @@ fn judge(
     })
 }
 
-/// What a full clone takes on the pool's storages; 0 if the pool names none, as with linked clones.
+/// The space that a full clone takes on the pool's storages, in bytes; 0 if the pool names none, as with
+/// linked clones.
 fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     if pool.storages.is_empty() { 0 } else { full_clone_bytes(pool, vm) }
 }
 
-/// What a full clone takes: all disks of the template, plus the growth of its main disk.
+/// The space that a full clone takes, in bytes: all disks of the template, plus the growth of its main disk.
 pub fn full_clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     let growth = pool
         .disk

@@ -13,7 +13,7 @@ use model::Snapshot;
 use model::pod::{Deletion, Pod};
 
 /// If a pod was already being deleted when it was first seen, and has been overdue for this long, it is
-/// assumed never to end. For such a long time, the clock is trusted.
+/// assumed never to end. Clocks are assumed to be wrong by less than this.
 const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 
 /// The pods of one node that is being drained, by their uids.
@@ -90,7 +90,7 @@ mod tests {
             (true, 7200, 50),
             (false, 60, 50),
             (false, -600, 50),
-            // The pod has been overdue for longer than a clock is likely to be wrong.
+            // The pod has been overdue for longer than a clock's error is likely to be.
             (false, -901, -901),
         ] {
             let mut endings = TerminationClock::default();

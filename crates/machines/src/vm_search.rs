@@ -118,9 +118,9 @@ pub(super) async fn sees_all(ctx: &Context, machine: &MachineHandle) -> Result<(
 /// What is known about a VM that is not visible: it is gone, hidden, or being cloned or destroyed. `None` if
 /// the VM is visible after all.
 ///
-/// A token that has lost its rights on our machines cannot see them, which proves nothing. An interrupted
-/// clone leaves a VM that is not in our pool yet and does not have our mark: a token with rights on the pool
-/// cannot see it, and its owner cannot be proved.
+/// If a token has lost its rights on our machines, it cannot see them. This does not prove that they are
+/// gone. An interrupted clone leaves a VM that is not in our pool yet and does not have our mark: a token
+/// with rights on the pool cannot see it, and its owner cannot be proved.
 async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearch>, StepError> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;

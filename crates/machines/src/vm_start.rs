@@ -43,8 +43,8 @@ pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: boo
     .await
 }
 
-/// Returns an error if another client started a new VM before it was configured: the VM has booted with the
-/// template's size and name, which is not what was requested.
+/// Returns an error if another client started a new VM before it was configured: the VM has then booted with
+/// the template's size and name instead of the machine's own.
 async fn as_configured(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let record = machine.record();
     if record.entered.contains_key(&Phase::Booting) {

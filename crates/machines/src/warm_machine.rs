@@ -132,7 +132,7 @@ async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfi
     }
 }
 
-/// Configures a machine's VM to be started with its host from now on. This must not be set for a stopped or
+/// Configures a machine's VM to be started with its host from now on. This must not be done for a stopped or
 /// suspended warm machine: it would join by itself, or look as if an administrator had started it.
 pub(super) async fn come_up_with_host(
     ctx: &Context,

@@ -9,7 +9,7 @@ use super::{Board, Status};
 
 /// The interval of notifications to systemd, unless the watchdog needs a shorter one.
 const USUAL: Duration = Duration::from_secs(30);
-/// How late a round may be, beyond three intervals, before the watchdog is no longer fed.
+/// The delay of a round, in addition to three intervals, after which the watchdog is no longer fed.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Sends notifications to systemd, if systemd started the daemon.
@@ -28,7 +28,7 @@ impl Supervisor {
     /// Notifies systemd that the daemon is up, then reports its status until the future is dropped.
     ///
     /// The daemon counts as up as soon as it serves its socket. An unreachable cluster must not delay the
-    /// boot of this host, which may be part of that cluster. Neither may systemd kill the daemon while it
+    /// boot of this host, which may be part of that cluster, and systemd must not kill the daemon while it
     /// waits. The status line shows what the daemon waits for. The watchdog is fed until the first round, and
     /// after that while rounds run on time. `interval` returns the longest time between rounds.
     pub async fn run(&self, interval: impl Fn() -> Duration) {
@@ -77,7 +77,7 @@ impl Supervisor {
     }
 }
 
-/// Whether rounds run on time. No round is due before they have begun.
+/// Whether rounds run on time. Before rounds have begun, none is due.
 pub(super) fn is_alive(begun: bool, since_last: Duration, interval: Duration) -> bool {
     !begun || since_last <= interval * 3 + PATIENCE
 }

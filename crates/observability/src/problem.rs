@@ -28,7 +28,7 @@ pub enum Problem {
     Machines,
     /// The metrics cannot be served.
     Metrics,
-    /// The pinning helper refuses or does not answer.
+    /// The pinning helper refuses a request or does not answer.
     Pinning,
     /// Machines on this host run on CPUs other than those they are pinned to.
     PinningAstray,
@@ -48,7 +48,7 @@ pub enum Problem {
     Unfinished,
 }
 
-/// The description of each problem in the docs, by the label of the metric.
+/// The description of each problem in the docs, by the value of the metric's label `about`.
 pub const ALL: [(&str, &str); 19] = [
     ("buffers", "the status of CapacityBuffers cannot be written"),
     ("certificates", "serving certificates of kubelets are not approved"),

@@ -72,7 +72,7 @@ pub enum SocketError {
         /// The socket.
         path: String,
     },
-    /// The path is a file that is not a socket. It is left alone.
+    /// The path is a file that is not a socket. The file is not changed.
     #[error("`{path}` exists and is not a socket")]
     NoSocket {
         /// The file.
@@ -210,12 +210,13 @@ impl Listener {
     }
 }
 
-/// A client's request: for the status, if it sends nothing. `None` if the request cannot be understood, or if
-/// only a part of it has arrived in time: the client may be waiting for the answer to an order.
+/// A client's request. If the client sends nothing, this is a request for the status. Returns `None` if the
+/// request cannot be understood, or if only a part of it has arrived in time, because the client may be
+/// waiting for the answer to an order.
 async fn wanted(stream: &mut UnixStream) -> Option<Request> {
     let mut line = Vec::new();
     let mut reader = BufReader::new(stream).take(REQUEST.1);
-    // If the time is over or the connection fails, what was read before is in `line`.
+    // If the time limit is reached or the connection fails, `line` contains what was read until then.
     let _ = tokio::time::timeout(REQUEST.0, reader.read_until(b'\n', &mut line)).await;
     if line.is_empty() { Some(Request::Status) } else { serde_json::from_slice(&line).ok() }
 }

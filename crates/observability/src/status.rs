@@ -26,9 +26,9 @@ pub struct Status {
     pub leader: String,
     /// The pause, if the daemon is paused; only the leader knows.
     pub paused: Option<Pause>,
-    /// Whether both clusters have been read and rounds are running.
+    /// Whether Kubernetes and Proxmox VE have been read, and rounds are running.
     pub ready: bool,
-    /// The number of rounds.
+    /// The number of rounds so far.
     pub rounds: u64,
     /// Current problems, by subject.
     pub problems: BTreeMap<String, String>,
@@ -77,7 +77,7 @@ pub struct PoolStatus {
     pub warm: u32,
     /// The number of machines that are being removed.
     pub going: u32,
-    /// The pool's minimum at this time.
+    /// The minimum number of nodes of the pool at this time.
     pub min: u32,
     /// Its maximum.
     pub max: u32,
@@ -87,7 +87,7 @@ pub struct PoolStatus {
     pub memory_used: Option<f64>,
     /// The number of free slots.
     pub slots_free: u32,
-    /// Why no machines are currently created in the pool, if so.
+    /// The reason why no machines are currently created in the pool, if there is one.
     pub backoff: Option<String>,
     /// When the back-off after failures ends; `retry` ends it earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ pub struct HostStatus {
     /// The host's storages, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub storages: Vec<StorageStatus>,
-    /// Why no new machines are currently placed on the host, if so.
+    /// The reason why no new machines are currently placed on the host, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<String>,
     /// When the back-off after failures ends; `retry` ends it earlier.
@@ -183,10 +183,10 @@ pub struct MachineStatus {
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// Its phase.
     pub phase: String,
-    /// How it is kept ahead of demand, until it is asked to join.
+    /// The state in which the machine is kept warm, until it is asked to join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
-    /// When it entered that phase.
+    /// When the machine entered its phase.
     pub since: Timestamp,
     /// When the machine was requested.
     pub created: Timestamp,
@@ -194,7 +194,7 @@ pub struct MachineStatus {
     pub entered: BTreeMap<String, Timestamp>,
     /// Its Node.
     pub node: Option<String>,
-    /// What the machine waits for, or what it was created for.
+    /// What the machine is waiting for, or what it was created for.
     pub why: String,
 }
 

@@ -123,18 +123,18 @@ impl Board {
         self.inner().last_round.map(|last| last.elapsed())
     }
 
-    /// Whether both clusters were seen once and rounds are running.
+    /// Whether Kubernetes and Proxmox VE were read once and rounds are running.
     pub fn is_ready(&self) -> bool {
         self.inner().status.ready
     }
 
-    /// Whether rounds are running: from then on, they are expected in time.
+    /// Whether rounds have begun. From then on, they are expected to run on time.
     pub(super) fn has_begun(&self) -> bool {
         self.inner().begun
     }
 
-    /// Records that this instance leads and that rounds are running. `is_ready`: whether both clusters were
-    /// seen once.
+    /// Records that this instance leads and that rounds are running. `is_ready`: whether Kubernetes and
+    /// Proxmox VE were read once.
     pub fn begin(&self, is_ready: bool) {
         {
             let mut inner = self.inner();
@@ -259,8 +259,8 @@ impl Board {
         self.inner().next_due
     }
 
-    /// Sets the result of a round. What is written beside the rounds stays as it is now, because the round
-    /// read it some time ago: problems, decisions, credentials, the pause, and who leads.
+    /// Sets the result of a round. Problems, decisions, credentials, the pause and the leader keep their
+    /// present values, because the round read them some time ago and other tasks may have changed them since.
     pub fn publish(&self, status: Status, next_due: Option<Timestamp>) {
         {
             let mut inner = self.inner();

@@ -9,8 +9,8 @@ use super::answer::{flag_of, number_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::{Error, Kind};
 
-/// The state of a program in the guest. The output is empty until the program has ended. Once its end has
-/// been read, the guest agent forgets the program.
+/// The state of a program in the guest. The output is empty until the program has ended. Once a call has
+/// reported the end, the guest agent forgets the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecStatus {
     /// Whether the program has ended.
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// Starts a program in the guest and returns its pid. Run the program through `/bin/sh -c`: if a program
-    /// is missing, Proxmox hangs for 5 s and answers 596.
+    /// is missing, Proxmox VE hangs for 5 s and then answers 596.
     ///
     /// The command and the input must be ASCII; otherwise this returns an error, because other characters
     /// make the agent stop answering.
@@ -88,8 +88,8 @@ impl Client {
         number_of(&data, "pid").ok_or_else(|| Error::malformed(&call, "no pid"))
     }
 
-    /// Returns the state of a program. Once its end has been read, the guest agent forgets the program, and
-    /// further calls fail with [`Kind::NotFound`].
+    /// Returns the state of a program. Once a call has reported that the program ended, the guest agent
+    /// forgets it, and further calls fail with [`Kind::NotFound`].
     #[boxed]
     pub async fn agent_exec_status(&self, host: &str, vmid: Vmid, pid: i64) -> Result<ExecStatus, Error> {
         let path = agent(host, vmid, "exec-status");
@@ -147,7 +147,7 @@ fn refused(what: &str, data: &Value) -> Result<(), Error> {
     Err(Error { kind: Kind::Other, call: format!("agent {what}"), status: Some(200), text })
 }
 
-/// Decodes output in which each byte arrives as a character of its own: collects the bytes and reads them as
+/// Decodes output in which each byte arrives as a separate character: collects the bytes and reads them as
 /// UTF-8.
 fn output(data: &Value, field: &str) -> String {
     let text = text_of(data, field).unwrap_or_default();

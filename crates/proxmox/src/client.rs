@@ -30,7 +30,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 /// programs in the guest are not trusted.
 const GUEST_ANSWER: AnswerLimit = AnswerLimit(4 << 20);
 
-/// Parameters of a call, in their order.
+/// The parameters of a call, in order.
 pub(super) type Parameters<'a> = &'a [(&'a str, String)];
 
 /// The parameters or the body of a call.

@@ -1,6 +1,6 @@
-//! The rights that Proxmox VE requires of a token that clones a VM, because of the VM's parts. They are
-//! required even if these parts are replaced in the clone later. `clone_vm` of qemu-server checks storages,
-//! mappings, networks and the CPU model.
+//! The rights that a token needs to clone a VM, depending on the VM's parts. They are required even if these
+//! parts are replaced in the clone later. `clone_vm` of qemu-server checks storages, mappings, networks and
+//! the CPU model.
 
 use super::property::{Properties, stem};
 use super::vm_config::VmConfig;

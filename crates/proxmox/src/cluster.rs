@@ -105,7 +105,7 @@ impl Client {
         Ok(rows.iter().filter_map(bridge).collect())
     }
 
-    /// The time by a host's own clock, Unix time in seconds. Needs `Sys.Audit` on the host.
+    /// The time of a host's own clock, as Unix time in seconds. Needs `Sys.Audit` on the host.
     #[boxed]
     pub async fn host_time(&self, host: &str) -> Result<i64, Error> {
         let data = self.get(Lane::Free, &format!("/nodes/{}/time", encode(host)), &[]).await?;

@@ -83,8 +83,8 @@ impl Lanes {
     }
 }
 
-/// The place of a clone among the clones of its source storages, or of a guest among those being suspended.
-/// Keep this value until the task has ended.
+/// The places that a clone takes in the lanes of its source storages, or that a suspension takes in the lane
+/// of its host. Keep this value until the task has ended.
 #[derive(Debug)]
 #[must_use = "the place is given back when it is dropped"]
 pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
@@ -134,8 +134,8 @@ impl Client {
         }
     }
 
-    /// Takes places for a clone that began before a restart and is still running. Does not wait: at a storage
-    /// without a free place, none is taken.
+    /// Takes places for a clone that began before a restart and is still running. Does not wait: if a storage
+    /// has no free place, none is taken there.
     pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let lanes = sources.iter().map(|source| self.lanes().clones(source, full));
         CloneTurn(lanes.filter_map(|lane| lane.try_acquire_owned().ok()).collect())

@@ -189,8 +189,8 @@ fn without_ceph(message: &str) -> bool {
     ["not installed", "not initialized", "not fully configured"].iter().any(|text| message.contains(text))
 }
 
-/// The hosts that Ceph's metadata names. OSDs are a list; the other daemons are maps by `name@host`, with a
-/// `hostname` in each entry.
+/// The hosts that Ceph's metadata names. OSDs are in a list, other daemons in maps by `name@host`. Each entry
+/// has a `hostname`.
 fn daemons(data: &Value) -> BTreeSet<String> {
     let mut hosts = BTreeSet::new();
     for kind in ["mon", "mgr", "mds", "osd"] {

@@ -1,4 +1,4 @@
-//! The Proxmox VE client. Only this crate uses reqwest's types.
+//! The Proxmox VE client. No other crate of the daemon uses reqwest's types.
 //!
 //! ```text
 //!  Client ── lanes (agent, lifecycle) ──> Transport ──> an endpoint

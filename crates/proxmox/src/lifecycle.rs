@@ -28,7 +28,7 @@ pub struct CloneRequest {
     pub vmid: Vmid,
     /// The new VM's name.
     pub name: String,
-    /// The new VM's description, with the marker.
+    /// The new VM's description, with the mark.
     pub description: String,
     /// The Proxmox pool.
     pub pool: Option<String>,

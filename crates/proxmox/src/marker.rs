@@ -7,7 +7,7 @@
 use model::{MachineId, PoolName};
 use std::collections::BTreeMap;
 
-/// The mark of a VM, which shows to which machine it belongs.
+/// The mark of a VM, which shows the machine to which the VM belongs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Marker {
     /// The Kubernetes cluster's id.
@@ -41,7 +41,7 @@ pub enum Description {
 const PREFIX: &str = "pve-autoscaler/v1";
 
 impl Marker {
-    /// Whether the machine belongs to a Kubernetes cluster with a different uid from this one, even if both
+    /// Whether the machine belongs to a Kubernetes cluster whose uid differs from `uid`, even if both
     /// clusters were given the same id. False if one of the uids is unknown.
     pub fn is_of_another(&self, uid: Option<&str>) -> bool {
         self.kubernetes.as_deref().zip(uid).is_some_and(|(theirs, own)| theirs != own)

@@ -19,7 +19,7 @@ pub enum MissingRight {
 
 /// How a refusal for a missing privilege begins.
 const REFUSED: &str = "Permission check failed (";
-/// How a refusal begins if only root may do this, so that no privilege would help.
+/// How a refusal begins if only root may perform the action, so that no privilege would help.
 const FOR_ROOT: &str = "only root";
 
 impl MissingRight {

@@ -1,6 +1,6 @@
-//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), read as by `parse_property_string` of
-//! pve-common: one value may appear without its key, anywhere in the text; some keys are aliases; yes and no
-//! have four spellings each.
+//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), parsed like `parse_property_string` of
+//! pve-common does: one value may appear without its key, anywhere in the text; some keys are aliases; yes
+//! and no have four spellings each.
 
 /// The format of one kind of property string.
 #[derive(Clone, Copy, Debug)]
@@ -9,8 +9,8 @@ pub struct Format {
     default: Option<&'static str>,
     /// Aliases of keys, each with the key for which it stands.
     aliases: &'static [(&'static str, &'static str)],
-    /// Keys that are at the same time values of the default key, and the key for what follows them:
-    /// `virtio=MAC` means `model=virtio` and `macaddr=MAC`.
+    /// Keys that are also values of the default key, and the key of the value that follows them: `virtio=MAC`
+    /// means `model=virtio` and `macaddr=MAC`.
     values_as_keys: Option<(&'static [&'static str], &'static str)>,
 }
 
@@ -150,7 +150,7 @@ pub fn size(text: &str) -> Option<i64> {
     if fraction.is_empty() {
         return number.bytes().all(|byte| byte != b'.').then_some(whole);
     }
-    // Nine digits resolve less than one byte of a GiB, and their product with a TiB does not overflow.
+    // Nine digits are precise to about a byte for a GiB, and their product with a TiB does not overflow.
     let fraction = fraction.get(..9).unwrap_or(fraction);
     let part = i128::from(fraction.parse::<i64>().ok().filter(|_| digits(fraction))?) << shift;
     let part = part / 10_i128.pow(u32::try_from(fraction.len()).ok()?);

@@ -32,7 +32,7 @@ pub enum Meaning {
 
 use Meaning::{Full, Host, NotSeen, Passes, Pool, Right, Storage, Template};
 
-/// The parts that a text must all contain, the file that writes the text, and its meaning.
+/// The parts that a text must all contain, the file that writes the text, and the meaning of the text.
 type Entry = (&'static [&'static str], &'static str, Meaning);
 
 const TABLE: &[Entry] = &[

@@ -119,7 +119,7 @@ mod tests {
             ),
             (json!({"allowed-tags": [], "user-tag-access": {"user-allow": "none"}}), "pve-autoscaler", false),
             (json!({"allowed-tags": ["a"], "user-tag-access": {"user-allow": "existing"}}), "a", true),
-            // This is what a user with Sys.Modify sees.
+            // This is what a user with `Sys.Modify` sees.
             (json!({"allowed-tags": ["prod"], "registered-tags": ["prod"]}), "prod", true),
         ] {
             assert_eq!(TagRules::read(&options).allow(tag), expected, "{options} {tag}");

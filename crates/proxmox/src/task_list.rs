@@ -21,7 +21,7 @@ pub struct TaskFilter {
     pub kind: Option<String>,
     /// Only tasks that began at this Unix time (seconds) or later.
     pub since: Option<i64>,
-    /// The maximum number of rows; 500 if it is absent.
+    /// The maximum number of rows; by default, 500.
     pub limit: Option<u32>,
 }
 
@@ -108,7 +108,7 @@ fn row(data: &serde_json::Value) -> Option<TaskRow> {
         None if ended.is_some() => TaskStatus::Ended(Exit::Unknown),
         _ => TaskStatus::Running,
     };
-    // For a running task, the row contains the token in `user`; for an ended task, in a field of its own.
+    // For a running task, the row contains the token in `user`; for an ended task, in a separate field.
     let user = text_of(data, "user").unwrap_or_default();
     let user = match text_of(data, "tokenid") {
         Some(token) if !user.contains('!') => format!("{user}!{token}"),

@@ -19,7 +19,7 @@ pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxErr
 #[error("no connection")]
 pub struct NotSent(#[source] pub BoxError);
 
-/// The maximum size of the answer to a request, in bytes. An extension of the request.
+/// The maximum size of the answer to a request, in bytes. It is attached to the request as an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerLimit(pub usize);
 

@@ -101,7 +101,8 @@ impl VmConfig {
         text.parse::<i64>().ok().and_then(|mib| mib.checked_mul(1 << 20))
     }
 
-    /// The vCPUs that it starts with, if set. Of `cores` and `sockets`, one that is not set is 1.
+    /// The number of vCPUs that the VM starts with, if set. If only one of `cores` and `sockets` is set, the
+    /// other is 1.
     pub fn vcpus(&self) -> Option<u32> {
         let number = |key: &str| self.get(key).and_then(|text| text.parse::<u32>().ok());
         let (cores, sockets) = (number("cores"), number("sockets"));
@@ -124,7 +125,7 @@ impl VmConfig {
         (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// The value of a network device with this model, if one is given, and with these parts replaced. Its
+    /// The value of a network device with these parts replaced, and with this model if one is given. Its
     /// other parts and its MAC address are kept: if a device is written without a MAC address, Proxmox VE
     /// assigns a new one.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
@@ -177,7 +178,7 @@ impl VmConfig {
         volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
     }
 
-    /// The disks that a backup job would include, as pairs of a key and its value with `backup=0`.
+    /// The disks that a backup job would include: the key of each, and its value with `backup=0`.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
         let backed_up = |drive: &Drive| {
             !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)

@@ -1,5 +1,5 @@
-//! Records days or weeks of rounds in files. For each decision, its input is stored as changes since the
-//! previous one.
+//! Records rounds in files, for days or weeks. The input of each decision is stored as the changes since the
+//! previous decision.
 //!
 //! `recording-TIME.jsonl.gz` covers at most an hour. Each line is the JSON of one round: the first is a
 //! complete snapshot, the others contain the changes since the previous round ([`snapshot::Changes`]). Each

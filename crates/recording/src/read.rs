@@ -18,8 +18,8 @@ const LARGEST: u64 = 1 << 30;
 /// restarted.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
-/// If the next round in the same file follows within this time, the instance has led all the time: rounds in
-/// other files with times in between come from a clock that was set back.
+/// If the next round in the same file follows within this time, the instance led without a break. Rounds with
+/// times in between in other files were then written with a clock that had been set back.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why a folder cannot be read as a recording.
@@ -269,9 +269,9 @@ impl Rounds {
         None
     }
 
-    /// Handles a file whose end is missing. If the file has rounds, and is the last one or is soon followed
-    /// by another, the daemon was killed or is still writing the file. Otherwise, the file is reported as
-    /// damaged.
+    /// Handles a file whose end is missing. If the file has rounds, and is either the last file or soon
+    /// followed by another, the daemon was killed or is still writing the file. Otherwise, the file is
+    /// reported as damaged.
     fn broken_off(&mut self, open: Open) {
         let last = open.fold.time();
         let begins = self.files.front().map(|(begins, _)| *begins);

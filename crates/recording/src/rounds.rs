@@ -81,8 +81,8 @@ impl RoundFiles {
     }
 }
 
-/// The right to write: one round has it at a time. It ends with this value, so a panic while a round is
-/// written does not end the recording.
+/// The right to write, which only one round has at a time. The right is returned when this value is dropped,
+/// so recording continues even if writing a round panics.
 struct Turn(Arc<AtomicBool>);
 
 impl Turn {
@@ -101,7 +101,7 @@ impl Drop for Turn {
 /// Writes a round and drops the oldest ones beyond the limits.
 ///
 /// # Errors
-/// Returns an error if the round cannot be written. Its decision or an unfinished file may be left until room
+/// Returns an error if the round cannot be written. Its decision or an unfinished file may remain until room
 /// is made for a later round.
 fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), RecordError> {
     let text = snapshot::write(snapshot)?;
@@ -116,7 +116,7 @@ fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), Reco
     made.map_err(|source| RecordError::File { path: folder.to_owned(), source })?;
     make_room(settings, size)?;
     let name = name(snapshot.time);
-    // The snapshot is written last, so that if it exists, the decision exists, too.
+    // The snapshot is written last, so every snapshot in the folder has its decision.
     put(&folder.join(format!("{name}.json")), &decision)?;
     put(&folder.join(format!("{name}.yaml")), &text)
 }

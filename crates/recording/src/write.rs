@@ -13,7 +13,7 @@ use super::file::{self, LONGEST};
 use crate::RecordError;
 use model::Snapshot;
 
-/// A clock that has jumped ahead, by more time than files are kept, is trusted after this time.
+/// If the clock jumps ahead by more time than files are kept, it is trusted again after this time.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
 /// A new file begins when the current one reaches the total limit divided by this, so that dropping an old
 /// file loses only a small part of the recording.
@@ -99,7 +99,7 @@ impl Open {
         let (began, before) = (round.time, round.clone());
         let begun = Self { path: path.clone(), began, before, size: 0, file };
         begun.line(&snapshot::changes(None, round)).inspect_err(|_| {
-            // Without its first line a file is useless. The error has the cause.
+            // A file without its first line is useless. The returned error contains the cause.
             let _ = fs::remove_file(&path);
         })
     }

@@ -1,9 +1,9 @@
 //! The fence around every write: an instance writes only while it leads, and stops by its own clock before
 //! another instance may lead.
 //!
-//! Both clients check the fence at the last moment before they send a request, so no write can skip the
-//! check. Still, a lease is not a lock: a request that was sent in time may arrive late. So each write is
-//! also conditional.
+//! Every client that writes checks the fence at the last moment before it sends a request, so no write can
+//! skip the check. Still, a lease is not a lock: a request that was sent in time may arrive late. So each
+//! write is also conditional.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a write waits at a closed fence before it is refused. Usually, the calling task ends with the
-/// term during this wait.
+/// How long a write waits at a closed fence before it is refused. Usually, the term of this instance ends
+/// during the wait, and the calling task ends with it.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// This instance does not lead, or no longer leads.

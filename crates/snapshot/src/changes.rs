@@ -31,8 +31,8 @@ pub struct Changes {
     pub(super) drop: Vec<Key>,
 }
 
-/// The changes from `before` to `after`. Kubernetes objects that both share (the same `Arc`) are not
-/// compared.
+/// The changes from `before` to `after`. Kubernetes objects that both snapshots share (the same `Arc`) are
+/// not compared.
 pub fn changes(before: Option<&Snapshot>, after: &Snapshot) -> Changes {
     let nothing = Snapshot::default();
     let changes = Changes { time: after.time, ..Changes::default() };

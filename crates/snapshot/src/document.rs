@@ -67,8 +67,8 @@ struct List<'t> {
 /// # Errors
 /// Returns an error if the text is neither YAML nor JSON, or a document is not an object with a kind.
 pub(super) fn documents(text: &str) -> Result<Vec<Document<'_>>, SnapshotError> {
-    // JSON is read much faster than YAML. If reading only the identifying fields fails, the full objects are
-    // read. A text that begins like JSON may still be YAML in flow style.
+    // JSON is tried first, because it is read much faster than YAML. If reading only the identifying fields
+    // fails, the full objects are read. A text that begins like JSON may still be YAML in flow style.
     if text.trim_start().starts_with('{') {
         if let Some(found) = of_json(text) {
             return Ok(found);
@@ -159,8 +159,8 @@ fn item_kind(list: &str) -> &str {
 }
 
 fn yaml(text: &str) -> Result<Vec<Value>, SnapshotError> {
-    // The file of a large cluster is large, so the parser's limits against hostile input are set far above
-    // that.
+    // Snapshots of large clusters are large files, so the parser's limits against hostile input are set far
+    // above the size of such files.
     let options = serde_saphyr::options! {
         // As in YAML 1.2, `y` is a string: a pod may have that name.
         strict_booleans: true,

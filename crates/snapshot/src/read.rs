@@ -121,9 +121,9 @@ impl Document<'_> {
 }
 
 impl Reader {
-    /// Reads the version first, because the rules for reading pods depend on it and its document may come
-    /// last. The document also states whether the API server serves ProvisioningRequests or PodGroups, which
-    /// an empty list cannot show.
+    /// Reads the version first: the rules for reading pods depend on it, and the document that contains it
+    /// may come last. The document also states whether the API server serves ProvisioningRequests or
+    /// PodGroups, which an empty list cannot show.
     pub(super) fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
         if it.kind == "KubernetesCluster" && it.group() == "pve-autoscaler" {
             let cluster: ClusterDocument = it.parse()?;

@@ -31,11 +31,11 @@ pub struct Options {
     pub address: IpAddr,
     /// How long a Node may be silent before it counts as dead.
     pub node_monitor_grace: Duration,
-    /// Calls per second of the controllers and of the scheduler (20 and 50 by default). Filling a large
-    /// cluster needs more.
+    /// The number of calls per second that the controllers and the scheduler may make (20 and 50 by default).
+    /// Filling a large cluster needs more.
     pub calls: Option<u32>,
-    /// Whether PodGroups are served, and the scheduler keeps gangs together. Without effect if the version
-    /// lacks PodGroups as `v1beta1`.
+    /// Whether PodGroups are served, and the scheduler keeps gangs together. Has no effect if the Kubernetes
+    /// version lacks PodGroups as `v1beta1`.
     pub pod_groups: bool,
 }
 
@@ -341,7 +341,7 @@ const API_SERVER: &str = "kube-apiserver";
 /// The file to which the API server logs requests.
 const AUDIT_LOG: &str = "audit.log";
 
-/// The audit policy: who asked for what is logged, but not the contents.
+/// The audit policy: logs who requested what, but not the contents.
 const AUDIT: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -374,8 +374,8 @@ fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
-/// Ports that are not in use. All of them are held until all are known. A process is never given a port
-/// twice, since its next control plane may ask before this one listens.
+/// Ports that are not in use. All of them are held until all are known. The same process never receives a
+/// port twice, because it may start another control plane before the earlier one listens.
 fn free_ports<const N: usize>(address: IpAddr) -> anyhow::Result<[u16; N]> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);

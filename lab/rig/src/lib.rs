@@ -8,7 +8,7 @@
 //!                          └──────> drivers: one `driver` process for each node with devices
 //! ```
 //!
-//! All child processes end with the process that started them, even if that is killed.
+//! All child processes end with the process that started them, even if that process is killed.
 
 mod admin;
 mod control_plane;

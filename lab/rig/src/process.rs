@@ -9,8 +9,8 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use anyhow::Context as _;
 
-/// A process that is killed when this value is dropped. If the process that started it ends in any other way,
-/// the kernel kills it.
+/// A process that is killed when this value is dropped. If the process that started it ends without dropping
+/// the value, the kernel kills it.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 

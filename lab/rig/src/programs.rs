@@ -21,9 +21,9 @@ impl std::fmt::Display for Missing {
 pub struct Programs(PathBuf);
 
 impl Programs {
-    /// The programs. Those that do not exist yet are built first, which takes minutes. They are of the newest
-    /// tested release, or of the minor version in `RIG_KUBERNETES`. Without Go there are no programs, which
-    /// is an error if the environment contains `CI=true`.
+    /// The programs, built from the newest tested release, or from the minor version in `RIG_KUBERNETES`.
+    /// Programs that do not exist yet are built first, which takes minutes. Without Go there are no programs,
+    /// which is an error if the environment contains `CI=true`.
     ///
     /// # Errors
     /// Returns an error if the programs cannot be built.

@@ -58,7 +58,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Creates a source of inputs from known ones, of which there must be at least one.
+    /// Creates a source of inputs that are derived from known ones. There must be at least one known input.
     pub fn new(known: Vec<Vec<u8>>, random: Rng) -> Self {
         Self { known, random }
     }

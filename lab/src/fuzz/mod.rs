@@ -20,7 +20,7 @@ pub use targets::Target;
 
 use change::Change;
 
-/// The time limit for one input. With an input that takes longer, the daemon could be stalled.
+/// The time limit for one input. An input that takes longer could stall the daemon.
 const SLOW: Duration = Duration::from_secs(10);
 
 /// Which target to try, and how.

@@ -14,7 +14,7 @@ use tower::{BoxError, service_fn};
 
 /// The pools for which snapshots are planned.
 const POOLS: &str = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n";
-/// The length of a bootstrap token: letters and digits before and after the dot.
+/// The length of a bootstrap token: the numbers of letters and digits before and after the dot.
 const TOKEN: (usize, usize) = (6, 16);
 
 /// The parser that is tried.

@@ -28,7 +28,7 @@ pub struct Admin {
     checker: Checker,
     random: Rng,
     hands: Hands,
-    /// The random numbers for actions that leave a Proxmox VE task or are undone later.
+    /// The random numbers for actions that run as Proxmox VE tasks or are undone later.
     deeds: Rng,
     /// Locks and cordons that will be removed again.
     held: Vec<(Instant, Held)>,
@@ -130,7 +130,7 @@ impl Admin {
                 self.held.push((until, Held::Lock(vmid)));
             }
             // If a VM has not been checked since it was cloned, its notes are the only proof of its owner.
-            // Without them, the daemon must leave it alone.
+            // Without them, the daemon must not touch the VM.
             8 if !locked && self.checker.is_known_by_uuid(vmid) => {
                 self.say(&format!("rewrites the notes of VM {vmid}"));
                 pve.set_config_by_hand(vmid, "description", Some("do not touch, belongs to the cluster"));
@@ -169,7 +169,7 @@ impl Admin {
         }
     }
 
-    /// Performs one of the actions that leave a Proxmox VE task or are undone later.
+    /// Performs one of the actions that run as Proxmox VE tasks or are undone later.
     fn do_a_deed(&mut self, ours: &[u32]) {
         let deed = Deed::ALL[self.deeds.usize(..Deed::ALL.len())];
         if let Some(vmid) = ours.get(self.deeds.usize(..ours.len())) {

@@ -79,8 +79,8 @@ impl Faults {
                 self.begin("the quorum is lost", 20..300, Ends::Quorum, || {});
             }
             3 | 4 => {
-                // Only one host at a time: if two of three hosts are off, the quorum is lost too, which is a
-                // separate fault.
+                // Only one host at a time loses its power: if two of three hosts are off, the quorum is lost
+                // too, which is a separate fault.
                 if let Some(host) = self.host()
                     && !self.going_on.iter().any(|(_, ends)| matches!(ends, Ends::Host(_)))
                 {
@@ -205,7 +205,7 @@ impl Faults {
         (!names.is_empty()).then(|| names.get(self.random.usize(..names.len())).cloned()).flatten()
     }
 
-    /// Guests of a template's existing and next clones boot with problems.
+    /// Makes guests of a template's existing and next clones boot with problems.
     fn guests(&mut self) {
         let template = self.random.u32(9000..=9003);
         let faults = match self.random.u8(..8) {

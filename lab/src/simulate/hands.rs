@@ -21,7 +21,7 @@ const WHO: &str = "root@pam";
 const POOL: &str = "k8s-workers";
 /// One in this many calls that change a VM coincides with another client's action on that VM.
 const AT_A_CALL: u32 = 160;
-/// How many milliseconds after the call the action of another client happens.
+/// The delay between the call and the other client's action, in milliseconds.
 const SOON: std::ops::Range<u64> = 0..4000;
 /// How long Proxmox VE waits for the lock of a VM, and the interval at which it tries again.
 const LOCK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
@@ -173,7 +173,7 @@ impl Hands {
             Deed::Migrate => Touch::Migrated(self.target(vm, random)?),
             Deed::Template if free() => Touch::Template,
             Deed::Protect => Touch::Protected,
-            // While the VM's kubelet reports, the daemon does not remove anything of the machine.
+            // While the VM's kubelet reports, the daemon removes nothing that belongs to the machine.
             Deed::LeavePool if self.serves(vmid) => Touch::LeftPool,
             _ => return None,
         };

@@ -26,7 +26,7 @@ pub enum Hindrance {
         /// Whether the host's data is unknown from the first moment on.
         at_once: bool,
     },
-    /// Copies to this storage take long.
+    /// Copies to this storage take a long time.
     Slow(&'static str),
     /// This storage is full, but reports that it is almost empty.
     Lies(&'static str),
@@ -37,7 +37,7 @@ pub enum Hindrance {
 }
 
 impl Hindrance {
-    /// Draws an interference, and the range of its duration in seconds.
+    /// Draws a kind of interference, and the range of its duration in seconds.
     pub fn draw(random: &mut Rng, world: &World) -> Option<(Self, Range<u64>)> {
         let storage = if random.bool() { "shared" } else { "local-lvm" };
         Some(match random.u8(..6) {

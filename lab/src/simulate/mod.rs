@@ -51,7 +51,7 @@ pub struct Wanted {
     often: u64,
     /// Add interference: templates with options that no machine should have, missing rights and tags,
     /// storages that are slow or report wrong numbers, a silent pvestatd, and administrators who change a VM
-    /// just when the daemon is about to
+    /// at the same time as the daemon
     #[arg(long)]
     hindered: bool,
     /// Number of seeds, including the first

@@ -33,7 +33,7 @@ pub struct Storm {
 
 struct Inner {
     random: Rng,
-    /// The random numbers for what other clients do at calls.
+    /// The random numbers for the actions of other clients at the time of a call.
     of_others: Rng,
     over: bool,
     storm: bool,

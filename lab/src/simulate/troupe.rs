@@ -53,7 +53,7 @@ struct Seat {
     pause: Option<Instant>,
     /// The APIs from which the host is cut off, and until when.
     held: Vec<(Instant, Side)>,
-    /// Until when the host is frozen.
+    /// When the host's freeze ends.
     still: Option<Instant>,
 }
 

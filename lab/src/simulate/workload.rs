@@ -10,8 +10,8 @@ use super::log::Log;
 
 /// The label of a pod with the names of the pools that it fits, joined by dots.
 pub const FITS: &str = "lab/fits";
-/// The largest part of a machine that its pods cannot use: the DaemonSet's pod and the kubelet's reserve.
-/// Thousandths of a core, and MiB.
+/// The largest part of a machine that its pods cannot use, in thousandths of a core and in MiB: the
+/// DaemonSet's pod and the kubelet's reserve.
 const KEPT: (u32, u32) = (200, 640);
 
 /// The workload of one run.

@@ -61,7 +61,7 @@ pub struct World {
     pub hosts: Vec<String>,
     /// VMs that exist from the start and are not the daemon's.
     pub foreign: Vec<u32>,
-    /// A Node that has the label of a pool but is not a machine's.
+    /// A Node that has the label of a pool but belongs to no machine.
     pub decoy: Option<String>,
     /// The folder with the files that the settings name. It is removed when the last clone of this value is
     /// dropped.

@@ -26,7 +26,7 @@ use crate::wire::{Side, Wire};
 /// How long a daemon may take to stop.
 const FAREWELL: Duration = Duration::from_mins(1);
 
-/// What a daemon is started with.
+/// The values with which a daemon is started.
 #[derive(Clone)]
 pub struct Cast {
     /// Proxmox VE.
@@ -41,13 +41,13 @@ pub struct Cast {
     pub config: watch::Receiver<Arc<Config>>,
     /// Whether the daemon sees guests come up on the network.
     pub probes: bool,
-    /// The helpers that give machines CPUs of their own.
+    /// The helpers that give machines dedicated CPUs.
     pub helpers: Helpers,
     /// The seed of names, ids and jitter.
     pub seed: u64,
     /// The name of this instance.
     pub instance: String,
-    /// The source of the random bytes in tokens. `None`: the operating system.
+    /// The source of the random bytes in tokens; by default, the operating system.
     pub entropy: Option<Entropy>,
 }
 

@@ -1,4 +1,4 @@
-//! Stand-ins for the helpers that give machines CPUs of their own, one for each host on which the helper is
+//! Stand-ins for the helpers that give machines dedicated CPUs, one for each host on which the helper is
 //! enabled. They decide like the real helper, and write the result into the embedded Proxmox VE as root.
 
 use std::collections::BTreeMap;

@@ -20,7 +20,7 @@ impl Kubes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The control plane that has a bootstrap token. If none has it, this is the first one, which then
+    /// The control plane that has this bootstrap token. If none has it, returns the first one, which then
     /// reports what is wrong with the token.
     fn of_token(&self, token: &str) -> Option<Kube> {
         let secret = format!("bootstrap-token-{}", token.split('.').next().unwrap_or_default());

@@ -62,8 +62,8 @@ pub trait Observer: Send + Sync {
     fn before(&self, call: Call<'_>) -> Arrival;
 }
 
-/// Pauses the streams of all watches. Events of that time arrive when the streams continue. Clones share the
-/// pause.
+/// Pauses the streams of all watches. Events that occur during the pause arrive when the streams continue.
+/// Clones share the pause.
 #[derive(Clone, Debug, Default)]
 pub struct Stall(Arc<(AtomicBool, Signal)>);
 

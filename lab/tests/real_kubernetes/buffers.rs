@@ -16,8 +16,8 @@ const DEFINITIONS: [&str; 2] = [
 const NAMES: [&str; 2] =
     ["crd/capacitybuffers.autoscaling.x-k8s.io", "crd/provisioningrequests.autoscaling.x-k8s.io"];
 
-/// Installs the definitions, a PodTemplate, a buffer of this many chunks of it, and a ProvisioningRequest for
-/// more pods than there can be room for.
+/// Installs the definitions, a PodTemplate, a buffer of this many chunks described by that template, and a
+/// ProvisioningRequest for more pods than can ever fit.
 pub async fn install(bench: &Bench<Real>, chunks: u32) {
     let admin = &bench.kube.admin;
     for (definition, name) in DEFINITIONS.into_iter().zip(NAMES) {

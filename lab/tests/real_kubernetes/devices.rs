@@ -1,7 +1,7 @@
-//! Devices for claims with a DRA driver, from zero nodes and back: Kubernetes' own helper for drivers
-//! publishes ResourceSlices, the real scheduler allocates devices, and the kubelet's own manager lets the
-//! driver prepare each claim before its pod starts. Containers are imitated: the driver's process is started
-//! once the kubelet reports that the container of its DaemonSet pod runs.
+//! DRA devices for claims, scaled from zero nodes and back: Kubernetes' own helper for drivers publishes
+//! ResourceSlices, the real scheduler allocates devices, and the kubelet's own manager lets the driver
+//! prepare each claim before its pod starts. Containers are imitated: the driver's process is started once
+//! the kubelet reports that the container of its DaemonSet pod runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;

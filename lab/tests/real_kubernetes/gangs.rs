@@ -21,7 +21,7 @@ async fn train(bench: &Bench<Real>, count: u32) {
     bench.kube.apply(&pods).await;
 }
 
-/// The real scheduler's condition of each pod.
+/// The condition that the real scheduler has set on each pod.
 fn said(bench: &Bench<Real>) -> Vec<Value> {
     let condition = |pod: &Value| {
         let all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -30,8 +30,7 @@ fn said(bench: &Bench<Real>) -> Vec<Value> {
     bench.kube.list("Pod").iter().map(condition).collect()
 }
 
-/// Waits until the daemon reports for this many pods that they wait for their gang, with these words as the
-/// reason.
+/// Waits until the daemon shows this many pods as waiting for their gang, with these words as the reason.
 async fn shown(bench: &Bench<Real>, count: usize, words: &str) {
     let socket = bench.file("control.sock");
     let mut pods = Vec::new();

@@ -136,7 +136,7 @@ async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn check_names_each_right_that_is_missing() {
     let Some(bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };
-    // `check` does not ask for rights to kinds that the API server does not serve.
+    // `check` does not test rights on kinds that the API server does not serve.
     buffers::install(&bench, 0).await;
     let good = check(&bench).await;
     assert!(good["level"] == "ok", "{good}");

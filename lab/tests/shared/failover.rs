@@ -1,4 +1,4 @@
-//! Three daemons, of which one leads: the leader is killed or stopped, and another daemon takes over.
+//! Three daemons, one of them the leader: when the leader is killed or stopped, another daemon takes over.
 
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{kubernetes::Kube, proxmox::Pve};
 
-/// The user and password that may switch hosts on and off.
+/// The credentials that allow switching hosts on and off.
 pub const USER: (&str, &str) = ("power", "lab");
 const SYSTEM: &str = "/redfish/v1/Systems/1";
 

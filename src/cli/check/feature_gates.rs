@@ -4,8 +4,8 @@
 use super::findings::Line;
 use settings::Pool;
 
-/// By minor version of Kubernetes 1: the gates that kubelets no longer accept from that version on (source:
-/// the constants of `pkg/features` and of the packages that add gates to it).
+/// The gates that kubelets no longer accept, by the first minor version of Kubernetes 1 that rejects them
+/// (source: the constants in `pkg/features` and in the packages that add gates to it).
 const GONE: [(u32, &str); 5] = [
     (
         33,
@@ -42,8 +42,8 @@ const GONE: [(u32, &str); 5] = [
     ),
 ];
 
-/// By minor version of Kubernetes 1: the gates that can have only this value from that version on (source:
-/// `LockToDefault` of a kubelet's gates).
+/// The gates that are locked to a single value, by the first minor version of Kubernetes 1 that locks them
+/// (source: `LockToDefault` of a kubelet's gates).
 const LOCKED: [(u32, bool, &str); 11] = [
     (30, true, "PodSchedulingReadiness"),
     (31, true, "LogarithmicScaleDown"),
@@ -114,7 +114,7 @@ pub(super) fn unfit(pool: &Pool, minor: u32) -> Vec<Line> {
     arguments.chain(fields).filter_map(line).collect()
 }
 
-/// A value as the kubelet parses it (Go's `ParseBool`); other values are not judged here.
+/// Parses a value as the kubelet does (Go's `ParseBool`); other values are not judged here.
 fn is_on(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

@@ -1,4 +1,4 @@
-//! Checks whether a pool's hosts exist, and whether they have room and the pool's network.
+//! Checks whether a pool's hosts exist, have room, and are connected to the pool's network.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub(super) fn special(pve: &Pve, answer: &mut Answer) {
     }
 }
 
-/// Finds hosts that report nothing about themselves, their VMs and their storages.
+/// Finds hosts that report nothing about themselves, their VMs or their storages.
 pub(super) fn silent(pve: &Pve, answer: &mut Answer) {
     for host in pve.seen.silent() {
         let name = &host.name;
@@ -109,7 +109,7 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     answer.say(line.of(&pool.name), FINDINGS);
 }
 
-/// The memory that the host has for guests if it has none: all but the reserve.
+/// The memory that the host would have for guests if none were running: all of it except the reserve.
 fn most_memory(pool: &Pool, host: &Host, own: Option<&HostSettings>) -> i64 {
     free_memory(pool, &Host { memory_assigned: 0, memory_used: 0, ..host.clone() }, own)
 }

@@ -38,8 +38,7 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
 }
 
 /// The storage that Proxmox VE chooses among the storages of a VM's disks (`find_vmstate_storage` of
-/// qemu-server's `QemuConfig`). It prefers shared storages, and among these or the others one that stores
-/// files.
+/// qemu-server's `QemuConfig`). Shared storages come first; within each group, those that store files do.
 fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     let known = || used.iter().filter_map(|name| pve.storages.get(*name));
     let of = |shared: bool| {
@@ -59,7 +58,7 @@ fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
 pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     let one = pool.warm.state.state_bytes(pool.memory);
-    // The memory of those that are suspended already is part of what is used.
+    // The memory of machines that are already suspended is part of the storage's used space.
     let is_there = |guest: &&Guest| in_range(pool, guest.vmid) && guest.lock.as_deref() == Some(SUSPENDED);
     let there = pve.seen.guests.values().filter(is_there).count();
     let more = pool.warm.count.saturating_sub(u32::try_from(there).unwrap_or(u32::MAX));

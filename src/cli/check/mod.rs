@@ -1,5 +1,5 @@
 //! `check`: checks whether the configuration is right, whether both clusters answer, whether the daemon has
-//! its rights, and whether everything exists that the pools refer to.
+//! its rights, and whether all objects that the pools name exist.
 //!
 //! All findings are reported together; what cannot be checked because of another problem is left out.
 

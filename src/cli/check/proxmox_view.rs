@@ -41,7 +41,8 @@ impl Pve {
             .filter(|host| pool.hosts.is_empty() || pool.hosts.iter().any(|one| **one == ***host))
     }
 
-    /// How many bytes of a storage the pool may still use on this host. `None`: nothing is known of it there.
+    /// How many bytes of a storage the pool may still use on this host; `None` if nothing is known about the
+    /// storage there.
     pub(super) fn free(&self, pool: &Pool, host: &str, storage: &str) -> Option<i64> {
         let seen = self.seen.storages.iter().find(|seen| seen.host == host && seen.name == storage)?;
         let left = seen.size.total.saturating_sub(seen.size.used).saturating_sub(pool.storage_reserve);

@@ -25,7 +25,7 @@ const READ: usize = 500;
 /// At most this many slots of one kind are named.
 const NAMED: usize = 5;
 
-/// Errors for a guest that has disappeared or whose host is off: nothing is known about the guest.
+/// Errors for a guest that has disappeared or whose host is off. They say nothing about the guest.
 const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable, Kind::OutcomeUnknown];
 
 /// The guest that has a VMID of the pool.
@@ -187,7 +187,8 @@ pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, Vmid, String)>,
     Ok(found)
 }
 
-/// Addresses of the pool's slots that are set in a VM with another VMID, in words. They are added to `taken`.
+/// Describes the VMs that have an address of the pool's slots but not the slot's VMID. These addresses are
+/// added to `taken`.
 fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, Vmid, String)], taken: &mut Taken) -> Vec<String> {
     let slots = pool.slots();
     let mut words = Vec::new();
@@ -201,8 +202,8 @@ fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, Vmid, String)], taken: &mut
     words
 }
 
-/// Addresses of the pool that belong to an unmanaged Node, in words. Those that belong to any Node are added
-/// to `taken`.
+/// Describes the addresses of the pool that belong to an unmanaged Node. Those that belong to any Node are
+/// added to `taken`.
 fn addresses(pool: &Pool, nodes: &[Arc<Node>], uuids: &BTreeSet<&str>, taken: &mut Taken) -> Vec<String> {
     let own: BTreeSet<IpAddr> = pool.slots().iter().flat_map(Slot::addresses).collect();
     let mut words = Vec::new();

@@ -241,7 +241,7 @@ pub(super) type Need = (String, Vec<&'static str>);
 
 /// A line for each path on which the token lacks privileges.
 pub(super) async fn lacking(pve: &Pve, needs: Vec<Need>) -> Vec<Line> {
-    // Each path once, with every privilege that is needed there.
+    // Lists each path once, with all privileges that are needed there.
     let mut paths: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
     for (path, privileges) in needs {
         let wanted = paths.entry(path).or_default();
@@ -268,7 +268,7 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     let machines = pve.machines_path();
     if let CloudInit::Seed(seed) = &pool.cloud_init {
         let path = format!("/storage/{}", seed.storage);
-        // For uploading seeds, and for removing them, which needs a right on the storage itself.
+        // The token uploads seeds and removes them. Removing one requires a right on the storage itself.
         paths.push((path, vec!["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
         paths.push((machines.clone(), vec!["VM.Config.CDROM"]));
     }
@@ -310,7 +310,8 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
     Some(Line::wrong("", message).key("cloud_init").help(help))
 }
 
-/// If no name servers are set, Proxmox VE's own cloud-init drive contains the host's, but a seed does not.
+/// If no name servers are set, Proxmox VE's own cloud-init drive contains the host's name servers. A seed
+/// does not.
 fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
     let Addressing::Static { dns, .. } = &pool.addressing else { return None };
     let message = "the pool's machines have no name servers: the pool has no `dns`, and a seed does not contain those of the host";

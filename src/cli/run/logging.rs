@@ -50,8 +50,8 @@ fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Whether standard error is the stream that `JOURNAL_STREAM` names (systemd.exec(5)). If standard error was
-/// redirected later, it is not.
+/// Whether standard error is the stream that `JOURNAL_STREAM` names (systemd.exec(5)). It is a different
+/// stream if it was redirected later.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let seen = std::io::stderr().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());

@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let board = Board::default();
     let ended = renewal(&lease, &config, &board)
         .and_then(|renewal| runtime.block_on(serve(arguments, config, secrets, board, renewal)));
-    // The threads are not waited for: a name lookup occupies one for as long as the resolver takes.
+    // The threads are not waited for: a name lookup blocks its thread until the resolver is done.
     runtime.shutdown_background();
     lease.shutdown_background();
     ended
@@ -108,7 +108,8 @@ async fn serve(
     let regions = regions(&config, &board)?;
     let kubernetes = live::kubernetes(&config).await?.with_observer(board.metrics().of_kubernetes());
     let listener = Listener::bind(&arguments.socket).await.map_err(refused)?;
-    // Checked only once the daemon listens: if two start together, each sees the other.
+    // This check comes after the daemon has begun to listen, so that two daemons that start together see each
+    // other.
     neighbours::refuse_shared(&arguments.config.config, &config, &arguments.socket).await?;
 
     let clock: SharedClock = Arc::new(SystemClock);

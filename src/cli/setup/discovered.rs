@@ -133,8 +133,8 @@ impl Discovered {
         })
     }
 
-    /// The longest range of at most 50 addresses, from `.128` to `.249` of the network, that no known machine
-    /// has and no other cluster reserves.
+    /// The longest range of free addresses between `.128` and `.249` of the network, with at most 50
+    /// addresses. No known machine has them, and no other cluster reserves them.
     pub fn free_addresses(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
         let [a, b, c] = self.network()?;
         let (mut best, mut run): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());

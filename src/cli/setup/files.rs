@@ -155,7 +155,8 @@ impl Places {
     }
 }
 
-/// Creates a folder with this mode, whatever the umask, and its parents. An existing folder keeps its mode.
+/// Creates a folder and its parents. The new folder gets this mode regardless of the umask; an existing
+/// folder keeps its mode.
 fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -182,8 +183,8 @@ fn is_closed(found: &Metadata, right: u32) -> bool {
     keeps_out(found.mode(), found.gid(), right)
 }
 
-/// Whether the service's user lacks a right. That user is neither root nor in root's group. If the group is
-/// not root's, an administrator may have given it the right so that the service has it.
+/// Whether the service's user lacks a right. That user is neither root nor in root's group. A group other
+/// than root's may be the service's: an administrator may have given it the right for that purpose.
 fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     let by_group = group != 0 && mode & (right << 3) != 0;
     mode & right == 0 && !by_group

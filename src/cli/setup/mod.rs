@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             if status == super::exit::SUCCESS && places.are_the_units() {
                 let name = ClusterName::of_folder(&arguments.folder);
                 let (unit, command) = (cluster::unit(name.as_ref()), cluster::command(name.as_ref()));
-                // The package enables only the unit without a name.
+                // The package enables only the unit of the cluster without a name.
                 let start = if name.is_some() { "enable --now" } else { "start" };
                 input::text(&format!("\nnext: systemctl {start} {unit}; {command} status --watch\n"))?;
             }

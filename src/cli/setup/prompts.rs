@@ -1,5 +1,5 @@
-//! The answers that only the administrator knows. They are given by flags, or setup asks for them on a
-//! terminal, with a proposal if it has one.
+//! The answers that only the administrator knows. They are given as flags; otherwise setup asks for them on a
+//! terminal, and proposes a value if it can.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};

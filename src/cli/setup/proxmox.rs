@@ -30,7 +30,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
 /// A client with the administrator's token, or one that uses `pvesh`, which needs no token.
 pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
-    // Read before anything is created: at the end, setup also copies this file for the daemon.
+    // This file is read before anything is created, because setup copies it for the daemon at the end.
     let trust = live::authorities(&arguments.proxmox_ca)?;
     let (transport, token_id, secret) = if let Some(file) = &arguments.admin_token_file {
         let secret = SecretSource::File(file.clone()).read();

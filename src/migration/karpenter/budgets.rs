@@ -68,7 +68,7 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
 }
 
 /// Reads one budget. If it limits all removals to a share of the nodes, `strictest` becomes that share,
-/// unless an earlier budget's is smaller: in Karpenter, each budget applies.
+/// unless an earlier budget's share is smaller: in Karpenter, all budgets apply together.
 fn one(
     budget: &Json,
     pool: &str,

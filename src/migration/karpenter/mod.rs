@@ -26,7 +26,7 @@ struct Objects {
     made: BTreeMap<(String, String), Table>,
     /// The regions' names, in the order of the clusters.
     regions: Vec<String>,
-    /// The unread rest of each class and template; several pools may read the same one.
+    /// The unread rest of each class and template, because several pools may read the same one.
     left: BTreeMap<String, Tree>,
 }
 

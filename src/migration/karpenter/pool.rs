@@ -16,7 +16,7 @@ const TYPE: &str = "node.kubernetes.io/instance-type";
 const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// GiB for each vCPU, in the families that the provider defines.
+/// GiB of memory for each vCPU, by instance family of the provider.
 const FAMILIES: [(&str, i64); 4] = [("c1", 2), ("t1", 3), ("s1", 4), ("m1", 8)];
 
 /// At most this many sizes are converted, not counting the first.

@@ -41,7 +41,8 @@ pub fn capacity_buffer(object: &api::CapacityBuffer) -> Result<CapacityBuffer, C
     })
 }
 
-/// The object that the buffer refers to. The API server accepts no buffer with both kinds of reference.
+/// The object that the buffer refers to: a PodTemplate or a controller. The API server refuses a buffer that
+/// refers to both.
 fn reference(spec: &BufferSpec) -> Option<TemplateRef> {
     let template = spec.pod_template_ref.as_ref().map(|one| TemplateRef::PodTemplate(one.name.clone()));
     template.or_else(|| {

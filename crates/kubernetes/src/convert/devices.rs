@@ -124,8 +124,8 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
 }
 
 /// The requests of containers for each extended resource that needs more than one request. An init container
-/// that ends uses the devices of later containers before these start, so it only adds what it needs in
-/// addition. Of these init containers, only the one that adds the most counts.
+/// that ends uses the devices of later containers before these start, so it only adds the devices that it
+/// needs beyond those. Of these init containers, only the one that adds the most counts.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");

@@ -17,10 +17,11 @@ use model::pod::{
 use model::pod_spec::{PodSpec, Specs};
 use model::storage::InTreeKind;
 
-/// Converts a Pod and computes its digest, because pods exist for a long time and decisions need the digest
-/// in every round. Pods with equal specs share one copy of the spec.
+/// Converts a Pod and computes its digest once, because decisions need the digest in every round. Pods with
+/// equal specs share one copy of the spec.
 ///
-/// The resources that the pod uses on its node are counted as kube-scheduler of this `version` counts them.
+/// The resources that the pod uses on its node are counted in the same way as in kube-scheduler of this
+/// `version`.
 pub fn pod(object: &core::Pod, version: KubernetesVersion, specs: &mut Specs) -> Result<Pod, ConvertError> {
     let empty = core::PodSpec::default();
     let spec = object.spec.as_ref().unwrap_or(&empty);

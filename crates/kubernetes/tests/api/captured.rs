@@ -1,4 +1,4 @@
-//! What a test logs.
+//! Captures the lines that a test logs.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

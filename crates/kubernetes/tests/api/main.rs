@@ -1,4 +1,5 @@
-//! The Kubernetes client against an API server that answers from a script, in the form of recorded answers.
+//! Tests the Kubernetes client against an API server that answers from a script. The answers have the form of
+//! recorded ones.
 
 #![expect(clippy::unwrap_used, reason = "a test helper may panic if the test has failed")]
 

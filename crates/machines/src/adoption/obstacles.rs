@@ -126,8 +126,8 @@ pub(super) fn of_vm(
     against
 }
 
-/// Disks that would be destroyed with the VM although the pool does not name them, in words. The main disk,
-/// EFI and TPM disks, and the cloud-init and CD-ROM drives do not count.
+/// Describes the disks that would be destroyed with the VM although the pool does not name them. The main
+/// disk, EFI and TPM disks, and the cloud-init and CD-ROM drives do not count.
 pub(crate) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
     let main = pool.disk.as_ref().map_or("scsi0", |DiskSize { device, .. }| device.as_str());
     let cloud_init = config.cloudinit_drive();

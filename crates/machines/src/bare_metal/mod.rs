@@ -20,10 +20,10 @@
 //! * The Node is deleted once its machine is off. Otherwise, the Node would look broken to everyone who
 //!   watches nodes, and would briefly be Ready with its old pods when the machine is switched on again. The
 //!   kubelet registers a new Node at its next start.
-//! * A Node is identified by its name and its `systemUUID`, which is the uuid that the controller reports.
-//!   Some controllers swap the bytes of the first three fields (SMBIOS has them little-endian). If the
-//!   controller reports no uuid, the uuid of the first Node with the machine's name that appears after the
-//!   claim is used.
+//! * A Node is identified by its name and its `systemUUID`, which must match the uuid that the controller
+//!   reports. Some controllers swap the bytes of the first three fields, which SMBIOS stores in little-endian
+//!   order. If the controller reports no uuid, the uuid of the first Node with the machine's name that
+//!   appears after the claim is used.
 
 mod follow;
 mod look;

@@ -166,8 +166,8 @@ impl Performer<'_> {
             "it was off, but another client has switched it on since: leaving it on and deleting its Node";
         tracing::warn!(machine = %machine.record().name, "{what}");
         machine.enter(self.ctx, Phase::Deleting, what);
-        // Everything that ran on the machine ended when it was switched off. If its Node reports by now, it
-        // is deleted, too, but not tainted as out of service.
+        // Everything that ran on the machine ended when it was switched off. The Node is deleted even if it
+        // reports by now, but it is not tainted as out of service.
         self.forget_node(machine, Off::Gone).await?;
         sight.cleared = Cleared::Node;
         Ok(())

@@ -29,13 +29,13 @@ pub(super) struct Sight {
     pub watched: Watched,
     /// Whether the machine is in the configuration, so that a client for its controller exists.
     pub has_controller: bool,
-    /// The last reading of the machine's power.
+    /// The last reading of the machine's power state.
     pub power: Option<Power>,
     /// The progress of switching the machine on.
     pub start: Start,
     /// Whether a Node has the machine's name. This is queried before the machine is claimed.
     pub namesake: Option<bool>,
-    /// The machine's power after its Node did not register, or why the power is unknown.
+    /// The machine's power state after its Node did not register, or why the state is unknown.
     pub instead: Option<Result<PowerState, String>>,
     /// Whether the API server has the machine's Node and the Node reports.
     pub heard: Option<bool>,
@@ -62,7 +62,7 @@ pub(super) enum Watched {
     Other(String),
 }
 
-/// The machine's Node as the API server had it.
+/// The machine's Node when it was last read from the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum OwnNode {
     /// The Node was not read, or what was read is outdated.
@@ -72,10 +72,10 @@ pub(super) enum OwnNode {
     There(Arc<Node>),
 }
 
-/// A reading of the machine's power.
+/// A reading of the machine's power state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Power {
-    /// When the controller answered, or when the query was given up.
+    /// When the controller answered, or when the daemon stopped waiting for its answer.
     pub at: Moment,
     /// The power state; `None` if the controller did not report it.
     pub state: Option<PowerState>,
@@ -268,8 +268,8 @@ impl Sight {
         (self.emptied, self.node) = (Emptied::Unknown, OwnNode::Unknown);
     }
 
-    /// Notes a request to the controller to change the machine's power. The last reading of the power is now
-    /// outdated, and the last reading of the Node only counts while it is recent.
+    /// Notes a request to the controller to change the machine's power state. The last reading of the power
+    /// state is now outdated, and the last reading of the Node only counts while it is recent.
     pub fn asks(&mut self) {
         self.power = None;
         if let Emptied::Yes { again, .. } = &mut self.emptied {

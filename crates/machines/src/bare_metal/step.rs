@@ -50,7 +50,7 @@ pub(super) enum Look {
     Power,
     /// Whether the machine is running yet. A busy controller is asked again.
     IsOn,
-    /// Whether the machine is off yet. A controller that does not report the power is asked again.
+    /// Whether the machine is off yet. A controller that does not report the power state is asked again.
     IsOff,
     /// Whether a Node has the machine's name.
     Namesake,
@@ -61,7 +61,7 @@ pub(super) enum Look {
     /// Reads directly from the API server whether an annotation keeps the machine's Node. For VMs, see
     /// [`crate::returned_nodes::pinned`].
     Pin,
-    /// The machine's power, after its Node did not register.
+    /// The machine's power state, after its Node did not register.
     Instead,
 }
 
@@ -87,8 +87,8 @@ impl Step {
         }
     }
 
-    /// The precondition that is unmet now, if any. Whether this instance leads is checked even later, by the
-    /// fence of each client that sends a change.
+    /// The precondition that is unmet now, if any. The fence of each client that sends a change checks even
+    /// later whether this instance leads.
     pub fn unmet(&self, record: &Record, sight: &Sight, now: Now) -> Option<Unmet> {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);

@@ -16,14 +16,14 @@ pub(super) enum Stuck {
     Unclaimed { name: String },
     /// The machine is off, but a Node has its name.
     HasNode { name: String },
-    /// Another client has switched the machine on first.
+    /// Another client switched the machine on before the daemon did.
     JustTaken { name: String },
     /// The controller refuses permanently.
     Refuses(redfish::Error),
     /// The machine did not run within this limit.
     NotOn { limit: Duration },
-    /// The Node did not register within this limit. `power` is the machine's power at that time, or why it is
-    /// unknown.
+    /// The Node did not register within this limit. `power` is the machine's power state at that time, or why
+    /// it is unknown.
     NoNode { limit: Duration, power: Result<PowerState, String> },
     /// A Node with the machine's name registered, but reports this uuid instead of the machine's.
     AnotherNode { limit: Duration, name: String, uuid: String, own: Option<String> },

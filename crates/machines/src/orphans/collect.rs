@@ -31,7 +31,7 @@ pub struct Claim {
     pub config: VmConfig,
     /// How long the VM has been seen unchanged.
     pub steady: Duration,
-    /// How often the VM was seen.
+    /// How many times the VM was seen.
     pub looks: u32,
     /// VMIDs of other VMs with the same mark.
     pub twins: Vec<Vmid>,

@@ -24,7 +24,7 @@ use settings::{Config, Pool};
 pub use collect::{Claim, collect};
 pub use points::{Missing, Proof};
 
-/// How often a VM must have been seen unchanged before it counts as an orphan.
+/// How many times a VM must have been seen unchanged before it counts as an orphan.
 pub const LOOKS: u32 = 3;
 
 /// A VM that may be an orphan.
@@ -38,7 +38,7 @@ pub struct Vm<'a> {
     pub config: &'a VmConfig,
     /// How long the VM has been seen without a record, with the same configuration, host and power state.
     pub steady: Duration,
-    /// How often the VM was seen in that time.
+    /// How many times the VM was seen in that period.
     pub looks: u32,
 }
 

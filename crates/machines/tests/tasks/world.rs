@@ -61,7 +61,7 @@ impl Store {
         maps.values().filter_map(|map| Some(map["metadata"]["labels"][key].as_str()?.to_owned())).collect()
     }
 
-    /// Adds or replaces a Node with this systemUUID. `ready` is the status of its `Ready` condition.
+    /// Adds or replaces a Node with this `systemUUID`. `ready` is the status of its `Ready` condition.
     pub fn put_node(&self, name: &str, uuid: &str, ready: &str) {
         let node = json!({
             "kind": "Node", "apiVersion": "v1",

@@ -70,7 +70,7 @@ impl ClusterAutoscaler {
     }
 }
 
-/// A reason as Cluster Autoscaler writes it, e.g. `underutilized`, or `asked` for an operator's order.
+/// A reason in Cluster Autoscaler's words, e.g. `underutilized`, or `asked` for an operator's order.
 fn word(reason: Option<RemovalReason>) -> String {
     reason.map_or_else(|| "asked".to_owned(), |reason| reason.code().to_lowercase())
 }

@@ -1,6 +1,7 @@
 //! Some metrics under the names of kproximate 0.3, so that its dashboards and alerts keep working.
 //!
-//! The names are those of kproximate, even if a gauge ends in `_total`. The values are sums over all pools.
+//! The names are those of kproximate, even if a gauge's name ends in `_total`. The values are sums over all
+//! pools.
 
 use std::fmt::Write;
 

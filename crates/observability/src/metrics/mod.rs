@@ -460,8 +460,8 @@ fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// Buckets for the time until a clone for a pod begins. They range from the usual time to the longest time
-/// with queued clones.
+/// Buckets for the time until a clone for a pod begins. They range from the usual time to the longest time if
+/// clones are queued.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }

@@ -15,7 +15,7 @@ use crate::timeline::Sample;
 /// The width of a chart in its own units. The browser scales it to the screen.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
-/// The shortest time that the axis shows.
+/// The shortest period that the axis covers.
 const LEAST: SignedDuration = SignedDuration::from_mins(1);
 /// If the axis is shorter than this many seconds, its labels show seconds.
 const SHORT: f64 = 300.0;

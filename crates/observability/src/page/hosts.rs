@@ -1,5 +1,5 @@
-//! Hosts with their machines and storages. Memory and CPU are drawn to scale: other guests, each managed
-//! machine, and free room.
+//! Hosts with their machines and storages. Bars show, to scale, how much memory and CPU other guests and each
+//! managed machine use, and how much is free.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -92,7 +92,8 @@ fn cells((machine, node): Row<'_>, view: &View<'_>) -> Vec<Cell> {
 
 fn verdict(node: &NodeStatus, now: Timestamp) -> String {
     let verdict = verdict_text(&node.verdict);
-    // The time is only shown with these verdicts. With any other verdict, something else keeps the node.
+    // The time is only shown with these verdicts. With any other verdict, the node is kept for a different
+    // reason.
     let waits = ["Unneeded", "CoolingDown", "Unready"].contains(&node.verdict.as_str());
     match node.removable_at.map(|at| at.duration_since(now)).filter(|_| waits) {
         Some(wait) if wait > SignedDuration::ZERO => format!("{verdict}, removable in {}", span(wait)),

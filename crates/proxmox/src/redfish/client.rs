@@ -37,7 +37,7 @@ pub struct Settings {
     pub timeout: Duration,
 }
 
-/// A system's power (`PowerState`).
+/// A system's power state (`PowerState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerState {
     /// It is running.
@@ -423,7 +423,7 @@ mod tests {
         assert!(client.reset(Reset::On).await.unwrap());
         let seen = seen.lock().unwrap().clone();
         assert_eq!(seen[3], format!("POST {SYSTEM}/Actions/Reset W/\"7\" {{\"ResetType\":\"On\"}}"));
-        // Another client has changed the state first.
+        // Another client changed the state after this client had read it.
         let (client, seen) = controller(vec![system("Off"), (428, Value::Null), system("On")]);
         assert!(!client.reset(Reset::On).await.unwrap());
         assert_eq!(seen.lock().unwrap().len(), 3);

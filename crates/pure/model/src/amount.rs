@@ -14,8 +14,8 @@ const NANO: i128 = 1_000_000_000;
 pub struct Amount(i128);
 
 impl Amount {
-    /// Parses a quantity such as `1.5Gi`. An amount of more units than fit an `i64` is limited to `i64::MAX`
-    /// units, or to the same negative number of units.
+    /// Parses a quantity such as `1.5Gi`. Amounts that do not fit an `i64` are limited to the range from
+    /// `-i64::MAX` to `i64::MAX` units.
     ///
     /// # Errors
     /// Returns an error if the text is not a quantity.

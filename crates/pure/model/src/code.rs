@@ -1,5 +1,5 @@
 //! Codes: the names of enum variants in JSON, in metric labels and in messages. Users rely on codes, so a
-//! code stays the same if its variant is renamed.
+//! code stays the same even if its variant is renamed.
 
 /// Gives an enum the constant `ALL` and the method `code()`. The compiler reports an error if a variant is
 /// missing.

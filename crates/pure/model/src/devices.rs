@@ -352,9 +352,9 @@ pub enum ClaimSource {
 }
 
 impl PodClaim {
-    /// The part of the claim that counts when pods are grouped by kind. It is the claim's name, or its
-    /// template and whether it has yet to be created. The name of a claim that was created from a template
-    /// does not count.
+    /// The part of the claim that counts when pods are grouped by kind: the name of an existing claim or, for
+    /// a claim from a template, the template and whether the claim has yet to be created. The name of a claim
+    /// that was created from a template does not count.
     pub fn kind(&self) -> (&str, &str, bool) {
         match &self.source {
             ClaimSource::Named(name) => ("", name, true),
@@ -380,8 +380,9 @@ pub enum Made {
 pub struct ExtendedRequest {
     /// The resource.
     pub resource: String,
-    /// The number of devices that the container needs in addition to others. An init container that ends
-    /// shares the devices of later containers that keep running, so only its additional need counts.
+    /// The number of devices that the container needs in addition to those of other containers. An init
+    /// container that ends shares the devices of later containers that keep running, so only its additional
+    /// need counts.
     pub count: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Values that every decision needs of every pod, computed once for each pod instead of in each round.
+//! Values of pods that every decision needs, computed once for each pod instead of in each round.
 //!
 //! Once a pod is in an `Arc`, it does not change. Its digest is computed when the pod arrives, or when the
 //! digest is first needed. A clone of the pod starts without a digest, because clones are made to be changed.
@@ -192,7 +192,7 @@ fn seen_as(spec: &PodSpec, leaves: bool) -> Fingerprint {
     Fingerprint::of(&(&spec.namespace, &spec.labels, &spec.affinity.anti, leaves))
 }
 
-/// A fingerprint of everything that scheduling reads of a pod. Names of volumes are left out, because the
+/// A fingerprint of all properties of a pod that scheduling reads. Names of volumes are left out, because the
 /// volume with a pod's token has a different name in each pod.
 fn class(pod: &PodSpec, chunk: bool) -> Fingerprint {
     let volumes: Vec<_> =

@@ -1,8 +1,8 @@
 //! The possible memory sizes of a VM with memory hotplug.
 //!
 //! qemu-server starts such a VM with 1 GiB and plugs DIMMs until the size is reached: 32 DIMMs of 512 MiB,
-//! then 32 of twice that size, and so on for eight sizes (`foreach_dimm` in its `Memory.pm`). If DIMMs cannot
-//! reach a size exactly, it rounds the size up.
+//! then 32 of twice that size, and so on for eight sizes (`foreach_dimm` in its `Memory.pm`). qemu-server
+//! rounds up a size that DIMMs cannot reach exactly.
 
 /// The initial memory of every VM with memory hotplug, in bytes.
 pub const FIRST: i64 = 1 << 30;

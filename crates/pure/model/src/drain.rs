@@ -1,4 +1,4 @@
-//! Why a node is kept: a stable code, and a text that tells what would allow a pod to leave.
+//! Why a node is kept: a stable code, and a text that says what would allow a pod to leave.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ pub enum Blocking {
     ControllerNotFound,
     /// No controller would recreate the pod.
     NotReplicated,
-    /// The pod is in kube-system, and no disruption budget covers it.
+    /// The pod is in `kube-system`, and no disruption budget covers it.
     UnmovableKubeSystemPod,
     /// An annotation of the pod forbids its eviction.
     NotSafeToEvictAnnotation,
-    /// The pod has local storage: hostPath, or emptyDir on disk.
+    /// The pod has local storage: `hostPath`, or `emptyDir` on disk.
     LocalStorageRequested,
     /// A disruption budget allows no eviction now.
     NotEnoughPdb,
@@ -71,11 +71,11 @@ impl fmt::Display for Blocking {
 pub enum NodeReason {
     /// One of the node's pods prevents its removal, for this reason.
     Pod(Blocking),
-    /// The node does not report what it offers.
+    /// The node does not report its allocatable CPU and memory.
     UnexpectedError,
     /// A recent attempt to remove the node was given up.
     RemovalGivenUp,
-    /// A CapacityBuffer needs the node's room.
+    /// A CapacityBuffer needs the free room on the node.
     CapacityBuffer,
 }
 

@@ -16,7 +16,7 @@ use super::vmid::Vmid;
 use super::workload::Backoff;
 
 /// A stage in the life of a machine, derived from its record and from the state of its VM and Node. The
-/// phases are listed in their order.
+/// phases are listed in chronological order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// The record is written; nothing has been requested from Proxmox VE yet.
@@ -178,8 +178,8 @@ pub struct Machine {
     pub vmid: Vmid,
     /// The host that the machine is on.
     pub host: HostKey,
-    /// Another host on which Proxmox VE last showed the machine. An administrator has moved the machine, and
-    /// the record was updated only afterwards, or not yet.
+    /// Another host on which Proxmox VE last showed the machine. An administrator moved the machine, and the
+    /// record was updated only after Proxmox VE was last read, or has not been updated yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_on: Option<HostKey>,
     /// vCPUs.
@@ -261,8 +261,8 @@ pub struct Growing {
 }
 
 impl Growing {
-    /// The CPU (in thousandths) and memory (in bytes) that the Node has yet to report until it shows the
-    /// machine's new size. `seen` is the capacity that it reports now.
+    /// The CPU (in thousandths) and memory (in bytes) that the Node does not report yet, although the
+    /// machine's new size includes them. `seen` is the capacity that the Node reports now.
     pub fn missing(&self, (cores, memory): (u32, i64), seen: &Resources) -> (i64, i64) {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
         let memory = self.node_memory + guest_sees(memory - self.memory);
@@ -409,9 +409,9 @@ pub struct Record {
     /// Whether the daemon cordoned the Node, so that it may uncordon the Node.
     #[serde(default)]
     pub cordoned: bool,
-    /// When the daemon saw that the bare-metal machine was off while it was not being switched on. Cleared
-    /// once the machine is on and its Node is ready. If the machine is on but its Node does not report,
-    /// another client has switched it on.
+    /// When the daemon saw that the bare-metal machine was off, other than while switching it on. Cleared
+    /// once the machine is on and its Node is ready. Until then, if the machine is on but its Node does not
+    /// report, another client switched it on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
     /// Whether a clone was requested, but its outcome is not known. A VM with this VMID might belong to this
@@ -553,8 +553,8 @@ impl Record {
         }
     }
 
-    /// Whether the machine was given up before it became a node, so that its pool loses no node when it is
-    /// removed.
+    /// Whether the machine was given up before it became a node. The removal of such a machine takes no node
+    /// from the pool.
     pub fn was_never_a_node(&self) -> bool {
         matches!(self.intent, Intent::Discard { .. }) && self.node_uid.is_none()
     }
@@ -566,8 +566,8 @@ impl Record {
         self.left_hosts.remove(&self.host);
     }
 
-    /// When the machine started on its way to becoming a node. Time before its creation starts does not
-    /// count, such as a pause or the wait for its turn among clones.
+    /// When the machine started on its way to becoming a node. Time before its creation starts, such as a
+    /// pause or the wait for other clones, does not count.
     pub fn wanted_since(&self) -> Timestamp {
         self.entered.get(&Phase::Requested).copied().or(self.asked).unwrap_or(self.created)
     }

@@ -1,4 +1,4 @@
-//! Checks which names Kubernetes accepts (`k8s.io/apimachinery/pkg/util/validation`).
+//! Checks whether Kubernetes accepts a name (`k8s.io/apimachinery/pkg/util/validation`).
 
 /// Whether the text is a DNS label (RFC 1123): at most 63 lower-case letters, digits and `-`, and no `-` at
 /// either end.

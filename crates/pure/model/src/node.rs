@@ -80,8 +80,8 @@ pub struct Node {
     pub conditions: Vec<Condition>,
     /// The names in `status.volumesAttached`.
     pub volumes_attached: Vec<String>,
-    /// Set if the planner is to decide as if the node were being replaced, with the reason. Set only during a
-    /// decision, and never stored in a file.
+    /// Set if the planner should decide as if the node were being replaced: the reason for the replacement.
+    /// Set only during a decision, and never stored in a file.
     #[serde(skip)]
     pub replaced: Option<RemovalReason>,
 }

@@ -27,7 +27,7 @@ pub struct Retry {
 }
 
 impl Pause {
-    /// The reason, or a text that tells that there is none.
+    /// The reason, or a text that says that none was given.
     pub fn words(&self) -> &str {
         if self.reason.is_empty() { "no reason was given" } else { &self.reason }
     }

@@ -212,7 +212,8 @@ pub enum PodOutcome {
     Gated,
     /// The pod is younger than the configured delay.
     TooYoung,
-    /// The pools whose nodes the pod fits are backing off after failures, or are left alone after a change.
+    /// The pools whose nodes the pod fits are backing off after failures, or have changed recently and get no
+    /// new machine yet.
     BackingOff,
     /// kube-scheduler refuses pods like this one on a node where the planner found that they fit.
     PredictionMissed,
@@ -304,7 +305,7 @@ pub struct RequestVerdict {
     pub pods: i64,
     /// The number of these pods that are planned on machines that are created now.
     pub on_new_machines: usize,
-    /// Why no pool gets a machine for the first pod without room.
+    /// Why no pool gets a machine for the first pod for which there is no room.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
 }
@@ -540,7 +541,7 @@ pub enum NodeOutcome {
     Blocked,
     /// The node's pods fit on no other node.
     NoPlaceToMovePods,
-    /// Without the node, its pool would be below its minimum or its headroom.
+    /// Without the node, the pool would be below its minimum or its headroom.
     AtMinimum,
     /// The node is unneeded, but may not be removed yet.
     Unneeded,
@@ -595,7 +596,7 @@ pub struct NodeVerdict {
     /// The pod that prevents the node's removal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// A text with more about the verdict.
+    /// Details of the verdict, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When the node became unneeded.

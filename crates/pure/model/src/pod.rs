@@ -237,7 +237,7 @@ pub struct Pod {
     /// What the scheduler has reported about the pod.
     pub scheduling: Scheduling,
     /// The message with which the scheduler refuses the pod (`message` of the condition `PodScheduled`).
-    /// Empty if it does not.
+    /// Empty if the scheduler does not refuse the pod.
     pub refusal: String,
     /// Condition `Ready`.
     pub ready: bool,

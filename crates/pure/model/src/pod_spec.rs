@@ -103,7 +103,7 @@ pub struct Specs {
 type Key = (Fingerprint, String);
 
 impl Specs {
-    /// Unused specs are not searched for before there are more specs than this.
+    /// Unused specs are removed only once there are more specs than this.
     const FEW: usize = 256;
 
     /// Makes a pod share the spec of an earlier pod, if the specs are equal.

@@ -1,5 +1,5 @@
-//! Switching entire hosts off and on: what a decision reads about it, what is remembered, and what is
-//! decided.
+//! Switching entire hosts off and on: the facts that a decision reads, the progress that the daemon
+//! remembers, and the verdicts on hosts.
 
 use super::host_key::HostKey;
 use super::text_id::PoolName;
@@ -57,8 +57,8 @@ pub enum PowerStep {
     Waking,
 }
 
-/// What the daemon remembers of a host that it switches off and on. If it remembers nothing of a host that is
-/// off, another client switched the host off.
+/// What the daemon remembers about a host that it switches off and on. If it remembers nothing about a host
+/// that is off, another client switched the host off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PowerMemory {
@@ -69,8 +69,8 @@ pub struct PowerMemory {
     /// When the host was last asked to start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
-    /// The state of the host after the last managed machine had left it. It shows the room that the host has
-    /// once it is on.
+    /// The state of the host after the last managed machine had left it. It shows how much room the host will
+    /// have once it is on again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Host>,
     /// The pools whose machines can be created on the host.
@@ -86,8 +86,8 @@ pub struct PowerMemory {
 pub enum HostOutcome {
     /// The host is on, and is needed.
     Needed,
-    /// The host is on but not needed. It will be shut down once it has been idle long enough and it is its
-    /// turn.
+    /// The host is on but not needed. It will be shut down once it has been idle long enough and its turn has
+    /// come.
     Idle,
     /// The host's machines are being removed, so that it can be shut down.
     Emptied,
@@ -101,7 +101,7 @@ pub enum HostOutcome {
     Wake,
     /// The host was asked to start, and cannot be used yet.
     Waking,
-    /// The host failed to shut down or start, and is left alone for a while.
+    /// The host failed to shut down or start, and the daemon does not try again for a while.
     GivenUp,
     /// Another client switched the host off.
     NotOurs,

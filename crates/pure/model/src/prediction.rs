@@ -1,5 +1,4 @@
-//! Predictions of what kube-scheduler will do with pods, and what it did. They show when a prediction was
-//! wrong.
+//! Predictions of where kube-scheduler will place pods, and what it did instead if a prediction was wrong.
 //!
 //! Predictions are stored by kind of pod ([`kind`]), because individual pods come and go.
 
@@ -146,14 +145,14 @@ pub struct Moved {
     pub pods: usize,
     /// When the removal of the node began.
     pub at: Timestamp,
-    /// Set if one of the pods does not run in time: a text that tells which pod, and why. While it is set, no
-    /// other node of the pool is removed.
+    /// Set if one of the pods does not run in time: a text that says which pod this is and why it does not
+    /// run. While it is set, no other node of the pool is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
 }
 
-/// The kind of a pod: a fingerprint of what scheduling reads of the pod, except what distinguishes it from
-/// other pods of its controller. It is the same in each run of the program.
+/// The kind of a pod: a fingerprint of the properties that scheduling reads, without those that differ among
+/// the pods of one controller. The fingerprint is the same in each run of the program.
 pub fn kind(pod: &Pod) -> String {
     let labels: Labels = pod
         .labels
@@ -181,8 +180,8 @@ pub fn kind(pod: &Pod) -> String {
         (&pod.spread, &pod.host_ports, claims),
         (labels, volumes),
     );
-    // What few pods have is left out for the others, so that their kinds stay as earlier versions stored
-    // them.
+    // Rare properties are included only for pods that have them. The kinds of all other pods stay the same as
+    // in earlier versions.
     let rare = (pod.features, &pod.extended, pod.scheduling_group.is_some());
     if rare == (Features::default(), &Vec::new(), false) {
         fingerprint(&all)

@@ -134,8 +134,8 @@ impl Written {
         if self.negative { -value } else { value }
     }
 
-    /// The value that Kubernetes computes for a positive quantity that does not fit an `i64`. It stores
-    /// quantities in two ways, and does not check in either whether the number fits.
+    /// The value that Kubernetes computes for a positive quantity that does not fit an `i64`. Kubernetes
+    /// stores quantities in two ways, and checks in neither of them whether the number fits.
     fn overflown(&self, shift: i32) -> i64 {
         if self.negative {
             return i64::MIN;

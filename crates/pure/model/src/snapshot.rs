@@ -70,7 +70,7 @@ pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 /// The taint of a node whose machine is being given more vCPUs or memory. It is set before the kubelet
 /// restarts, and removed once the kubelet has reported the new size. Until the kubelet's own watch shows that
-/// size, it refuses pods that were scheduled because of the added resources (`OutOfcpu`).
+/// size, the kubelet refuses pods that were scheduled because of the added resources (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
 /// Kubernetes' own taint of a Node that is known to be off. Its pods and volumes are then released without
 /// its kubelet.
@@ -81,7 +81,7 @@ pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 /// For each CSI driver: the maximum number of its volumes on a node, or `None` if there is no limit.
 pub type DriverLimits = BTreeMap<String, Option<i64>>;
 
-/// What the daemon remembers of a pool between rounds.
+/// What the daemon remembers about a pool between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolMemory {
@@ -130,8 +130,8 @@ pub struct PoolMemory {
     /// has a template would end this back-off.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_template: bool,
-    /// Why the pool's Proxmox VE cluster cannot be used now, if so. In the meantime, no machine of the pool
-    /// is created and no node of it is removed.
+    /// The reason why the pool's Proxmox VE cluster cannot be used now, if it cannot. In the meantime, no
+    /// machine of the pool is created and no node of it is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
     /// The size of a full clone of the pool's template on its storage, in bytes. If there are several
@@ -181,13 +181,13 @@ pub struct Decision {
     pub what: String,
 }
 
-/// What the daemon remembers of a host between rounds.
+/// What the daemon remembers about a host between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostMemory {
     /// The host's back-off. No new machines are placed on the host until it ends.
     pub backoff: Option<Backoff>,
-    /// Set if an attempt to empty the host, in order to switch it off, failed. There is no new attempt until
+    /// Set after a failed attempt to empty the host in order to switch it off. There is no new attempt until
     /// this back-off ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emptying_backoff: Option<Backoff>,
@@ -199,7 +199,7 @@ pub struct HostMemory {
     pub power: Option<PowerMemory>,
 }
 
-/// What the daemon remembers of a node (part of `kind: AutoscalerState`).
+/// What the daemon remembers about a node (part of `kind: AutoscalerState`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeMemory {
@@ -220,11 +220,11 @@ pub struct NodeMemory {
 pub struct Memory {
     /// When the last round ran. If that was more than three scan intervals ago, timers do not count the gap.
     pub last_round: Option<Timestamp>,
-    /// What the daemon remembers of each pool.
+    /// What the daemon remembers about each pool.
     pub pools: BTreeMap<PoolName, PoolMemory>,
-    /// What the daemon remembers of each host.
+    /// What the daemon remembers about each host.
     pub hosts: BTreeMap<HostKey, HostMemory>,
-    /// What the daemon remembers of nodes that are not ready, or whose removal was given up.
+    /// What the daemon remembers about nodes that are not ready, or whose removal was given up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeMemory>,
     /// Free slots by pool, in the order in which they should be used. `None` if they are not known, in which
@@ -267,7 +267,7 @@ pub struct TemplateSeen {
     pub hosts: Vec<HostKey>,
 }
 
-/// What is known of Proxmox VE (`kind: ProxmoxInventory`).
+/// What is known about Proxmox VE (`kind: ProxmoxInventory`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inventory {
     /// The hosts. `None` means a single host called `pve` with unlimited room.

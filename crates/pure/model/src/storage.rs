@@ -17,7 +17,7 @@ pub struct CsiDriver {
     pub required_on_node: bool,
 }
 
-/// A CSIStorageCapacity: the room for volumes of a class that some nodes can use.
+/// A CSIStorageCapacity: the room for volumes of a class on certain nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageCapacity {
     /// Its namespace.

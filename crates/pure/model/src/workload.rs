@@ -106,8 +106,8 @@ pub struct VolumeClaim {
 pub struct PersistentVolume {
     /// Its name.
     pub name: String,
-    /// The labels of the volume. They contain the zones of in-tree volumes, and selectors of claims match
-    /// them.
+    /// The labels of the volume. They contain the zones of in-tree volumes, and the selectors of claims are
+    /// matched against them.
     pub labels: Labels,
     /// The storage class of the volume, empty for none.
     pub class: String,
@@ -151,7 +151,7 @@ pub struct StorageClass {
     pub default: bool,
 }
 
-/// A CSINode: the limits on attached volumes of each driver on a node.
+/// A CSINode: the CSI drivers on a node, with their limits on attached volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsiNode {
     /// The node's name.
@@ -200,7 +200,7 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// A back-off: the time during which something that failed is left alone.
+/// A back-off: the time during which something that failed is not tried again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backoff {
@@ -234,7 +234,7 @@ impl Backoff {
     }
 
     /// Shortens the back-off in proportion, if the initial length was reduced from `before` to `first`, and
-    /// limits it to `most` (all in seconds). It never gets longer.
+    /// limits it to `most` (all in seconds). The back-off never gets longer.
     ///
     /// Returns whether the back-off has changed.
     pub fn shorten(&mut self, (before, first): (i64, i64), most: i64) -> bool {
@@ -253,8 +253,8 @@ impl Backoff {
         true
     }
 
-    /// Whether the back-off is running now. If more time is left than its whole length, the clock was set
-    /// back after it began, and it counts as over.
+    /// Whether the back-off is running now. If the remaining time exceeds its length, the clock was set back
+    /// after the back-off began, and the back-off counts as over.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
         left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)

@@ -53,8 +53,8 @@ impl Deferral {
         Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
     }
 
-    /// The deferral of a node that stays because of this need, which [`super::scale_up_check`] found. If the
-    /// need is `None`, the node was not checked.
+    /// The deferral of a node that stays because of this need, found by [`super::scale_up_check`]. `None`
+    /// means that the node was not checked.
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
             Some(Need::Machine) => "without it, a new machine would be needed",
@@ -70,7 +70,7 @@ impl Deferral {
         Self::because(NodeOutcome::NoPlaceToMovePods, message.to_owned())
     }
 
-    /// The deferral of a node that is removed later and keeps its verdict.
+    /// The deferral of a node that is to be removed later. The node's verdict does not change.
     pub(super) fn waits(message: Option<String>) -> Self {
         Self { verdict: None, reason: None, pod: None, message }
     }
@@ -81,8 +81,8 @@ pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<PoolName, u32>,
-    /// How many nodes of each pool have not been ready yet. They do not count towards its minimum: a node
-    /// that never becomes ready is removed.
+    /// How many nodes of each pool have not been ready yet. They do not count towards the pool's minimum,
+    /// because a node that never becomes ready is removed.
     joining: BTreeMap<PoolName, u32>,
     unhealthy: BTreeSet<PoolName>,
     /// For each pool, why nothing can be done in the pool's Proxmox VE cluster now.
@@ -101,8 +101,8 @@ impl<'a> Round<'a> {
             machines.filter(|(_, machine)| is(machine.phase)).map(|(node, _)| *node).collect()
         };
         let coming = names(|phase| phase < Phase::Ready);
-        // A machine that was given up can still register a Node, without the daemon's taint, until its VM is
-        // gone.
+        // A machine whose creation was abandoned can still register a Node, without the daemon's taint, until
+        // its VM is gone.
         let leaving = names(|phase| phase > Phase::Ready);
         let out_of_sight: BTreeMap<PoolName, String> = (view.snapshot.memory.pools.iter())
             .filter_map(|(pool, memory)| Some((pool.clone(), memory.out_of_sight.clone()?)))
@@ -140,7 +140,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// How many nodes of the pool stay, as decided so far.
+    /// How many nodes of the pool stay according to the decisions so far.
     pub(super) fn size(&self, pool: &str) -> u32 {
         self.sizes.get(pool).copied().unwrap_or(0)
     }
@@ -163,7 +163,8 @@ impl<'a> Round<'a> {
         Some(Deferral::because(NodeOutcome::CoolingDown, why.clone()))
     }
 
-    /// Why a node stays if its pool is at its minimum. A lost node is removed once its replacement is ready.
+    /// Why a node stays if its pool is at its minimum. The reason for a lost node also says whether the node
+    /// will be replaced.
     pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> Deferral {
         let (pool, min) = (node.pool, node.pool.min);
         if node.ready || node.removable_at > now {

@@ -63,8 +63,8 @@ impl Default for Limits {
     }
 }
 
-/// A decision that repeats another one of its round gets at least this part of the limits: one in `LEAST`.
-/// With nothing left, it would decide nothing.
+/// A repeated decision of a round gets at least one part in `LEAST` of the limits, because it could decide
+/// nothing without an allowance.
 const LEAST: u64 = 4;
 
 /// What a part of a decision may still spend.
@@ -77,7 +77,7 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// The allowance of a whole decision. The limits bound its parts.
+    /// The allowance of a whole decision. `limits` restricts only the decision's parts.
     pub(super) fn new(effort: &Effort, limits: Limits) -> Self {
         Self { effort: effort.clone(), limits, until: u64::MAX, stop: Stop::default() }
     }
@@ -87,8 +87,8 @@ impl Allowance {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// What the earlier decisions of a round leave of this allowance for the next one, and whether they have
-    /// spent all of it. Then the next one gets a small part nevertheless.
+    /// What the earlier decisions of a round leave of this allowance for the next one, or a small part if
+    /// they leave too little. Also returns whether they have spent all of it.
     pub(super) fn of_repeat(&self) -> (Self, bool) {
         let whole = self.limits.total();
         let left = whole.saturating_sub(self.effort.spent());
@@ -128,7 +128,7 @@ impl Allowance {
         Self { until, ..self.clone() }
     }
 
-    /// An allowance of this many units from now on, but of no more than what is left of this allowance.
+    /// An allowance of this many units from now on, limited to what is left of this allowance.
     fn part(&self, units: u64) -> Self {
         Self { until: self.effort.spent().saturating_add(units).min(self.until), ..self.clone() }
     }
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(whole.of_repeat().0.of_growth().left(), 60);
     }
 
-    /// Each of many nodes that have drifted has a pod without a place elsewhere, and each attempt finds only
-    /// one of them.
+    /// Many nodes have drifted, and each has a pod that fits nowhere else. Each attempt at a decision finds
+    /// only one such node.
     #[test]
     fn a_round_spends_no_multiple_of_its_allowance() {
         let owner =

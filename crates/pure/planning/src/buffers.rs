@@ -246,7 +246,7 @@ fn chunk(buffer: &CapacityBuffer, template: &Pod, number: i64) -> Pod {
         name: buffer.name.clone(),
         uid: buffer.uid.clone(),
     };
-    // Not a valid object name: no real pod has it.
+    // This is not a valid object name, so no real pod has it.
     let name = format!("{} (chunk {number} of a CapacityBuffer)", buffer.name);
     imagined(template, &buffer.namespace, name, owner)
 }
@@ -294,7 +294,7 @@ fn merged(affinity: &Affinity, labels: &Labels) -> Affinity {
         {
             for (key, value) in keys.iter().filter_map(|key| labels.get_key_value(key)) {
                 let one = Requirement { key: key.clone(), operator, values: vec![value.clone()] };
-                // The template may be a pod, which has it already.
+                // If the template is a pod, the selector already contains the requirement.
                 if !selector.requirements.contains(&one) {
                     selector.requirements.push(one);
                 }
@@ -304,7 +304,7 @@ fn merged(affinity: &Affinity, labels: &Labels) -> Affinity {
     affinity
 }
 
-/// A verdict that does not yet contain what happens to the chunks.
+/// The verdict before it is known what happens to the chunks.
 fn begun(buffer: &Buffer) -> BufferVerdict {
     let mut verdict = BufferVerdict {
         buffer: buffer.of.id(),

@@ -36,7 +36,7 @@ pub(super) enum NoRoom {
     NoHost(Vec<String>),
     /// The pool, or every host that has room, is backing off after failures.
     BackingOff(String),
-    /// The pool has just changed, and is left alone: the text says until when.
+    /// The pool changed recently, and must not grow until the time that the text gives.
     Settling(String),
     /// kube-scheduler refuses pods although they fit according to the planner. The text gives the details.
     Missed(String),
@@ -387,7 +387,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// The best place among the allowed hosts with room, without a slot.
+    /// The best place on an allowed host with room. The place does not include a slot.
     fn host(&self, pool: &Pool, state: i64) -> Result<Place, NoRoom> {
         let Some(hosts) = &self.hosts else {
             let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));

@@ -15,8 +15,8 @@ pub(super) struct Class<'a> {
     pub priority: i32,
     /// How many of `pods` are placed, counted from the first.
     pub done: usize,
-    /// The row of [`super::classes::Demands`] that says which pools' nodes the pods accept, regardless of
-    /// room.
+    /// The pods' row in [`super::classes::Demands`]. It shows which pools' nodes the pods accept, regardless
+    /// of room.
     pub demands: usize,
     /// The restrictions on these pods after missed predictions, if any.
     pub hold: Option<Arc<Hold>>,

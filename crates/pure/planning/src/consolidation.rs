@@ -78,8 +78,8 @@ pub(super) fn best(
     best.map(|(_, replacement)| replacement)
 }
 
-/// Sets of nodes to try: growing sets of the emptiest and of the smallest nodes, and each of the emptiest
-/// nodes alone.
+/// Sets of nodes to try: increasingly large sets of the emptiest nodes and of the smallest nodes, and each of
+/// the emptiest nodes alone.
 fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Shape) -> Vec<Vec<NodeIndex>> {
     let mut emptiest: Vec<NodeIndex> = nodes.keys().copied().collect();
     emptiest.sort_by(|a, b| nodes[a].utilization.total_cmp(&nodes[b].utilization).then(a.cmp(b)));

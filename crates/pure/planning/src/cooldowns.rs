@@ -11,7 +11,8 @@ use super::view::View;
 /// The time of an event, the length of the pause after it, and a description of the event.
 type Pause = (Option<Timestamp>, Duration, &'static str);
 
-/// If a pause is running, until when no machine is added to the pool, and why.
+/// The end of the pause in which no machine is added to the pool, and the reason for the pause, or `None` if
+/// no pause is running.
 pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
     let settings = &view.config.scale_up;
     let memory = view.snapshot.memory.pools.get(pool)?;
@@ -25,8 +26,8 @@ pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
     )
 }
 
-/// If a pause is running, until when no node of the pool is removed, and why. `grows` is whether the pool
-/// grows in this round.
+/// The end of the pause in which no node of the pool is removed, and the reason for the pause, or `None` if
+/// no pause is running. `grows` is whether the pool grows in this round.
 pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     let settings = &view.config.scale_down;
     if grows && !settings.delay_after_add.max(settings.stabilization_window).is_zero() {

@@ -2,7 +2,7 @@
 //! node, they may still be missing. kube-scheduler's filters are applied to such nodes as if these pods were
 //! running.
 //!
-//! A DaemonSet's controller decides where its pods run by node selector, node affinity and taints
+//! A DaemonSet's controller uses the node selector, node affinity and taints to decide where its pods run
 //! (`NodeShouldRunDaemonPod`). Everything else is decided by kube-scheduler: if two pods need the same host
 //! port, only one of them runs.
 
@@ -18,7 +18,8 @@ use model::selector::Operator;
 use model::workload::DaemonSet;
 use scheduling::{NodeIndex, Prepared, Refusal, SimNode, VolumeProblem, World};
 
-/// The pods that DaemonSets create on nodes, sorted by priority: kube-scheduler places the highest first.
+/// The pods that DaemonSets create on nodes, sorted by priority, because kube-scheduler places the pods of
+/// the highest priority first.
 #[derive(Default)]
 pub(super) struct Daemons<'a> {
     all: Vec<Daemon<'a>>,
@@ -33,8 +34,8 @@ struct Daemon<'a> {
     /// A copy of the pod without volumes whose claims do not exist yet. Checks use this copy, because such
     /// claims may still be created.
     probe: Prepared,
-    /// A pod with the same requests. It stands in for the pod if only affinity to other pods, or a spread
-    /// constraint, keeps the pod from running yet.
+    /// A pod with the same requests. It stands in for the DaemonSet's pod as long as only pod affinity or a
+    /// spread constraint keeps that pod from running.
     room: Arc<Pod>,
 }
 
@@ -48,7 +49,7 @@ impl<'a> Daemons<'a> {
         Self { all, without_room: Vec::new() }
     }
 
-    /// Adds to a node that is not in the world yet the pods that DaemonSets will run on it.
+    /// Adds the pods that DaemonSets will run on the node, which is not in the world yet.
     pub(super) fn settle(&self, world: &World, node: &mut SimNode) {
         for daemon in &self.all {
             if !node.pods.iter().any(|pod| daemon.owns(pod))
@@ -63,7 +64,8 @@ impl<'a> Daemons<'a> {
 impl<'a> Daemon<'a> {
     fn new(view: &View<'a>, set: &'a DaemonSet) -> Self {
         let mut pod = set.pod.clone();
-        // Namespace defaults, injected sidecars and pod autoscalers may request more than the template does.
+        // Because of namespace defaults, injected sidecars or pod autoscalers, the pod may request more than
+        // its template.
         if let Some(newest) = view.newest.get(set.uid.as_str()) {
             pod.requests.raise_to(&newest.requests);
             if pod.volumes.iter().any(is_ephemeral) {

@@ -123,8 +123,8 @@ impl DeviceRoom {
     }
 }
 
-/// For how many more machines of the pool the host has free devices. A device that Proxmox VE shows in a VM
-/// is not free.
+/// The number of additional machines of the pool for which the host has free devices. A device that Proxmox
+/// VE shows in a VM is not free.
 pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     let mut room = DeviceRoom::new(host, &[], std::slice::from_ref(pool));
     let mut count = 0;

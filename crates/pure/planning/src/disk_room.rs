@@ -1,5 +1,5 @@
-//! Room on storages for the disks of new machines and for the memory of suspended machines, if the
-//! configuration says which storages they use and how much they need.
+//! Room on storages for the disks of new machines and for the memory of suspended machines, as far as the
+//! configuration contains the storages and the required sizes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -76,7 +76,7 @@ impl<'a> Allowed<'a> {
 }
 
 /// How many nodes of each pool are being removed. A machine whose Node is already deleted counts until its VM
-/// is gone. What the VM leaves behind, such as a disk, does not count.
+/// is gone. Leftovers of the VM, such as a disk, do not count.
 pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();

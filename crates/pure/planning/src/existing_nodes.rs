@@ -4,8 +4,8 @@
 //!   pending. So these pods still have their machine in the next plan, even if other pods have become pending
 //!   in the meantime.
 //! * As on new machines, pods that only a few pools' nodes accept are placed before pods that any node
-//!   accepts, and pods whose placement depends on other pods before pods that need only room. So a pod that
-//!   fits anywhere does not take the only room of another pod.
+//!   accepts. Pods whose placement depends on other pods are placed before pods that need only room. So a pod
+//!   that fits anywhere does not take the only place of another pod.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,8 +28,8 @@ impl<'a> Packer<'_, 'a> {
         if classes.is_empty() || nodes.is_empty() {
             return;
         }
-        // The other half of the allowance is kept for creating machines for the pods that fit no existing
-        // node.
+        // Placing pods on existing nodes may use half of the allowance. The other half is kept for creating
+        // machines for the pods that fit no existing node.
         let whole = self.view.allowance.clone();
         self.view.allowance = whole.half();
         self.fill_within(classes, nodes);
@@ -39,15 +39,15 @@ impl<'a> Packer<'_, 'a> {
 
     fn fill_within(&mut self, classes: &mut [Class<'a>], nodes: Range<NodeIndex>) {
         let seats = self.seats();
-        // Pods can wait for each other's affinity, so passes are repeated as long as one places a pod.
+        // A pod may be pending until a pod to which it has affinity is placed, so passes are repeated as long
+        // as one places a pod.
         let attracted = classes.iter().any(|class| !class.sample.affinity.pods.is_empty());
         loop {
             let before = left(classes);
             for equal in classes.chunk_by_mut(|a, b| a.priority == b.priority) {
                 self.take_seats(equal, &seats);
-                // If a pod could not be placed on its machine, other pods of its class may have to be placed
-                // first, because of a spread constraint. So its class is filled before pods of other classes
-                // can take its place.
+                // If a spread constraint keeps a pod from its machine, other pods of its class may have to be
+                // placed first. So its class is filled before pods of other classes can take its place.
                 let kept_out =
                     |class: &Class| class.pods[class.done..].iter().any(|pod| seats.contains_key(pod));
                 for number in (0..equal.len()).filter(|&number| kept_out(&equal[number])).collect::<Vec<_>>()

@@ -26,7 +26,7 @@ struct Trial {
 }
 
 impl Ranked {
-    /// This pool, ranked after all pools of equal rank, whatever they waste.
+    /// This pool, ranked after all other pools of the same rank, even after those that waste more.
     fn later(mut self) -> Self {
         self.rank.1 += 1;
         self
@@ -57,8 +57,8 @@ impl Packer<'_, '_> {
         })
     }
 
-    /// Ranks the pools for pods that each need a separate node. `nodes` of these nodes will be shared with
-    /// other pods, whose requests are `others`, by row of demands.
+    /// Ranks the pools for pods that each need a separate node. `nodes` is how many of these nodes other pods
+    /// will use too, and `others` is what those pods request, by row of demands.
     pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
         let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
         let wanted = self.view.world.amounts(class.sample);
@@ -128,6 +128,6 @@ impl Packer<'_, '_> {
     }
 }
 
-/// A shared node is expected to take more than its average share of the pods, by one part in this many,
-/// because pods rarely fit exactly.
+/// The average share of the other pods that a shared node is expected to take is increased by one part in
+/// `SLACK`, because pods rarely fit exactly.
 const SLACK: i64 = 8;

@@ -1,9 +1,9 @@
 //! Nodes whose machines are being removed but that do not show the taint yet: the state in the API server
 //! lags behind the daemon's decisions.
 //!
-//! The taint is added to the planner's copy of the snapshot. Otherwise, each rule about nodes that are being
-//! removed would have to check the machines too, or a round that follows soon after another would count such
-//! a node as one that stays.
+//! The taint is added to the planner's copy of the snapshot. So rules about nodes that are being removed need
+//! not check the machines too, and a round that begins shortly after another one does not treat such a node
+//! as one that stays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use model::snapshot::{BEING_DELETED_TAINT, GROWING_TAINT};
 /// The names of the nodes whose machines are being removed, whether tainted or not.
 pub fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
     let machines = snapshot.proxmox.machines.iter().flatten();
-    // A machine that was given up may still have registered a Node.
+    // A machine whose creation was abandoned may still have registered a Node.
     let leave = machines.filter(|machine| machine.warm.is_none() && machine.phase > Phase::Ready);
     leave.map(|machine| machine.node.as_deref().unwrap_or(&machine.name)).collect()
 }

@@ -1,9 +1,10 @@
 //! Which devices a fresh node has.
 //!
 //! A driver publishes devices in ResourceSlices once it runs on the node, so only existing nodes show them.
-//! For each driver, the pool's newest node with all of the driver's slices counts. The devices are remembered
-//! for when the pool has no nodes. If no devices of a driver are known or remembered, those that the pool
-//! declares (`[[pool.device]]`) count, until a node is old enough to have devices.
+//! For each driver, the devices of the pool's newest node with all of the driver's slices are used. They are
+//! remembered for when the pool has no nodes. For a driver without known or remembered devices, those that
+//! the pool declares (`[[pool.device]]`) are used until one of the pool's nodes is old enough to have
+//! devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -11,12 +11,12 @@ use model::plan::Plan;
 /// The gangs that are not expected to be placed now, by namespace and name of their PodGroups.
 #[derive(Default)]
 pub(super) struct GangOutcomes<'a> {
-    /// Gangs of which fewer pods than the minimum run or fit existing nodes, so that kube-scheduler refuses
+    /// Gangs that cannot start: too few of their pods run or fit existing nodes, so kube-scheduler refuses
     /// all of their pods until there is more room. Also contains gangs whose PodGroup does not exist or is
     /// part of another group.
     pub split: BTreeSet<Key<'a>>,
-    /// Gangs whose pods kube-scheduler may not look at: the PodGroup does not exist yet, has fewer pods than
-    /// its minimum, or is part of another group.
+    /// Gangs whose pods kube-scheduler might not look at: the PodGroup does not exist yet, has fewer pods
+    /// than its minimum, or is part of another group.
     pub unlooked: BTreeSet<Key<'a>>,
 }
 
@@ -27,7 +27,7 @@ struct Counts {
     there: i64,
     /// How many pods run or fit existing nodes.
     placed: i64,
-    /// Whether one of the pods has no place because a prediction was missed.
+    /// Whether one of the pods has no place because of a missed prediction.
     missed: bool,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! * First, all pods are placed together, as if there were no gangs. If a gang gets less than its minimum,
 //!   placement is repeated without the later gangs that need machines. (More important gangs come first, then
-//!   older ones.) If that does not help, placement is repeated without all gangs that got too little, and
-//!   then without any gang. So if two gangs took each other's room, one of them gets its minimum. The omitted
-//!   gangs are tried at the end, one by one. They keep their places only if they reach their minimum.
+//!   older ones.) If that does not help, placement is repeated without the gangs that got too little, and
+//!   finally without any gang. So if two gangs took each other's room, one of them gets its minimum. At the
+//!   end, the omitted gangs are tried one by one, and keep their places only if they reach their minimum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

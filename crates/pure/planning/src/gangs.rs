@@ -21,7 +21,8 @@ use model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use model::pod::Pod;
 use model::prediction::kind;
 
-/// If one kind of a gang's pods has its turn, up to this many other kinds of the same gang are looked at too.
+/// When it is the turn of one kind of a gang's pods, up to this many other kinds of the same gang are looked
+/// at too.
 const KINDS: usize = 16;
 
 /// Pending gangs, in the order of their turns.

@@ -163,8 +163,8 @@ impl<'a> Packer<'_, 'a> {
         machines.filter(|machine| machine.takes_no_cpus).map(|machine| kind(machine)).collect()
     }
 
-    /// Places as many pods of a class as machines can grow for. Machines do not grow for pods of nodes that
-    /// are being removed, which come last in the class.
+    /// Places as many pods of a class as machines can grow for. Pods of nodes that are being removed come
+    /// last in the class, and no machine grows for them.
     fn grow_for(&mut self, class: &mut Class<'a>, candidates: &mut [Candidate]) {
         let mut prepared = self.view.world.prepare(class.sample);
         let plain = self.view.world.is_plain(class.sample);
@@ -204,13 +204,13 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// For how many pods of a class machines may grow.
+    /// How many unplaced pods of a class machines may grow for.
     fn waiting_of(&self, class: &Class<'a>) -> usize {
         class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count()
     }
 
-    /// Plans a machine's growth, and places as many pods of the class as then fit, or only one if the pods
-    /// are not plain.
+    /// Plans a machine's growth. Then places as many pods of the class on its node as fit, or only one if the
+    /// pods are not plain.
     fn give(
         &mut self,
         class: &mut Class<'a>,
@@ -336,8 +336,8 @@ fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
     machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
 }
 
-/// Like [`lacks_cpus`], but for memory. Also true if the machine's Node once did not report memory that was
-/// plugged in. A kernel reserves little more than a tenth for itself.
+/// Like [`lacks_cpus`], but for memory. A little more than a tenth may be missing, because a kernel reserves
+/// some memory for itself. Also true if the machine's Node once did not report memory that was plugged in.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;

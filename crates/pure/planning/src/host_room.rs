@@ -21,7 +21,7 @@ pub(super) struct HostRoom {
     used: i64,
     /// How many bytes of memory are promised to running and planned guests.
     promised: i64,
-    /// How many bytes of memory stay free, if the host's table sets it.
+    /// How many bytes of memory must stay free, if the host's table sets a reserve.
     reserve: Option<i64>,
     /// How many threads machines may use, without those that the host's table in the configuration reserves.
     threads: u32,
@@ -40,8 +40,8 @@ pub(super) struct HostRoom {
 }
 
 impl HostRoom {
-    /// If the host will accept machines of the pool once the daemon has switched it on again, why it accepts
-    /// none now.
+    /// Why the host accepts no machines of the pool now, if it will accept them once the daemon has switched
+    /// it on again.
     pub(super) fn switched(&self, pool: &Pool) -> Option<&'static str> {
         self.shut.filter(|_| self.awaited_by.contains(&pool.name))
     }
@@ -203,7 +203,7 @@ struct Ours<'a> {
     /// Memory of machines that do not run yet. The host's report does not include it.
     coming: i64,
     coming_cores: u32,
-    /// Memory of machines that run but are not ready yet. They may not use all of it so far.
+    /// Memory of machines that run but are not ready. They might not use all of it yet.
     booting: i64,
     /// Memory of all machines that run.
     running: i64,

@@ -1,6 +1,7 @@
 //! What a fresh node of a pool offers to pods.
 //!
-//! What kubelets reserve changes with the pool's settings, so nodes with earlier settings do not count.
+//! The amounts that kubelets reserve change with the pool's settings, so nodes with earlier settings do not
+//! count.
 //!
 //! The requests of a node's static pods are subtracted, because every node runs the static pods of the
 //! template.
@@ -24,7 +25,7 @@ use model::snapshot::{Learnt, Memory};
 use model::{Resources, Snapshot};
 use settings::{Config, Pool};
 
-/// Remembers what ready nodes offer: for each size the newest node counts, because a template may have
+/// Remembers what ready nodes offer. For each size, the newest node is used, because a template may have
 /// changed. Sizes that their pool no longer has are forgotten. Returns whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let mut changed = false;
@@ -244,9 +245,9 @@ fn computed(pool: &Pool) -> Resources {
     }
 }
 
-/// The part of the root disk that pods can use: a tenth is the kubelet's eviction threshold, and file systems
-/// reserve some. If the pool sets no disk size, anything is assumed to fit until the first node shows the
-/// size of the template's disk.
+/// The part of the root disk that pods can use. The kubelet's eviction threshold takes a tenth, and file
+/// systems reserve some. If the pool sets no disk size, anything is assumed to fit until the first node shows
+/// the size of the template's disk.
 fn ephemeral(pool: &Pool) -> i64 {
     pool.disk.as_ref().map_or(i64::MAX / 4, |disk| disk.bytes / 20 * 17)
 }
@@ -265,8 +266,8 @@ mod tests {
         settings::parse("test", &text, Needs::Plan).unwrap()
     }
 
-    /// A ready node of pool `w` that offers this many thousandths of a core and GiB, `age` seconds after the
-    /// first.
+    /// A ready node of pool `w` that was created at second `age` and offers `cpu_milli` thousandths of a core
+    /// and `gib` GiB of memory.
     fn node(name: &str, cpu_milli: i64, gib: i64, age: i64) -> Arc<Node> {
         let mut node = Node { name: name.to_owned(), ..Node::default() };
         node.labels.insert(POOL_LABEL.to_owned(), "w".to_owned());
@@ -321,7 +322,7 @@ mod tests {
         Arc::make_mut(&mut seen.proxmox).machines.as_mut().unwrap().push(machine("b", 8, 16));
         assert!(learn(&mut memory, &seen, &large));
         assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 7500);
-        // What was learned is remembered when the node is gone.
+        // The learned amounts are remembered when the node is gone.
         let gone = Snapshot { memory, ..Snapshot::default() };
         assert_eq!(cpu_and_memory(&gone, &large), (7500, 15 * GIB));
     }

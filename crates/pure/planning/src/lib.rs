@@ -142,8 +142,8 @@ pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan
     decided(snapshot, config, &whole, None)
 }
 
-/// Like [`plan`], but another thread can stop it. Returns `None` if it was stopped. What is carried over from
-/// one decision to the next saves time and has no other effect.
+/// Like [`plan`], but another thread can stop it. Returns `None` if it was stopped. `carried` is data from
+/// earlier decisions. It saves time and has no other effect.
 pub fn plan_unless(stop: &Stop, snapshot: &Snapshot, config: &Config, carried: &mut Carried) -> Option<Plan> {
     let whole = Allowance::new(&Effort::default(), Limits::default()).unless(stop);
     let plan = decided(snapshot, config, &whole, Some(carried));
@@ -181,8 +181,9 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance, carried: Opt
             break (plan, due);
         }
         let (rest, all_spent) = whole.of_repeat();
-        // One repeat is allowed in any case, so that a node that cannot be replaced does not prevent the
-        // replacement of others. After that, the next decision is the last once everything is spent.
+        // The first repeat is always allowed, so that a node that cannot be replaced does not prevent the
+        // replacement of others. After that, once everything is spent, only one more decision is made, in
+        // which no node is replaced.
         if repeats && all_spent {
             stays.keep_all(config);
         }

@@ -1,5 +1,5 @@
-//! Lost nodes: nodes that have been unready for long enough to be removed, even if their pool's minimum keeps
-//! them. Machines that should have become nodes by now but cannot be given up count as lost too.
+//! Lost nodes: nodes that have been unready for long enough to be removed, including nodes that stay only
+//! because of their pool's minimum. A machine that should have become a node by now counts as lost too.
 //!
 //! A pool does not go below its minimum, so the machine that replaces a lost node is created first.
 

@@ -12,7 +12,7 @@ use model::prediction::Moved;
 
 /// A refused pod that is at least this old counts as left behind, not as moving between nodes.
 const LEFT: SignedDuration = SignedDuration::from_secs(30);
-/// A removal that shows no effect within this time has not begun.
+/// If a removal shows no effect within this time, it is assumed not to have begun.
 const BEGUN: SignedDuration = SignedDuration::from_mins(2);
 /// Maximum number of removals that are followed.
 const MOST: usize = 64;

@@ -145,8 +145,8 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
 /// Like [`drain`], but only if the budgets allow it.
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
-    // A node stays if evicting its pods alone exceeds a budget. Its room can then be used for other nodes'
-    // pods.
+    // If the evictions of this node's pods alone exceed a budget, the node stays. Its room can then be used
+    // for other nodes' pods.
     budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: Blocking::NotEnoughPdb, pod })?;
     Ok(drain)
 }

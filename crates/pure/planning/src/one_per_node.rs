@@ -1,5 +1,5 @@
-//! Pods that each need a separate node: how many nodes they need, and what the other pods need, which can
-//! share these nodes.
+//! Pods that each need a separate node: how many nodes they need, and what the other pods that can share
+//! these nodes need.
 //!
 //! Which classes repel each other on a host follows from the terms of their anti-affinity. Classes that have
 //! the same terms, and are selected by the same terms, repel the same classes, so the needs of the repelled

@@ -1,6 +1,6 @@
 //! The state of one decision to scale up: the pending pods, where they were placed, and the planned machines.
-//! This file contains the single steps that change the state; [`super::scale_up`] and the files that it names
-//! decide on the steps.
+//! This file contains the individual steps that change the state. [`super::scale_up`] and the files that it
+//! names choose the steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -202,8 +202,8 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// Returns why each pool does not take this pod: what refuses the pod on a fresh node, or why no fresh
-    /// node can be created. For a pool with several sizes, the reason is that of the smallest size that would
-    /// take the pod but gets no machine, or else of the largest size.
+    /// node can be created. For a pool with several sizes, this is the reason for the smallest size that the
+    /// pod fits or, if it fits none, for the largest size.
     pub(super) fn refusals(
         &self,
         prepared: &Prepared,

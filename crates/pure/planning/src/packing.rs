@@ -14,10 +14,10 @@ use super::waiting_stock::{Item, Stock};
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for the unplaced pods of the classes.
     ///
-    /// Pods with spread constraints come early, together with those that attract or repel others. A machine
-    /// that is planned later may add a topology domain, so that kube-scheduler may no longer put these pods
-    /// where they were placed. Everything is then packed again, with these pods after all others of their
-    /// priority.
+    /// Pods with spread constraints come early, together with those that attract or repel others. However, a
+    /// machine that is planned later may add a topology domain, and kube-scheduler may then no longer put
+    /// these pods where they were placed. In that case, everything is packed again, with these pods after all
+    /// others of their priority.
     pub(super) fn pack(&mut self, classes: &mut [Class<'a>]) {
         if !classes.iter().any(|class| class.left() > 0 && is_spread(class)) {
             return self.pack_some(classes, |_| true);

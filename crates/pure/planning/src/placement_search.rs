@@ -59,7 +59,8 @@ impl Search {
                 return None;
             }
             if self.left == 0 && self.rest.is_empty() {
-                // All nodes would be passed over. Skipping them counts as much effort as looking at them.
+                // No node is left that could take the pod. The effort of passing over all of them is counted
+                // nevertheless.
                 let glances = self.open.len() / 16 - asked / 16;
                 world.effort().add(16 * u64::try_from(glances).unwrap_or(u64::MAX));
                 return None;

@@ -15,7 +15,8 @@ impl Packer<'_, '_> {
         let mut soon = SimNode::empty(Arc::new(node));
         soon.expect(&self.prototypes[pool]);
         if let Some(at) = there {
-            // The node's ResourceSlices, including those still to be published, are known under its own name.
+            // The world already contains the node's ResourceSlices, including those still to be published,
+            // under the node's own name.
             soon.expect_no_slices();
             let bound = self.view.on[at].bound.iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
             for pod in bound {

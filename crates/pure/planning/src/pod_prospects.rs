@@ -56,7 +56,7 @@ pub struct Removal {
     pub node: String,
     /// What happens to the pod.
     pub treatment: Treatment,
-    /// The drain rule by which the pod keeps its node.
+    /// The drain rule that keeps the pod on its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Blocking>,
     /// The reason in words.

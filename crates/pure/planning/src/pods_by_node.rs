@@ -30,9 +30,10 @@ pub(super) struct PodsByNode<'p> {
     all: Cow<'p, [Arc<Pod>]>,
     /// The pods that have no node, in order of their names.
     unbound: Vec<Arc<Pod>>,
-    /// By the names of nodes, whether these exist or not. The order of the entries has no effect.
+    /// The pods of each node, by node name, even if no such node exists. The order of the entries has no
+    /// effect.
     nodes: HashMap<String, NodePods, FixedState>,
-    /// The pods of a node without pods.
+    /// The entry for nodes without pods.
     none: NodePods,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct NodePods {
     pub daemons: Vec<Arc<Pod>>,
     /// Those of the pods in `bound` that require something of other pods.
     pub asking: Vec<Arc<Pod>>,
-    /// A pod was added or removed since the pods were last added up.
+    /// Whether a pod was added or removed since the sums were last computed.
     is_stale: bool,
 }
 
@@ -145,7 +146,7 @@ impl<'p> PodsByNode<'p> {
         self.nodes.get(node).unwrap_or(&self.none)
     }
 
-    /// What a node without pods has.
+    /// The entry for nodes without pods.
     pub(super) fn on_none(&self) -> &NodePods {
         &self.none
     }
@@ -240,7 +241,7 @@ impl NodePods {
     }
 }
 
-/// Sorts pods by their names. Different pods of the same name have different uids.
+/// Sorts pods by name, and by uid among pods of the same name.
 fn sort(pods: &mut [Arc<Pod>]) {
     pods.sort_by(|a, b| a.digest().compare(b.digest()).then_with(|| a.uid.cmp(&b.uid)));
 }
@@ -266,7 +267,7 @@ mod tests {
         (0..24).map(pod).collect()
     }
 
-    /// All that is known, in an order of its own.
+    /// Everything that is known about the pods, with the nodes sorted by name.
     fn known(pods: &PodsByNode) -> String {
         let nodes: BTreeMap<&String, &NodePods> = pods.nodes.iter().collect();
         format!("{:?}\n{:?}\n{nodes:?}", pods.all, pods.unbound)

@@ -166,7 +166,7 @@ impl HostPowerRules<'_> {
                 verdict(host, HostOutcome::GivenUp, "it did not turn off within `power.shutdown_time`")
             }
             (PowerStep::Off, false) => self.off(host, memory.since),
-            // Another client has switched it on, or it has started late.
+            // Another client switched the host on, or the host started late.
             (PowerStep::Off, true) => self.used(host),
             (PowerStep::Waking, _) if is_up(self.snapshot, &host.name) => self.used(host),
             (PowerStep::Waking, _) if by(settings.wake_time) <= now => {
@@ -316,7 +316,7 @@ impl HostPowerRules<'_> {
         if let Some(most) = self.settings().max_hosts_off.filter(|most| off >= *most) {
             return Some(format!("`power.max_hosts_off` allows {most} to be off at a time"));
         }
-        // Each cluster has a quorum of its own.
+        // Each cluster has its own quorum.
         let here = |other: &HostKey| other.region() == name.region();
         let expected: u32 = votes.iter().filter(|(host, _)| here(host)).map(|(_, votes)| votes).sum();
         let kept = stay.iter().filter(|host| here(&host.name));

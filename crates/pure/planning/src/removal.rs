@@ -45,12 +45,12 @@ pub(super) type Moves = Vec<(Arc<Pod>, NodeIndex)>;
 pub(super) struct Together {
     /// The nodes, in the order in which they were found to be removable, with the moves of their pods.
     pub nodes: Vec<(NodeIndex, Moves)>,
-    /// Candidates that cannot be removed and take the pods of those that can.
+    /// Candidates that cannot be removed and that take the pods of removable ones.
     pub hosts: BTreeSet<NodeIndex>,
     /// Candidates that were left unexamined.
     pub untried: BTreeSet<NodeIndex>,
     due: usize,
-    /// The sum of the sizes of the due nodes, which their removal frees.
+    /// The sum of the sizes of those nodes whose removal is due.
     freed_now: f64,
     freed: f64,
 }
@@ -79,11 +79,11 @@ const ORDERS: [Order; 3] = [
 /// Above this many candidates, only the first order is tried.
 const MANY: usize = 200;
 
-/// Returns the set of removable candidates with the most due nodes; of equal sets, the one whose removal
-/// frees the most. Due candidates are tried before others, unready ones before ready ones, empty ones before
-/// those with pods, and those whose pods cost less to move before others. A pool gives up no more due nodes
-/// than it can spare (`spare`, by pool). Due nodes beyond that, and nodes whose time has not come, are tried
-/// last: until then they take the pods of others.
+/// Returns the set of removable candidates that contains the most due nodes ([`Candidate::due`]). Among equal
+/// sets, this is the one whose removal frees the most. Due candidates are tried before others, unready ones
+/// before ready ones, empty ones before those with pods, and those whose pods cost less to move before those
+/// whose pods cost more. A pool gives up no more due nodes than it can spare (`spare`, by pool). Its other
+/// due nodes, and nodes whose time has not come, are tried last. Until then, they take the pods of others.
 pub(super) fn choose(
     world: &World,
     candidates: &[Candidate],

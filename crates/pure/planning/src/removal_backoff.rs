@@ -11,7 +11,7 @@ use model::node::Node;
 use model::workload::Backoff;
 use settings::Config;
 
-/// The longest wait. Once its wait ended longer ago than this, a failure no longer counts.
+/// The longest wait. A failure no longer counts once its wait has been over for longer than this.
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// The wait after a removal was given up. It is longer each time.

@@ -75,7 +75,8 @@ pub(super) fn mark(
     let mut turns = Turns::new(snapshot, config);
     turns.spare = spare(snapshot, pods, &due);
     let drains = drains(snapshot, pods, config, &due);
-    // The least useful nodes come first, then the oldest; those that could not be removed recently come last.
+    // The least useful nodes come first, then the oldest. Nodes whose removal was recently abandoned come
+    // last.
     due.sort_by_key(|(at, one)| {
         let node = &snapshot.nodes[*at];
         (
@@ -100,7 +101,7 @@ pub(super) fn mark(
 /// shows which of them would fail.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
-    /// Pools none of whose nodes is replaced in this round, and why: nothing is created or removed, or the
+    /// Pools in which no node is replaced in this round, and why: nothing is being created or removed, or the
     /// round allows no more decisions. Reserving room for the nodes' pods would be in vain, and could prevent
     /// the creation of a machine.
     stranded: BTreeMap<PoolName, &'static str>,
@@ -402,8 +403,8 @@ fn drains(
     on.into_iter().map(|(at, pods)| (at, drain(pods))).collect()
 }
 
-/// Pools with a machine that is being created, or a node with no pods to move. These may be replacements, and
-/// must not prevent the removal of the node that they replace.
+/// Pools with a machine that is being created, or with a node that has no pods to move. Such a machine or
+/// node may be a replacement, and must not prevent the removal of the node that it replaces.
 fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeSet<PoolName> {
     let moves = |pod: &&Arc<Pod>| !is_daemon(pod) && !is_mirror(pod);
     let busy: BTreeSet<&str> = pods.iter().filter(moves).filter_map(|pod| pod.node.as_deref()).collect();

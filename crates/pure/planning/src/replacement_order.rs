@@ -1,4 +1,4 @@
-//! Which nodes' turn it is to be replaced. Counts down what budgets, pools and their limits allow in one
+//! Decides which nodes are replaced next. Counts down what budgets, pools and their limits allow in one
 //! round.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,8 +124,8 @@ impl<'a> Turns<'a> {
         let count = |of: &BTreeMap<PoolName, usize>| of.get(&pool.name).copied().unwrap_or(0);
         let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
         let full = count(&self.machines) >= pool.max as usize;
-        // A replacement takes the place of only one node. If it counted for two, they could wait for each
-        // other, and both would stay.
+        // A replacement takes the place of only one node. If it counted for two nodes, these could wait for
+        // each other, and both would stay.
         let left = (count(&self.serving) + count(&self.coming)).saturating_sub(usize::from(serves));
         let stands_in = self.spare.contains(&pool.name) && left >= pool.min as usize;
         // A leaving machine makes room for the next replacement, once its removal has begun.

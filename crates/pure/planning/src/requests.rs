@@ -372,7 +372,8 @@ struct Set<'a> {
 }
 
 /// Counts the real pods in the sets to which they belong. A pod does not name its set, so it is recognized by
-/// what it needs. Something may have changed that when the pod was created; then any set counts it.
+/// its requests, node selector and affinity. If these were changed when the pod was created, any set that is
+/// not complete counts the pod.
 fn replace(sets: &mut [Set], real: &[&Pod]) {
     let same_place =
         |pod: &Pod, other: &Pod| pod.node_selector == other.node_selector && pod.affinity == other.affinity;

@@ -198,7 +198,8 @@ fn say_why_they_stay(
         let verdict = &mut verdicts[*at];
         if together.untried.contains(at) {
             if !view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE) {
-                // It is not known whether the node is needed, so it does not begin to count as unneeded.
+                // It is not known whether the node is needed, so the node does not begin to count as
+                // unneeded.
                 (verdict.since, verdict.removable_at) = (None, None);
             }
             let why = "waiting for its turn: the round has reached its limit";
@@ -211,8 +212,8 @@ fn say_why_they_stay(
         }
         let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
         if !node.ready {
-            // The node is lost in any case, so its time continues. If the time began again, no replacement
-            // would be created.
+            // The node is lost in any case, so the time since which it has been unneeded is kept. If that
+            // time were reset, no replacement would be created.
             verdict.verdict = NodeOutcome::NoPlaceToMovePods;
             continue;
         }

@@ -309,8 +309,9 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Returns a place for a machine that the pool's minimum requires: for the first size that has a place,
-    /// on the best host of all sets of hosts. If no size has a place, returns the reason for the last size.
+    /// Returns a place for a machine that the pool's minimum requires. The machine gets the first size that
+    /// has a place, on the best host of all sets of hosts. If no size has a place, returns the reason for the
+    /// last size.
     fn place_of_minimum(&self, name: &str) -> Result<(usize, Place), NoRoom> {
         let mut best: Option<(usize, usize, Place)> = None;
         let mut refusal = NoRoom::NoSlot;
@@ -332,8 +333,9 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Whether a node has ever been ready: according to its machine, if the node is among `served`; or because it
-/// is unreachable, which the control plane reports only of kubelets that it has heard from.
+/// Whether the node has ever been ready. This is known if its machine was ready (the node is among `served`),
+/// or if the node is unreachable: the control plane marks a node as unreachable only if it has heard from the
+/// kubelet before.
 fn was_ready(node: &Node, served: &BTreeSet<&str>) -> bool {
     let unreachable = node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/unreachable");
     unreachable || served.contains(node.name.as_str())

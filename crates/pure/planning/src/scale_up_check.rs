@@ -55,7 +55,7 @@ impl Demand {
     }
 
     /// Like [`Self::of`], for pods that have no verdicts yet. If some pods were not looked at, the number of
-    /// pending pods is the maximum, because these pods may be the ones that need the nodes.
+    /// pending pods is set to its maximum, because these pods may be the ones that need the nodes.
     pub(super) fn placed(packer: &Packer) -> Self {
         let mut machines: BTreeMap<PoolName, usize> = BTreeMap::new();
         let made = packer.planned.iter().enumerate().filter(|(number, _)| !packer.dropped.contains(number));
@@ -102,9 +102,9 @@ fn is_stuck(outcome: PodOutcome) -> bool {
     )
 }
 
-/// Decides which of these nodes, in order of preference, can be removed so that scaling up does not ask for
-/// more than now, either immediately or after kube-scheduler has placed their pods. Nodes that are in neither
-/// set were not looked at.
+/// Decides which of these nodes can be removed without scaling up asking for more than now, either
+/// immediately or after kube-scheduler has placed their pods. `nodes` is in order of preference. Nodes that
+/// are in neither set of the result were not looked at.
 pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
     let now = Demand::of(growth);
     let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {

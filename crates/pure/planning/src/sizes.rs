@@ -21,8 +21,9 @@ pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
 }
 
 /// The cost of a machine of each offer, in millionths: its cores relative to the offer with the most cores,
-/// plus its memory relative to the offer with the most memory. It is not computed from the node's
-/// allocatable: each node reserves something for itself, so small machines would look better than they are.
+/// plus its memory relative to the offer with the most memory. It is not computed from the node's allocatable
+/// resources, because each node reserves something for itself, and small machines would look better than they
+/// are.
 pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
     let machine = |pool: &Pool| Resources {
         cpu_milli: i64::from(pool.cores) * 1000,

@@ -1,8 +1,8 @@
 //! Where kube-scheduler may put the pods of removed nodes. The search for removable nodes fills the other
-//! nodes completely. kube-scheduler spreads pods (`NodeResourcesFit` with `LeastAllocated`, its default),
-//! follows their preferences, and takes them in any order, so one of them may find no room although the
-//! search found some. The removal would then be in vain, because a machine would be created for that pod
-//! immediately.
+//! nodes completely. kube-scheduler, however, spreads pods (`NodeResourcesFit` with `LeastAllocated`, its
+//! default), follows their preferences, and takes them in any order. So a pod may find no room even though
+//! the search found a place for it. The removal would then be in vain, because a machine would be created for
+//! that pod immediately.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -16,8 +16,8 @@ use model::Resources;
 use model::pod::Pod;
 use scheduling::{NodeIndex, SimNode, World};
 
-/// How many orders are tried: the first three are meaningful, the others are random. If orders that leave a
-/// pod without room are not rare, one of them is likely to be tried.
+/// The number of orders that are tried: the first three sort pods by a property, the others are random. If
+/// orders that leave a pod without room are not rare, one of them is likely to be tried.
 const ORDERS: usize = 15;
 
 /// Maximum number of checks whether a node takes a pod. If even one order would need more, no order is tried:

@@ -15,7 +15,7 @@ use model::workload::CsiNode;
 use scheduling::selector::labels_match;
 use settings::Config;
 
-/// For each CSI driver: to which nodes its published capacities apply.
+/// For each CSI driver, the nodes to which its published capacities apply.
 #[derive(Debug, Default)]
 pub(super) struct StorageRoom<'a>(BTreeMap<&'a str, Published<'a>>);
 

@@ -1,5 +1,5 @@
-//! When nodes stopped being ready. The time in a Node's status comes from another clock:
-//! kube-controller-manager's or its own guest's. What counts is the time that has passed by the local clock,
+//! When nodes stopped being ready. The time in a Node's status comes from another clock: that of
+//! kube-controller-manager or that of the node's guest. The time that counts is measured by the local clock,
 //! without the time in which no instance was watching.
 
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
         let known = before.remove(&node.name);
         let had = known.is_some();
         let mut one = known.unwrap_or_default();
-        // A time in the future was recorded before the clock was set back.
+        // A recorded time in the future dates from before the clock was set back, so it is replaced.
         let since = (!ready(node)).then(|| one.unready_since.filter(|since| *since <= now).unwrap_or(now));
         changed |= one.unready_since != since;
         one.unready_since = since;
@@ -58,6 +58,6 @@ pub(super) fn since(snapshot: &Snapshot, config: &Config, node: &Node) -> Option
     let seen = snapshot.memory.nodes.get(&node.name).and_then(|node| node.unready_since);
     let Some(seen) = seen.filter(|seen| *seen <= snapshot.time) else { return Some(said) };
     let seen = watched_since(snapshot, config, seen);
-    // The Node's clock is ahead of the local one.
+    // If the reported time is in the future, the Node's clock is ahead of the local one.
     Some(if said > snapshot.time { seen } else { seen.max(said) })
 }

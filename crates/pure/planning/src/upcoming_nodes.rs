@@ -13,8 +13,8 @@ pub(super) fn is_coming(machine: &Machine, view: &View) -> bool {
     is_without_node(machine, view) && !is_overdue(machine, view)
 }
 
-/// Whether the machine should have become a node by now. Such a machine cannot always be checked and given
-/// up: its host may be off, or its cluster unreachable.
+/// Whether the machine should have become a node by now. The daemon cannot always check such a machine and
+/// give it up, for example if its host is off or its cluster is unreachable.
 pub(super) fn is_missing(machine: &Machine, view: &View) -> bool {
     is_without_node(machine, view) && is_overdue(machine, view)
 }

@@ -15,7 +15,7 @@ pub(super) struct Requested {
     /// Pods of DaemonSets.
     daemons: (i64, i64),
     others: (i64, i64),
-    /// Pods that are being deleted, which are in neither sum: the time decides whether they count.
+    /// Pods that are being deleted. They are in neither sum, because whether they count depends on the time.
     leaving: Vec<Arc<Pod>>,
 }
 
@@ -39,7 +39,7 @@ impl Requested {
         sum.1 += pod.requests.memory;
     }
 
-    /// What the pods of DaemonSets request at this time, and what all others do.
+    /// What the pods of DaemonSets request at this time, and what all other pods request.
     fn at(&self, now: Timestamp) -> [(i64, i64); 2] {
         let mut sums = Self { daemons: self.daemons, others: self.others, leaving: Vec::new() };
         self.leaving.iter().filter(|pod| !overdue(pod, now)).for_each(|pod| sums.add(pod));

@@ -6,11 +6,12 @@
 //!   like any machine that is being created.
 //! * Pending pods come first: warm machines are created only in rounds in which no other machine is created.
 //! * A machine is never asked to join if it has other settings, another size or an old template, or if other
-//!   VMs have its devices. The same applies if its host is in maintenance (with `replace.maintenance`),
-//!   closed, to be switched off, or, after a move, not one of its pool's hosts. Such a machine is removed and
-//!   replaced by a new one: one at a time in each pool, and only while no other is being created.
-//! * A machine that could not be started for want of room is removed if pods are pending and only this
-//!   machine keeps its pool from creating one elsewhere.
+//!   VMs have its devices. Nor is it asked to join if its host is in maintenance (with
+//!   `replace.maintenance`), closed, to be switched off, or, after a move, not one of its pool's hosts. Such
+//!   a machine is replaced by a new one: one at a time in each pool, and only while no other is being
+//!   created.
+//! * A machine that its host has no room to start is removed if pods are pending and only this machine keeps
+//!   its pool from creating one elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -184,8 +185,9 @@ fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
-/// At most one machine of each pool that could not be started on its host, if pending pods need a machine
-/// that another host has room for, but the pool is at its maximum or has no free slot.
+/// At most one machine of each pool that its host has no room to start. It is returned only if pods are
+/// pending because the pool is at its maximum or has no free slot, and another host has room for a machine of
+/// the pool.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {
         let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);

@@ -1,5 +1,6 @@
-//! What a decision leaves for the next one saves time and changes no plan: random worlds change from round to
-//! round, and each plan is compared, byte for byte, with one that knows nothing of the rounds before.
+//! Data that is carried over from one decision to the next saves time and changes no plan: random worlds
+//! change from round to round, and each plan is compared, byte for byte, with one that was made without such
+//! data.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -65,8 +66,8 @@ fn spread(app: &str) -> SpreadConstraint {
     }
 }
 
-/// A pod on one of seven nodes, the last of which never exists, or (7) without a node. The bits of `traits`
-/// say what else it is.
+/// A pod on node `n0` to `n6`, or without a node if `node` is 7. Node `n6` never exists. The bits of `traits`
+/// set the pod's other properties.
 fn pod(number: usize, traits: u16, node: usize) -> Arc<Pod> {
     let has = |bit: u16| traits & (1 << bit) != 0;
     let app = (number % 3).to_string();
@@ -112,7 +113,7 @@ fn node(number: usize, traits: u16) -> Arc<Node> {
     Arc::new(node)
 }
 
-/// What changes between two rounds: one kind of thing, which of them, and what becomes of it.
+/// A change between two rounds: its kind, the number of a pod, new traits, and the number of a node.
 type Change = (u8, usize, u16, usize);
 
 /// A world that changes.

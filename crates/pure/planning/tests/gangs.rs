@@ -181,7 +181,7 @@ proptest! {
         if first.pods.iter().all(|pod| pod.verdict != PodOutcome::AwaitsGang) {
             prop_assert!(second.scale_up.is_empty(), "{:?} after {:?}", second.scale_up, first.scale_up);
         }
-        // If some pods find no room, they may get the room that was planned for others.
+        // If some pods find no room in the first plan, they may get the room that it planned for others.
         if first.pods.iter().all(|pod| is_placed(pod.verdict)) {
             prop_assert!(second.pods.iter().all(|pod| is_placed(pod.verdict)), "{:?}", second.pods);
         }

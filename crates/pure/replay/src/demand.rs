@@ -166,7 +166,7 @@ impl Demand {
         }
     }
 
-    /// Gives up units whose pod was not recreated in time.
+    /// Drops units whose pod was not recreated in time.
     fn give_up(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         for units in self.moved.values_mut() {
             while let Some((_, unit)) =

@@ -110,9 +110,9 @@ struct MachineTrace {
     pool: PoolName,
     phase: Phase,
     asked: Timestamp,
-    /// It is kept warm.
+    /// Whether the machine is kept warm.
     warm: bool,
-    /// It was kept warm, and was asked to join.
+    /// Whether the machine was kept warm and then asked to join.
     woken: bool,
     /// Whether the machine was seen before it was ready.
     from_the_start: bool,

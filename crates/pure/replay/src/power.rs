@@ -1,5 +1,5 @@
 //! Simulates switching hosts off and on: what a decision reads about hosts, and how its verdicts are carried
-//! out, as by the daemon. No step fails.
+//! out. The steps are those of the daemon, but none of them fails.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -103,8 +103,7 @@ impl Simulation {
         (!facts.is_empty()).then_some(PowerFacts { votes, hosts: facts })
     }
 
-    /// Why a host stays on, for a host without recorded facts about its power. Derived from the resources of
-    /// its guests.
+    /// Why a host without recorded facts about its power stays on, derived from the resources of its guests.
     fn stays_on(&self, host: &str) -> Option<String> {
         let why = if !self.others.assigned_known {
             "the record does not show what its guests were assigned"

@@ -26,7 +26,7 @@ pub(super) struct Kind {
     /// The terms in `about` and the terms of the pods' own anti-affinity, each with what one pod adds to its
     /// count.
     terms: Vec<(usize, Count)>,
-    /// The spreads in which these pods count, each with the constraint that selects them.
+    /// The spreads that count these pods, each with the index of the constraint that selects them.
     spreads: Vec<(usize, usize)>,
 }
 
@@ -35,11 +35,11 @@ pub(super) struct Kind {
 pub(super) struct Stands(Vec<(NodeIndex, i64)>);
 
 /// The pods in each domain that count for one term: pods that the term selects, and pods that have the term
-/// as anti-affinity. Both are mostly the same pods, so they are counted together.
+/// as anti-affinity. Most pods are in both groups, so the groups are counted together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// The counts by domain number, in ascending order. If no domain is left out, the index of a domain is
-    /// its number.
+    /// The counts by domain number, in ascending order. If no domain is missing, a domain's number is its
+    /// index.
     domains: Vec<(usize, Count)>,
     /// The counts on nodes that have the term's label.
     labelled: Count,
@@ -100,7 +100,7 @@ impl Crowd {
         crowd
     }
 
-    /// The same kinds, terms and spreads, for a world in which no pods have been placed yet.
+    /// A copy with the same kinds, terms and spreads, for a world in which no pods have been placed yet.
     pub(super) fn without_pods(&self) -> Self {
         Self {
             kinds: self.kinds.clone(),

@@ -49,7 +49,7 @@ impl Price {
         let units = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Self {
             check: CHECK + units(EXPRESSION * expressions + others),
-            // Preparing a pod with topology spread visits all nodes that count.
+            // Preparing a pod with topology spread visits every node that counts for the spread.
             preparation: PREPARATION + units(10 * others + pod.spread.len() * nodes / 2),
         }
     }

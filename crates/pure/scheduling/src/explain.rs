@@ -17,9 +17,9 @@ use model::prediction::{Missed, kind};
 pub struct Explanation {
     /// `namespace/name`.
     pub pod: String,
-    /// The answer of each node.
+    /// The answer for each node.
     pub nodes: Vec<NodeAnswer>,
-    /// The message with which kube-scheduler refuses the pod, if it does.
+    /// The message of kube-scheduler, if it refuses the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
     /// Wrong predictions: nodes on which kube-scheduler refuses pods like this one, although the planner

@@ -8,14 +8,14 @@ use model::selector::{LabelSelector, Labels, Operator};
 /// The numbers of selectors, indexed by a label that each selector requires.
 #[derive(Clone, Debug, Default)]
 pub struct Finder {
-    /// By key and value.
+    /// The numbers of selectors that require a value of a label, by the label's key and value.
     by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
     /// The numbers of selectors that require no particular value of any label.
     others: Vec<usize>,
 }
 
 impl Finder {
-    /// Adds the number of an object that concerns a pod only if all of these selectors match the pod.
+    /// Adds the number of an object. The object concerns only pods that all of these selectors match.
     pub fn add<'s>(&mut self, number: usize, selectors: impl Iterator<Item = &'s LabelSelector>) {
         let requirements = selectors.flat_map(|selector| &selector.requirements);
         // Choose the requirement whose values have the fewest numbers so far.

@@ -1,5 +1,5 @@
-//! The nodes that count for topology spread, and their domains. They are determined once for all pods that
-//! are spread the same way, because thousands of apps share a few such ways.
+//! The nodes that count for topology spread, and their domains. They are determined once for each kind of
+//! spread, because thousands of apps use only a few kinds.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use model::features::Features;
 use model::node::Node;
 
-/// Checks the kubelet's features. `asked` are the features that the pod uses and the scheduler of this
+/// Checks the kubelet's features. `asked` contains the features that the pod uses and the scheduler of this
 /// version requires of a node.
 pub(super) fn check(asked: Features, node: &Node) -> Result<(), Refusal> {
     let lacking = asked.without(node.features).iter().next();

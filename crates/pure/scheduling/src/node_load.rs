@@ -1,23 +1,24 @@
-//! The pods of a node, added up once, so that any number of worlds can place them together.
+//! The pods of a node and their total requests, computed once so that any number of worlds can place the pods
+//! together.
 
 use std::sync::Arc;
 
 use model::pod::{HostPort, Pod};
 use model::resources::Resources;
 
-/// The pods of a node, with what they take of it. Worlds share the list of pods.
+/// The pods of a node, with the resources and ports that they use. Worlds share the list of pods.
 #[derive(Clone, Debug, Default)]
 pub struct NodeLoad {
     pub(super) pods: Arc<Vec<Arc<Pod>>>,
     pub(super) used: Resources,
     pub(super) ports: Vec<HostPort>,
-    /// Those of the pods that matter beyond their node: they require something of other pods, or use volumes
-    /// or perhaps devices.
+    /// The pods that matter beyond their node: they require something of other pods, use volumes, or may use
+    /// devices.
     pub(super) far_reaching: Vec<Arc<Pod>>,
 }
 
 impl NodeLoad {
-    /// Adds up these pods.
+    /// Computes the totals of these pods.
     pub fn new(pods: Arc<Vec<Arc<Pod>>>) -> Self {
         let mut load = Self::default();
         for pod in pods.iter() {
@@ -43,7 +44,7 @@ mod tests {
     use model::pod::{PodAffinityTerm, Volume, VolumeSource};
     use model::workload::VolumeClaim;
 
-    /// Pods of a node that differ in what else they matter to.
+    /// A plain pod, and pods with anti-affinity, a host port, a claim or a device.
     fn pods() -> Vec<Arc<Pod>> {
         let pod = |name: &str, change: &dyn Fn(&mut Pod)| {
             let mut pod = Pod { name: name.to_owned(), node: Some("a".to_owned()), ..Pod::default() };

@@ -1,10 +1,10 @@
-//! NodeResourcesFit: what the pod requests must be free (`fitsRequest`).
+//! NodeResourcesFit: the node must have enough free resources for the pod's requests (`fitsRequest`).
 
 use super::refusal::Refusal;
 use model::resources::Resources;
 
 /// Checks the node's free resources. `served` returns whether devices can be allocated for an extended
-/// resource, on nodes that do not offer the resource themselves.
+/// resource that the node itself does not offer.
 pub(super) fn check(
     wanted: &Resources,
     allocatable: &Resources,

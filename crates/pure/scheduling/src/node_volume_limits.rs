@@ -1,6 +1,6 @@
 //! NodeVolumeLimits: a node takes only a limited number of CSI volumes of each driver (CSINode's
-//! `allocatable.count`). From Kubernetes 1.37 on, the node must also have the pod's drivers, if they require
-//! this (`preventPodSchedulingIfMissing`).
+//! `allocatable.count`). From Kubernetes 1.37 on, the node must also have the CSI drivers of the pod's
+//! volumes, if the drivers require this (`preventPodSchedulingIfMissing`).
 
 use std::sync::Arc;
 
@@ -110,9 +110,8 @@ pub(super) fn check(mounted: &Mounted, sim: &SimNode, held: &Held, volumes: &Vol
     within_limits(mounted, csi, held, volumes)
 }
 
-/// Checks that the node has room for those of the pod's volumes that no pod on the node uses yet. A volume
-/// that is attached but not used counts twice: kube-scheduler assumes that another pod has just stopped using
-/// it.
+/// Checks that the node has room for the pod's volumes that no pod on the node uses yet. A volume that is
+/// attached but not used counts twice: kube-scheduler assumes that another pod has just stopped using it.
 fn within_limits(mounted: &Mounted, csi: &CsiNode, held: &Held, volumes: &Volumes) -> Result<(), Refusal> {
     let mut more: Vec<(u32, i64)> = Vec::new();
     for one in mounted.counted.iter().filter(|one| !held.uses(one.volume)) {

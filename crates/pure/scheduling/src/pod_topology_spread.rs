@@ -127,8 +127,8 @@ impl Counted {
         }
     }
 
-    /// Adds pods to a domain, which becomes known. Returns the domain's count before (`None` if it was not
-    /// known) and after. Does not update the levels.
+    /// Adds pods to a domain and marks the domain as known. Returns the domain's counts before (`None` if it
+    /// was not known) and after. Does not update the levels.
     fn add(&mut self, domain: usize, by: i64) -> (Option<i64>, i64) {
         if self.domains.len() <= domain {
             self.domains.resize(domain + 1, None);
@@ -257,7 +257,8 @@ impl State {
     }
 
     /// Drops the counts that this state shares with the world, so that the world need not copy them for its
-    /// next change. Returns the number with which to fetch them again. No node may be checked until then.
+    /// next change. Returns the number with which to fetch the counts again. No node may be checked before
+    /// they have been fetched.
     pub(super) fn hand_back(&mut self, crowd: &Crowd) -> Option<usize> {
         let number = self.number?;
         crowd.shares(number, self.counted.as_ref()?).then(|| self.counted = None)?;

@@ -1,5 +1,5 @@
-//! The preferences of a pod, as kube-scheduler's scores of nodes. Preferences of other pods for this pod are
-//! ignored.
+//! The preferences of a pod, expressed as kube-scheduler's scores for nodes. Preferences of other pods for
+//! this pod are ignored.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use model::selector::NodeSelector;
 /// The maximum value of a score.
 const MOST: i64 = 100;
 /// The weight of the scores of NodeAffinity and InterPodAffinity in the default profile. The score for free
-/// room has the weight 1.
+/// resources has a weight of 1.
 const WEIGHT: i64 = 2;
 
 /// The score of each of these nodes by the pod's preferences. `None` if the pod has no preferences.

@@ -23,8 +23,8 @@ pub fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> boo
     })
 }
 
-/// Whether a requirement on a label is valid. The API server refuses new objects with other requirements, but
-/// old objects may have them.
+/// Whether a requirement on a label is valid. The API server refuses new objects with invalid requirements,
+/// but old objects may have them.
 fn is_readable(requirement: &Requirement) -> bool {
     let count = requirement.values.len();
     let counts = match requirement.operator {

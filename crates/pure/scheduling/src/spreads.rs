@@ -25,7 +25,7 @@ pub(super) struct Spreads {
     any_honors_taints: bool,
 }
 
-/// A topology spread of pods of one namespace, with the rules for which nodes count.
+/// A topology spread that pods of one namespace have in common, with the rules that decide which nodes count.
 #[derive(Debug)]
 pub(super) struct Spread {
     /// One of these pods.
@@ -87,7 +87,8 @@ impl Spreads {
         self.numbers.get(pod.looks()?.spread_as?)
     }
 
-    /// The spreads in which the pod counts, by number, each with the constraint that selects it.
+    /// The spreads in which the pod counts, by number, each with the index of the constraint that selects the
+    /// pod.
     pub(super) fn about(&self, pod: &Pod) -> Vec<(usize, usize)> {
         let mut all: Vec<usize> = self.finder.candidates(&pod.labels).collect();
         all.sort_unstable();
@@ -173,7 +174,8 @@ impl Counts {
     ) {
         let kept = &mut self.kept[spread].counted;
         let Some(counted) = kept.get_mut() else { return };
-        // The counts are based on this ground. Without it, they are outdated and are dropped too.
+        // The counts depend on which nodes count. If that is no longer known, the counts are outdated and are
+        // dropped too.
         let Some(ground) = self.grounds[around.spreads.all[spread].manner].get() else {
             kept.take();
             return;

@@ -1,4 +1,4 @@
-//! TaintToleration: every NoSchedule and NoExecute taint must be tolerated.
+//! TaintToleration: every `NoSchedule` and `NoExecute` taint must be tolerated.
 
 use super::refusal::Refusal;
 use model::node::{Node, Taint, TaintEffect};

@@ -28,7 +28,8 @@ pub(super) struct Terms {
 /// A term: the pods that it selects, and the label whose values are the domains.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    /// The API terms that must all match a pod for it to be selected. For anti-affinity, this is exactly one.
+    /// The API terms that must all match a pod for it to be selected. For anti-affinity, there is exactly
+    /// one.
     terms: Vec<PodAffinityTerm>,
     /// The namespace of the pods that have the term. Empty if the selection does not depend on it.
     namespace: String,
@@ -69,7 +70,7 @@ impl Terms {
     ) -> usize {
         let own_namespace = terms.iter().any(|term| means_own_namespace(term));
         let namespace = if own_namespace { owner.namespace.clone() } else { String::new() };
-        // Which pods a term selects does not depend on the topology key.
+        // The topology key has no influence on which pods a term selects.
         let bare =
             |term: &&PodAffinityTerm| PodAffinityTerm { topology_key: String::new(), ..(*term).clone() };
         let terms: Vec<PodAffinityTerm> = terms.iter().map(bare).collect();

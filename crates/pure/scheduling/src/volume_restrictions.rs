@@ -8,7 +8,7 @@ use model::pod::{Pod, VolumeSource};
 /// The access mode of claims that only one pod at a time may use.
 pub(super) const ONCE: &str = "ReadWriteOncePod";
 
-/// The reason why no node takes the pod, if there is one: a claim that it names does not exist, or a
+/// The reason why no node takes the pod, if there is one: a claim that the pod names does not exist, or a
 /// ReadWriteOncePod claim is already in use.
 pub(super) fn prepare(pod: &Pod, world: &World) -> Option<Refusal> {
     if missing(pod, world.volumes(), false) {

@@ -36,7 +36,7 @@ pub(super) struct Mounted {
     pub of_another: bool,
 }
 
-/// A claim, with properties of it that are often needed.
+/// A claim, with frequently needed properties that are computed in advance.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub object: Arc<VolumeClaim>,
@@ -187,7 +187,7 @@ impl Volumes {
         self.free.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// Volumes that are reserved for a claim with this name that is not bound yet.
+    /// Volumes that are reserved for a claim with the name of this unbound claim.
     pub(super) fn reserved(&self, claim: &VolumeClaim) -> &[Arc<PersistentVolume>] {
         if self.reserved.is_empty() {
             return &[];
@@ -246,7 +246,8 @@ impl Volumes {
         Some(Counted { volume: identity(driver, handle, false), driver, migrated: true })
     }
 
-    /// The volume of a claim, as it is counted. A claim that has no volume yet identifies its future volume.
+    /// The volume of a claim, in the form in which volumes are counted. If the claim has no volume yet, the
+    /// claim stands for its future volume.
     fn count_claim(&mut self, claim: &VolumeClaim) -> Option<Counted> {
         let volume = claim.volume.as_ref().and_then(|name| self.persistent.get(name));
         if let Some(volume) = volume {

@@ -59,7 +59,7 @@ pub struct World {
     /// it.
     claims_in_use: BTreeMap<(String, String), i64>,
     promised: volume_binding::Promised,
-    /// The devices that are allocated dynamically. `None` if nothing is known of them.
+    /// The devices that are allocated dynamically. `None` if nothing is known about them.
     devices: Option<Box<Devices>>,
 }
 
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// Adds the cost of all further queries to this world to `effort`, which other worlds may share.
+    /// From now on, adds the cost of all queries to `effort`, which other worlds may share.
     pub fn counts_in(&mut self, effort: &Effort) {
         self.effort = effort.clone();
     }
@@ -225,8 +225,8 @@ impl World {
         self.topologies.knows(HOSTNAME)
     }
 
-    /// Whether only a node's own properties and free resources decide if it takes the pod, and not other
-    /// pods, volumes or devices. If so, equal nodes take equal sets of such pods.
+    /// Whether placing the pod on a node depends only on the node's own properties and free resources, not on
+    /// other pods, volumes or devices. If so, equal nodes take equal sets of such pods.
     pub fn is_plain(&self, pod: &Pod) -> bool {
         pod.affinity.pods.is_empty()
             && pod.affinity.anti.is_empty()
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// Adds this much CPU, in thousandths, and memory, in bytes, to what a node offers.
+    /// Increases the resources of a node by this much CPU, in thousandths, and memory, in bytes.
     pub fn extend(&mut self, node: NodeIndex, cpu_milli: i64, memory: i64) {
         let sim = &mut self.nodes[node];
         let own = Arc::make_mut(&mut sim.node);
@@ -340,10 +340,11 @@ impl World {
         }
     }
 
-    /// Places all pods of a node that has none yet, as [`Self::place`] does one by one.
+    /// Places all pods of a node. The node must have no pods yet. The result is the same as placing each pod
+    /// with [`Self::place`].
     pub fn place_all(&mut self, load: &NodeLoad, node: NodeIndex) {
         if self.crowd.get().is_some() {
-            // Every pod is counted, because others may look for it.
+            // Place the pods one by one, so that each of them is added to the world's counts.
             Arc::make_mut(&mut self.nodes[node].pods).reserve(load.pods.len());
             for pod in load.pods.iter() {
                 self.place(pod, node);

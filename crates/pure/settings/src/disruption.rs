@@ -39,8 +39,9 @@ enum Reason {
     HostOff,
 }
 
-/// The default of `reasons`: the removals that can wait. `Unready` and `Maintenance` are left out: a lost
-/// node (not ready for too long) runs no pods, and an administrator is working on a host in maintenance.
+/// The default of `reasons`: the removals that can wait. It does not include `Unready`, because a node that
+/// has been unready for too long runs no pods, or `Maintenance`, because an administrator is working on the
+/// host.
 const THAT_CAN_WAIT: [RemovalReason; 6] = [
     RemovalReason::Empty,
     RemovalReason::Underutilized,

@@ -1,5 +1,6 @@
-//! `[power]`: when hosts are switched off, and how long switching them off and on may take. It applies to
-//! hosts whose `[[host]]` sets `power`. `[host.redfish]`: the management controller that switches a host on.
+//! `[power]`: when hosts are switched off, and how long switching them off and on may take. These settings
+//! apply to hosts whose `[[host]]` sets `power`. `[host.redfish]`: the management controller that switches a
+//! host on.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,7 +42,8 @@ pub struct Redfish {
 }
 
 impl Redfish {
-    /// Whether both may be the same system. If a system is not named, it is the only one of its controller.
+    /// Whether both tables may describe the same system. A table without `system` means the controller's only
+    /// system.
     pub fn may_be(&self, other: &Self) -> bool {
         let path = |redfish: &Self| redfish.system.as_ref().map(|path| path.trim_end_matches('/').to_owned());
         let same = path(self).zip(path(other)).is_none_or(|(one, other)| one == other);
@@ -54,8 +56,8 @@ impl Redfish {
     }
 }
 
-/// The controllers' systems that hosts and machines have. Each belongs to only one of them: otherwise the
-/// daemon would switch off one when it means the other.
+/// The management controllers' systems of hosts and machines. Each system must belong to only one host or
+/// machine, so that the daemon never switches off the wrong one.
 #[derive(Default)]
 pub(super) struct Systems(Vec<(String, Redfish)>);
 
@@ -69,7 +71,7 @@ impl Systems {
         Self(hosts.iter().filter_map(of_host).collect())
     }
 
-    /// Adds the system of `who`, and reports it if it may already belong to another.
+    /// Adds the system of `who`, and reports it if it may already belong to another host or machine.
     pub(super) fn claim(&mut self, who: String, redfish: &Redfish, at: Range<usize>, checker: &mut Checker) {
         if let Some((other, _)) = self.0.iter().find(|(_, other)| other.may_be(redfish)) {
             let title = format!("{who} has the same system as {other}");
@@ -80,7 +82,7 @@ impl Systems {
     }
 }
 
-/// [`Power`] as it is written.
+/// [`Power`] as written in the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Way {
@@ -153,7 +155,7 @@ impl WrittenRedfish {
 pub struct PowerSettings {
     /// A host is shut down once it has not been needed for this long.
     pub idle_for: Duration,
-    /// How long it may take until the last machine has left a host that is to be switched off.
+    /// Time limit for moving all machines off a host that is to be switched off.
     pub empty_time: Duration,
     /// A host must be off within this time after it was asked to shut down.
     pub shutdown_time: Duration,

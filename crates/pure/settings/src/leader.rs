@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Checked `[leader]`: `retry_period` × 2 ≤ `renew_deadline`, and `renew_deadline` + 1 s ≤ `lease_duration`,
-/// which is in whole seconds.
+/// Checked `[leader]`. It satisfies `retry_period` × 2 ≤ `renew_deadline` and `renew_deadline` + 1 s ≤
+/// `lease_duration`, and `lease_duration` is a whole number of seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// Another instance takes over once it has seen the Lease unchanged for this long.

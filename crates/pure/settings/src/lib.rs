@@ -73,8 +73,8 @@ use values::Checker;
 /// What the settings are used for. This decides which settings are required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// The daemon runs with the settings. Both clusters are required. Each pool of VMs needs VMIDs, addresses
-    /// and, unless its VMs boot from the network, a template.
+    /// The daemon runs with the settings. They must describe a Proxmox VE cluster and a Kubernetes cluster.
+    /// Each pool of VMs needs VMIDs, addresses and, unless its VMs boot from the network, a template.
     Run,
     /// Any other use, such as a plan. Settings that only the daemon needs may be missing. Those that are
     /// present are checked.
@@ -350,7 +350,7 @@ impl Written {
     }
 
     /// Checks that bootstrap tokens are valid for long enough. A token is created when the VM starts, and
-    /// must outlive all steps until the join has ended.
+    /// must remain valid until the join has ended.
     fn tokens_live_long_enough(&self, config: &Config, checker: &mut Checker) {
         let limits = &config.limits;
         let least = limits.start + limits.agent + limits.system_running + limits.join;

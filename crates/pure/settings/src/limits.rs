@@ -15,7 +15,7 @@ pub struct Limits {
     pub clone: Duration,
     /// Time limit for setting the clone's configuration and disk size.
     pub configure: Duration,
-    /// Time limit until the helper on the host has assigned CPUs to the VM.
+    /// Time limit for the helper on the host to assign CPUs to the VM.
     pub pinning: Duration,
     /// Time limit for the task that starts the VM.
     pub start: Duration,

@@ -21,7 +21,7 @@ use model::selector::Labels;
 use model::snapshot::POOL_LABEL;
 use model::{HostKey, Record, Vmid};
 
-/// Maximum work for one text (minijinja's fuel), so that an endless loop is an error.
+/// Maximum work for one text (minijinja's fuel). An endless loop exceeds it, and causes an error.
 const FUEL: u64 = 1_000_000;
 
 /// The variables available in a text: `machine`, `pool`, `host`, `region` and `cluster`.
@@ -101,7 +101,8 @@ impl MachineFacts {
     pub fn new(cluster: &str, record: &Record, pool: &Pool) -> Self {
         let slot = &record.slot;
         let mut labels = pool.labels_for(&record.host, &record.name, slot.vmid);
-        // A kubelet refuses to start with labels that it may not set. The daemon sets them instead.
+        // A kubelet does not start if it is given labels that it may not set on its own Node. The daemon sets
+        // them instead.
         labels.retain(|key, _| may_set_itself(key));
         labels.insert(POOL_LABEL.to_owned(), pool.name.to_string());
         let taints = pool
@@ -236,7 +237,8 @@ mod tests {
             ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
             ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
             ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),
-            // A kubelet refuses to start with labels that it may not set. The daemon sets them instead.
+            // A kubelet does not start if it is given labels that it may not set on its own Node. The daemon
+            // sets them instead.
             ("{{ machine.labels | list | join(' ') }}", "pve-autoscaler/pool size"),
             ("{{ \"a'b\" | sh }} {{ machine.labels['size'] | tojson }}", "'a'\\''b' \"small\""),
         ] {

@@ -18,8 +18,8 @@ pub enum Orphans {
     Collect,
 }
 
-/// The minimum of `orphans_after`. In less time, a VM is not seen often enough to be sure that it is an
-/// orphan.
+/// The minimum of `orphans_after`. Within a shorter time, the daemon does not see a VM often enough to be
+/// sure that it is an orphan.
 const LEAST: Duration = Duration::from_mins(30);
 /// The default of `orphans_after`: one day, so that an administrator sees the report first.
 const DEFAULT: Duration = Duration::from_hours(24);

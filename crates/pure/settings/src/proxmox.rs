@@ -45,8 +45,8 @@ pub struct Proxmox {
     pub request_timeout: Duration,
     /// Maximum number of concurrent guest agent calls for each host.
     pub agent_calls_per_host: usize,
-    /// Maximum number of other concurrent calls for each host that occupy one of the host's three API
-    /// workers.
+    /// Maximum number of concurrent calls for each host, except guest agent calls. Only calls that occupy one
+    /// of the host's three API workers count.
     pub calls_per_host: usize,
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
@@ -241,8 +241,8 @@ fn is_page(text: &str) -> bool {
     text.starts_with("https://") && !text.contains(['@', '?', '#']) && text.parse::<http::Uri>().is_ok()
 }
 
-/// Returns what certificates are verified against. Exactly one of the keys must be set. `help` explains where
-/// to find its value.
+/// Returns what certificates are verified against. Exactly one of the keys in `ways` must be set. `help`
+/// explains where to find its value.
 pub(super) fn trust(
     ways: [(&str, &Option<Spanned<String>>); 4],
     help: &str,

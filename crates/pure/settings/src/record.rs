@@ -17,7 +17,7 @@ const MAX_SIZE: i64 = 256 << 20;
 pub struct Record {
     /// How many of the last rounds are kept; 0: none.
     pub rounds: u32,
-    /// How many days all rounds are kept, as the changes from one round to the next; 0: none.
+    /// For how many days all rounds are kept, each as its difference from the previous round; 0: none.
     pub days: u32,
     /// The directory of the files. It is created if it is missing.
     pub directory: PathBuf,

@@ -102,13 +102,13 @@ impl Regions {
         Place { region: Some(name.clone()), prefix: name.clone() }
     }
 
-    /// Returns how far machines may fill the hosts of this region by default.
+    /// Returns the default limits on how far machines may fill the hosts of this region.
     pub fn headroom(&self, place: &Place) -> Headroom {
         let further = self.further.iter().find(|(name, _)| *name == place.prefix);
         further.map_or(self.first.1, |(_, headroom)| *headroom)
     }
 
-    /// Returns how far machines may fill the hosts of the cluster that this table describes by default.
+    /// Returns the default limits on how far machines may fill the hosts of the cluster in this table.
     pub fn headroom_of(&self, table: &Written) -> Headroom {
         let prefix = table.region.as_ref().map(|name| name.get_ref().clone()).unwrap_or_default();
         self.headroom(&Place { region: None, prefix })
@@ -161,8 +161,8 @@ impl Config {
         self.clusters().find(|one| self.prefix(one.region.as_deref()) == prefix)
     }
 
-    /// Returns the prefix of a region's hosts in a [`HostKey`]. `None` means the cluster in `[proxmox]`:
-    /// records contain no region if that cluster had no name when they were written.
+    /// Returns the prefix that the region's hosts have in a [`HostKey`]. `None` means the cluster in
+    /// `[proxmox]`: a record contains no region if that cluster had no name when the record was written.
     pub fn prefix<'r>(&self, region: Option<&'r str>) -> &'r str {
         let first = self.proxmox.as_ref().and_then(|first| first.region.as_deref());
         region.filter(|region| first != Some(region)).unwrap_or_default()
@@ -173,10 +173,10 @@ impl Config {
         HostKey::new(self.prefix(region), host)
     }
 
-    /// Whether this daemon, if it runs on a Proxmox VE host, runs on a host of the cluster with this prefix.
-    /// If there are several clusters, the daemon's own cluster is the only one with a loopback endpoint;
-    /// `None` if no cluster or more than one has such an endpoint. A host's name proves nothing, because
-    /// several clusters may have a host `pve1`.
+    /// Whether a daemon on a Proxmox VE host runs in the cluster with this prefix. If there are several
+    /// clusters, the daemon's own cluster is the only one with a loopback endpoint; `None` if no cluster or
+    /// more than one has such an endpoint. A host's name proves nothing, because several clusters may have a
+    /// host `pve1`.
     pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);

@@ -165,7 +165,7 @@ fn shape(value: &str, message: &str) -> Option<String> {
     }
 }
 
-/// Whether a value in quotes would be of this type without them.
+/// Whether a value in quotes would be of this type without the quotes.
 fn reads_bare(value: &str, wanted: &str) -> bool {
     let bare = value.trim_matches(['"', '\'']);
     let table = format!("it = {bare}").parse::<toml::Table>().unwrap_or_default();
@@ -199,7 +199,7 @@ fn is_secret(key: &str) -> bool {
 /// a line with a token ID, and private keys. Byte positions do not change.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // The mark that ends a secret from an earlier line; `None` outside of such a secret.
+    // The delimiter that ends a secret from an earlier line; `None` if the line does not continue a secret.
     let mut until: Option<&str> = None;
     for line in text.split_inclusive('\n') {
         let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
@@ -235,7 +235,7 @@ fn hidden_from(line: &str) -> Option<usize> {
     None
 }
 
-/// Returns a hint where all keys are listed, if the error is about an unknown key.
+/// Returns a hint that says where all keys are listed, if the error is about an unknown key.
 fn unknown_key(message: &str) -> Option<String> {
     let help = "pve-autoscaler.toml(5) and config.example.toml list all keys of each table";
     message.starts_with("unknown field").then(|| help.to_owned())

@@ -1,5 +1,5 @@
-//! `[scale_down]`: when and how nodes are removed. If Cluster Autoscaler has the same setting, its default
-//! applies, except for `max_parallel_drains`.
+//! `[scale_down]`: when and how nodes are removed. Settings that Cluster Autoscaler also has use its
+//! defaults, except for `max_parallel_drains`.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ pub struct ScaleDown {
     pub utilization_threshold: f64,
     /// How long a node must have been unneeded before it is removed.
     pub unneeded_time: Duration,
-    /// How long a node must have been not ready before it is removed.
+    /// How long a node must have been unready before it is removed.
     pub unready_time: Duration,
-    /// How long no node is removed from a pool after a node was added to it.
+    /// How long removals from a pool pause after a node was added to it.
     pub delay_after_add: Duration,
-    /// How long no node is removed from a pool after the last removal.
+    /// How long removals from a pool pause after a removal.
     pub delay_after_delete: Duration,
-    /// How long no node is removed from a pool after a failed removal.
+    /// How long removals from a pool pause after a failed removal.
     pub delay_after_failure: Duration,
-    /// How long no node is removed from a pool after its last addition or removal.
+    /// How long removals from a pool pause after any addition or removal.
     pub stabilization_window: Duration,
     /// Whether nodes above the threshold are also removed if their pods fit elsewhere, and whether nodes are
     /// replaced by fewer or smaller ones.

@@ -1,5 +1,4 @@
-//! `[scale_up]`: when and how nodes are added. If Cluster Autoscaler has the same setting, its default
-//! applies.
+//! `[scale_up]`: when and how nodes are added. Settings that Cluster Autoscaler also has use its defaults.
 
 use std::time::Duration;
 
@@ -25,18 +24,19 @@ pub enum Expander {
 /// Checked `[scale_up]`.
 #[derive(Clone, Debug)]
 pub struct ScaleUp {
-    /// A machine has failed if it is not a ready node within this time.
+    /// A machine has failed if it has not become a ready node within this time.
     pub max_node_provision_time: Duration,
     /// Which pool grows if several could.
     pub expander: Expander,
-    /// Pods with a lower priority than this trigger no new nodes, and prevent no removals.
+    /// Pods with a lower priority than this neither trigger new nodes nor prevent removals.
     pub expendable_pods_priority_cutoff: i32,
     /// Pods younger than this do not trigger new nodes yet.
     pub new_pod_delay: Duration,
-    /// How long no machine is created in a pool after its last one, except to reach the pool's minimum.
+    /// How long additions to a pool pause after an addition. Machines are still added to reach the pool's
+    /// minimum.
     pub delay_after_add: Duration,
-    /// How long no machine is created in a pool after its last addition or removal, except to reach the
-    /// pool's minimum.
+    /// How long additions to a pool pause after any addition or removal. Machines are still added to reach
+    /// the pool's minimum.
     pub stabilization_window: Duration,
     /// Maximum number of nodes in the entire cluster, including those outside all pools.
     pub max_nodes_total: Option<u32>,
@@ -48,13 +48,14 @@ pub struct ScaleUp {
     pub backoff_initial: Duration,
     /// The longest back-off of a pool or host.
     pub backoff_max: Duration,
-    /// The prediction that a pod fits a ready node was wrong (`missed`) if kube-scheduler still refuses the
-    /// pod after this time, or earlier if it refuses the pod with a new message.
+    /// The prediction that a pod fits a ready node counts as wrong (`missed`) if kube-scheduler still refuses
+    /// the pod after this time. It counts as wrong earlier if kube-scheduler refuses the pod with a new
+    /// message.
     pub prediction_timeout: Duration,
-    /// How long no machine is created in a pool for a kind of pod after the first missed prediction. Each
-    /// further missed prediction doubles this time.
+    /// The back-off after the first missed prediction: how long the pool creates no machine for the same kind
+    /// of pod. Each further missed prediction doubles it.
     pub prediction_backoff_initial: Duration,
-    /// The longest time for which no machine is created in a pool for a kind of pod.
+    /// The longest back-off after missed predictions.
     pub prediction_backoff_max: Duration,
 }
 

@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// The folder of the files that systemd passes to the service as credentials. Commands that an administrator
-/// runs read the files in this folder.
+/// The folder of the files that systemd passes to the service as credentials. Commands run by an
+/// administrator read these files directly.
 pub const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
 /// The folder for additional clusters on this host. It contains a folder for each cluster, with the cluster's
@@ -20,8 +20,8 @@ const CLUSTERS: &str = "clusters";
 pub struct Credential {
     /// Its name.
     pub name: String,
-    /// The folder that systemd reads the credential from. Commands that systemd does not start also read the
-    /// credential from this folder.
+    /// The folder that systemd reads the credential from. Commands that were not started by systemd read it
+    /// directly from this folder.
     pub folder: PathBuf,
 }
 
@@ -42,8 +42,8 @@ pub enum SecretSource {
     Credential(Credential),
 }
 
-/// A help text: where to put a secret, and how to name it in the configuration. `KEY_credential` comes first,
-/// because the packaged unit's user cannot read root's files.
+/// Returns a help text that says where to put a secret, and how to name it in the configuration.
+/// `KEY_credential` comes first, because the packaged unit's user cannot read root's files.
 pub(super) fn own_file(key: &str) -> String {
     let loaded = match key {
         "token" => " (the unit loads `pve-token`)",

@@ -26,7 +26,7 @@ pub struct Image {
     pub checksum: Checksum,
     /// `qcow2`, `raw` or `vmdk`.
     pub format: String,
-    /// The storage for the image itself, which must be file-based.
+    /// The file-based storage for the image itself.
     pub storage: String,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Written {
     timeout: Option<Spanned<String>>,
 }
 
-/// Checks all templates, each by itself, against the others, and against the pools' VMIDs.
+/// Checks each template by itself, against the other templates, and against the pools' VMIDs.
 pub(super) fn check_all(
     written: &[Spanned<Written>],
     pools: &[Pool],

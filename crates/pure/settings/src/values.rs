@@ -139,7 +139,8 @@ impl Checker {
         value
     }
 
-    /// Returns a number, which must be at least one. `way_out` explains what to do instead of setting zero.
+    /// Returns a number, which must be at least one. `way_out` explains what to do instead of setting it to
+    /// zero.
     pub(super) fn count<N: Copy + Default + PartialEq>(
         &mut self,
         key: &str,

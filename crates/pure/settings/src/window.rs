@@ -26,11 +26,11 @@ pub(super) struct Written {
     time_zone: Option<Spanned<String>>,
 }
 
-/// The search for a window's first start begins at this time. A window that never opens is reported.
+/// Start of the search for a window's first opening. If the search finds none, the window is reported.
 const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
-/// Maximum number of starts within one window's length that are checked. Further starts could only make the
-/// window's end later.
+/// Maximum number of openings within one window's length that are examined. Examining more could only make
+/// the window close later.
 const MOST_STARTS: usize = 100;
 
 impl Window {
@@ -83,7 +83,7 @@ fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
     })
 }
 
-/// The parts of a window, in whichever table it is written.
+/// The settings of a window, from any table that defines one.
 pub(super) struct Parts<'a> {
     pub start: &'a Spanned<String>,
     pub duration: &'a Spanned<String>,
@@ -209,8 +209,8 @@ mod tests {
         for (window, now, until) in [
             (&weekly, "2026-01-11T22:59:59Z", Some("2026-01-11T23:00:00Z")),
             (&weekly, "2026-01-11T23:00:00Z", Some("2026-01-18T23:00:00Z")),
-            // The week in which summer time ends has an hour more than the window, and the one in which it
-            // begins has one less.
+            // The week in which summer time ends is an hour longer than the window, and the week in which it
+            // begins is an hour shorter.
             (&weekly, "2026-10-25T22:30:00Z", None),
             (&weekly, "2026-03-29T22:30:00Z", Some("2026-04-05T22:00:00Z")),
             (&nights, "2026-01-11T00:00:00Z", Some("2026-01-11T01:30:00Z")),

@@ -89,7 +89,8 @@ pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
 
 /// Receives every list of Kubernetes objects in a snapshot.
 pub(super) trait Lists {
-    /// Receives one list, and the function that writes its objects at a given time.
+    /// Receives one list (`of` returns it from a snapshot), and the function that writes its objects at a
+    /// given time.
     fn list<T: PartialEq>(
         &mut self,
         of: impl Fn(&Snapshot) -> &[Arc<T>],
@@ -97,7 +98,7 @@ pub(super) trait Lists {
     );
 }
 
-/// Passes on every list, in the order of the file.
+/// Passes every list of Kubernetes objects to the receiver, in the order of the file.
 pub(super) fn each_list(to: &mut impl Lists) {
     to.list(|all| &all.nodes, |one, _| node::node(one));
     to.list(|all| &all.namespaces, |one, _| node::namespace(one));

@@ -170,7 +170,7 @@ fn every_fixture_comes_back_as_it_was() {
     let fixtures = fixtures();
     assert!(fixtures.len() > 100, "only {} fixtures", fixtures.len());
     for (path, text) in fixtures {
-        // Some cases test snapshots that cannot be read.
+        // Some fixtures are snapshots that cannot be read.
         let Ok((mut read, time)) = snapshot::read(&text) else { continue };
         read.time = time.unwrap_or_default();
         read.nodes = read.nodes.iter().map(|node| essential(node)).collect();

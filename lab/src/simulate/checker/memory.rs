@@ -180,7 +180,7 @@ pub struct Sight {
     pub since: Instant,
     /// When the VM was moved to this host, if its record named another one.
     pub moved: Option<Instant>,
-    /// How often it was started.
+    /// How often the VM was started.
     pub starts: u32,
     /// The VM's vCPUs and bytes of memory.
     pub size: (u32, u64),
@@ -215,8 +215,8 @@ pub struct Stood(pub Vec<(Instant, Duration)>);
 pub struct Touched {
     /// VMs that are protected from removal, and since when.
     pub protected: BTreeMap<u32, Instant>,
-    /// VMs that were removed from their resource pool. The time at which a VM was put back, or `None` if it
-    /// was not.
+    /// VMs that were removed from their resource pool, each with the time at which it was put back, or `None`
+    /// if it was not.
     pub outside: BTreeMap<u32, Option<Instant>>,
 }
 

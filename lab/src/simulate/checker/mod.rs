@@ -22,7 +22,8 @@ use crate::simulate::drawn::settings::DISKS;
 use crate::simulate::log::Log;
 use crate::simulate::world::World;
 
-/// How long a call about a VM may remain in progress: slightly more than the longest delay by a fault.
+/// How long a call about a VM may remain in progress: slightly more than the longest delay that a fault
+/// causes.
 const ASKED: Duration = Duration::from_secs(21);
 /// How long the daemon may rely on a check of a VM's owner.
 const PROVEN: Duration = Duration::from_secs(3);
@@ -92,8 +93,8 @@ pub struct Inner {
 }
 
 impl Inner {
-    /// Called after everything was frozen for this time: calls in progress and earlier reads do not become
-    /// older by it.
+    /// Called after everything was frozen for this time, which does not add to the age of calls in progress
+    /// and of earlier reads.
     pub fn delay_what_is_on_its_way(&mut self, time: Duration) {
         for at in self.asked.values_mut().chain(self.proven.values_mut()) {
             *at += time;

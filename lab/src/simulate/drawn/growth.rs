@@ -1,4 +1,4 @@
-//! The drawn settings of machines that may grow.
+//! Randomly drawn settings of machines that may grow.
 
 use fastrand::Rng;
 use world::proxmox::spec::ClusterSpec;
@@ -6,8 +6,8 @@ use world::proxmox::spec::ClusterSpec;
 use crate::simulate::drawn::pool_shape::{Growth, PoolShape};
 use crate::simulate::drawn::rules::Bootstrap;
 
-/// Draws the pools whose machines grow. If guests join by themselves, none do, because the daemon cannot
-/// reach such guests.
+/// Draws the pools whose machines grow. If guests join by themselves, no machines grow, because the daemon
+/// cannot reach such guests.
 pub fn draw(random: &mut Rng, bootstrap: Bootstrap, pools: &mut [PoolShape]) {
     for pool in pools {
         let (grows, more) = (random.u8(..5) < 2, random.u32(0..=4));

@@ -20,7 +20,7 @@ const OPTIONS: [(&str, &str); 6] = [
 /// The option of a network device whose cable is unplugged.
 const UNPLUGGED: &str = "link_down=1";
 
-/// The drawn options of the templates, by template name.
+/// The randomly drawn options of the templates, by template name.
 #[derive(Clone, Debug, Default)]
 pub struct Inherited(BTreeMap<&'static str, Vec<(&'static str, &'static str)>>);
 

@@ -1,4 +1,4 @@
-//! What a seed draws: settings, and the checker's own description of them.
+//! The settings that are drawn from a seed, and the checker's own description of them.
 
 pub mod devices;
 pub mod growth;

@@ -1,4 +1,4 @@
-//! The drawn networks of the pools, and the rights to them.
+//! The randomly drawn networks of the pools, and the rights to them.
 
 use fastrand::Rng;
 use world::proxmox::Pve;

@@ -1,4 +1,4 @@
-//! The drawn sizes of hosts, and the settings about them.
+//! The randomly drawn sizes of hosts, and the settings about them.
 
 use fastrand::Rng;
 use world::proxmox::spec::{GIB, HostSpec};

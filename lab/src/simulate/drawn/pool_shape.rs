@@ -1,4 +1,4 @@
-//! The drawn properties of a pool, and their text in the settings.
+//! The randomly drawn properties of a pool, and their text in the settings.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use world::proxmox::spec::GIB;
 
 use super::hours::Hours;
 
-/// The templates' bridge. Every user who clones a template needs a right to it.
+/// The templates' bridge. Every user who clones a template needs a right to this bridge.
 pub const OF_TEMPLATES: &str = "vmbr0";
 
 /// A pool as described in the settings.

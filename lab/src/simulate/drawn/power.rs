@@ -1,4 +1,4 @@
-//! The drawn settings for hosts that may be switched off.
+//! Randomly drawn settings for hosts that may be switched off.
 
 use std::fmt::Write as _;
 

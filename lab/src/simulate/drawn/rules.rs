@@ -28,7 +28,7 @@ pub const REASONS: [(&str, &str); 5] = [
 pub struct Rule {
     /// The reasons for removal to which the rule applies.
     pub reasons: Vec<&'static str>,
-    /// The pools to which the rule applies. If empty, all pools.
+    /// The pools to which the rule applies. If empty, it applies to all pools.
     pub pools: Vec<&'static str>,
     /// The maximum number of nodes that are removed at a time.
     pub most: Option<usize>,
@@ -61,7 +61,7 @@ impl Rule {
 pub enum Bootstrap {
     /// `kubeadm join` with a token for each machine.
     Kubeadm,
-    /// An agent of K3s.
+    /// A K3s agent.
     K3s,
     /// A command with a secret on its standard input.
     Command,

@@ -41,7 +41,7 @@ pub fn allow(cluster: &mut ClusterSpec) {
     }
 }
 
-/// Puts images that are not the daemon's on the storages.
+/// Puts images of other owners on the storages.
 pub fn put_foreign(pve: &Pve, hosts: &[String]) {
     for storage in STORAGES {
         for host in hosts {

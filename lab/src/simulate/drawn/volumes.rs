@@ -1,4 +1,4 @@
-//! The drawn number of databases whose volumes are attached to nodes.
+//! The randomly drawn number of databases whose volumes are attached to nodes.
 
 use std::time::Duration;
 

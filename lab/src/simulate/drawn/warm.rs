@@ -1,4 +1,4 @@
-//! The drawn settings of warm machines.
+//! Randomly drawn settings of warm machines.
 
 use fastrand::Rng;
 

@@ -13,11 +13,11 @@ use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::pool_shape::PoolShape;
 use crate::simulate::drawn::rules::Brakes;
 
-/// The sum of how much a daemon's clock may be wrong, and how long its decision may be in progress.
+/// The maximum error of a daemon's clock, plus the maximum duration of a decision.
 const ABOUT: SignedDuration = SignedDuration::from_mins(25);
-/// The interval at which the times around now are checked.
+/// The interval between the times around now that are checked.
 const STEP: SignedDuration = SignedDuration::from_mins(5);
-/// How much longer than allowed an expired node may exist, because it has to wait until it may be replaced.
+/// How far an expired node may exceed its maximum age, because it has to wait until it may be replaced.
 const TURN: SignedDuration = SignedDuration::from_hours(1);
 
 /// Nodes are removed only when the settings allow it, and no more nodes than they allow.

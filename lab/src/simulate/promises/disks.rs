@@ -85,7 +85,7 @@ impl Checker {
         used.collect()
     }
 
-    /// Why the storage has no room for a new machine's clone, if so.
+    /// The reason why the storage has no room for a new machine's clone, if any.
     pub fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
         let storage = record["madeOf"]["stored_on"].as_str()?;
         if self.inner().lies.knows_nothing_of(storage) {

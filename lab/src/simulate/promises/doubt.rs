@@ -42,8 +42,8 @@ impl Checker {
     }
 }
 
-/// The VM of a POST. `None` for calls to the guest agent: they may be repeated, because what they start has
-/// an effect only once.
+/// The VM of a POST. `None` for calls to the guest agent: they may be repeated, because the programs that
+/// they start have an effect only once.
 fn told(call: &Call<'_>) -> Option<u32> {
     let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
     match (call.method, parts.as_slice()) {

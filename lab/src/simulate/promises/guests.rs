@@ -17,7 +17,7 @@ const JUST_LOOKED: Duration = Duration::from_secs(2);
 /// How long a pool may be below its minimum after an administrator or a fault removed machines.
 const DISTURBED: Duration = Duration::from_mins(40);
 
-/// VMs are cloned, stopped and destroyed only when it is allowed.
+/// VMs are cloned, stopped and destroyed only when this is allowed.
 pub struct Guests;
 
 impl Promise for Guests {
@@ -66,7 +66,7 @@ impl Checker {
         self.inner().asked.insert(vmid, Instant::now());
         let Some(vm) = self.world.pve.vm(vmid).filter(|vm| vm.node == host) else { return };
         if self.is_foreign(vmid) {
-            // Proxmox VE rejects a call whose digest belongs to another configuration.
+            // Proxmox VE rejects a call whose digest belongs to another version of the configuration.
             if rest == ["config"] && String::from_utf8_lossy(call.body).contains("digest=") {
                 return;
             }

@@ -1,6 +1,6 @@
 //! Pods whose work would be lost if their node lost its power. As with kube-scheduler, pods that tolerate
 //! everything come back to a cordoned node as soon as they are evicted from it. A pod that came after the
-//! removal of its machine was ordered may end with the machine; any other pod must be gone before.
+//! removal of its machine was ordered may end with the machine; any other pod must be gone before that.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Checker {
         pods
     }
 
-    /// Called when the daemon orders the removal of a machine. It orders it again if the order was lost or
+    /// Called when the daemon orders the removal of a machine. The daemon repeats the order if it was lost or
     /// undone.
     pub fn begins_to_go(&self, name: &str) {
         let now = self.world.clock.now();

@@ -1,4 +1,4 @@
-//! The resources in use on hosts and storages, counted independently from Proxmox VE and the records, and how
+//! The resources in use on hosts and storages, counted independently of Proxmox VE and the records, and how
 //! much of that a daemon could know when it chose a place.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ const CLAIMED: Duration = Duration::from_secs(75);
 const WEIGHED: Duration = Duration::from_secs(5);
 /// How much linked clones and new cloud-init drives may add to a storage's use after the check, in bytes.
 pub const GROWS: u64 = 2 * GIB;
-/// The host of the template from which machines are cloned on hosts without a template of their own.
+/// The host of the template from which machines are cloned on hosts that have no template.
 const TEMPLATES_HOST: &str = "pve1";
 
 /// The path at which the token's rights over VMs are granted.
@@ -166,8 +166,8 @@ impl Checker {
         Some(format!("has {there} machines of the pool, and only {most} are allowed"))
     }
 
-    /// Why a host lacks room for a machine of a pool to run or to grow by this many vCPUs and bytes of
-    /// memory, if so. Resources that do not grow are not checked, because other clients may have
+    /// The reason why a host lacks room for a machine of a pool to run or to grow by this many vCPUs and
+    /// bytes of memory, if any. Resources that do not grow are not checked, because other clients may have
     /// overcommitted the host in the meantime.
     pub fn lacks(
         &self,

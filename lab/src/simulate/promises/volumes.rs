@@ -31,7 +31,7 @@ impl Checker {
     pub fn must_be_off(&self, call: &Call<'_>) {
         let Some(node) = call.path.strip_prefix("/api/v1/nodes/") else { return };
         let changes = call.side == Side::Kubernetes && call.method == "PATCH";
-        // A change of other taints repeats the existing ones.
+        // A write that changes other taints also contains the existing ones.
         let says = |text: &str| text.contains(OUT_OF_SERVICE);
         if !changes || !says(&String::from_utf8_lossy(call.body)) {
             return;

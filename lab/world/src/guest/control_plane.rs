@@ -45,7 +45,7 @@ pub struct JoinRequest {
 /// A K3s agent's request to join its server.
 #[derive(Clone, Debug)]
 pub struct K3sRequest {
-    /// The agent's machine. The bootstrap token and the CA hashes are only used by kubeadm, and are empty.
+    /// The agent's machine. Its bootstrap token and CA hashes are empty, because only kubeadm uses them.
     pub machine: JoinRequest,
     /// The token of the server, or the token for agents.
     pub token: String,
@@ -68,8 +68,8 @@ pub trait ControlPlane: Send + Sync {
     /// success. The Node object may appear a moment after the answer.
     fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>>;
 
-    /// Lets a K3s agent join: checks its address and token, and starts a kubelet for the node on success. The
-    /// agent writes an error to its log, and tries again.
+    /// Lets a K3s agent join: checks its address and token, and starts a kubelet for the node on success. On
+    /// failure, the agent logs the error and tries again.
     fn join_k3s(&self, request: K3sRequest) -> BoxFuture<'_, Result<(), String>> {
         let server = request.machine.api_server;
         Box::pin(
@@ -94,7 +94,7 @@ pub trait ControlPlane: Send + Sync {
     fn booted_again(&self, system_uuid: &str);
 }
 
-/// The control plane of guests that have none, or that reach their own one without the lab's help.
+/// A stand-in for guests without a control plane, or with one that they reach without the lab's help.
 #[derive(Clone, Copy, Debug)]
 pub struct NoControlPlane;
 

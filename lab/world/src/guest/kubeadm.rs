@@ -1,5 +1,5 @@
-//! `kubeadm join` as it behaves in a guest: it reads a JoinConfiguration, asks the control plane, and leaves
-//! a kubelet behind.
+//! `kubeadm join` as it behaves in a guest: it reads a JoinConfiguration, asks the control plane, and sets up
+//! a kubelet.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
     shell::{Output, Shell},
 };
 
-/// How far a guest's clock may be behind. Certificates are valid from a little before their creation.
+/// How far a guest's clock may lag behind, because certificates become valid shortly before their creation.
 const CLOCK_SKEW: Duration = Duration::from_mins(5);
 /// The time after which the preflight checks fail.
 const PREFLIGHT: Duration = Duration::from_secs(5);

@@ -61,7 +61,7 @@ pub struct Identity {
     pub uuid: String,
     /// Host name, from cloud-init.
     pub hostname: String,
-    /// Addresses with prefix, from `ipconfig0`.
+    /// Addresses with their prefix lengths, from `ipconfig0`.
     pub addresses: Vec<String>,
     /// Hardware address of the first interface.
     pub mac: String,
@@ -143,8 +143,9 @@ struct Live {
     processes: BTreeMap<u64, Option<Finished>>,
     next_pid: u64,
     silent_until: Option<Instant>,
-    /// When the guest was frozen, if its memory is on disk now. `behind` is how far its clock lags.
+    /// When the guest was frozen. `None` unless its memory is on disk now.
     frozen: Option<Instant>,
+    /// How far the guest's clock lags behind.
     behind: Duration,
     flocks: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
 }
@@ -157,7 +158,7 @@ impl std::fmt::Debug for Guest {
 
 /// The script that cloud-init runs at the first boot of each clone, if the template contains it.
 pub const FIRST_BOOT: &str = "/var/lib/cloud/scripts/per-instance/first-boot";
-/// The file that marks that the script `FIRST_BOOT` was run.
+/// This file exists once the script `FIRST_BOOT` has been started.
 const FIRST_BOOT_DONE: &str = "/var/lib/cloud/instance/sem/config_scripts_per_instance";
 
 /// The kubelet's configuration, which exists only in a guest that has joined a cluster.
@@ -215,7 +216,7 @@ impl Guest {
         });
     }
 
-    /// Cuts the guest's power. Everything in the guest ends, and the control plane hears no more from it.
+    /// Cuts the guest's power. Everything in the guest ends, and its kubelet sends nothing more.
     pub fn power_off(&self) {
         if !self.0.off.is_cancelled() {
             self.0.off.cancel();
@@ -248,7 +249,7 @@ impl Guest {
         self.0.booted.elapsed() + Duration::from_millis(500) >= self.0.pace.agent
     }
 
-    /// Freezes the guest while its memory is on disk. Its clock stands still.
+    /// Freezes the guest and its clock while its memory is on disk.
     pub fn freeze(&self) {
         self.live().frozen = Some(Instant::now());
     }
@@ -335,7 +336,7 @@ impl Guest {
         if is_volatile(path) { self.live().files.get(path).cloned() } else { self.disk().get(path).cloned() }
     }
 
-    /// Returns the paths of all files that match, sorted.
+    /// Returns the sorted paths of all files for which `fits` returns true.
     pub(super) fn files_like(&self, fits: impl Fn(&str) -> bool) -> Vec<String> {
         let of_boot: Vec<String> = self.live().files.keys().filter(|path| fits(path)).cloned().collect();
         let on_disk: Vec<String> = self.disk().keys().filter(|path| fits(path)).cloned().collect();

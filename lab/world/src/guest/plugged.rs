@@ -40,7 +40,8 @@ impl Guest {
         self.0.faults.plugs_no_cpus
     }
 
-    /// Removes the unplugged CPUs or blocks of memory: those with the number `first` or a higher one.
+    /// Removes the CPUs or blocks of memory that were unplugged: those with the number `first` or a higher
+    /// one.
     fn lose(&self, below: &str, first: u64) {
         let is_left = |path: &str| {
             let number =

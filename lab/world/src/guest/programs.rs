@@ -110,7 +110,7 @@ pub(super) fn call<'s>(
                 0
             }
             "date" => {
-                // A program that sets the clock passes the correct time.
+                // The time that a program sets is assumed to be correct.
                 if words.contains(&"-s") {
                     shell.guest.set_clock();
                 }

@@ -36,7 +36,7 @@ impl Identity {
         format!("system:serviceaccount:{namespace}:{name}")
     }
 
-    /// Whether the client may perform the attempt.
+    /// Whether the client may perform this action.
     pub fn may(&self, attempt: &Attempt<'_>) -> bool {
         let Rights::Rules(rules) = &self.rights else { return true };
         let among = |list: &[String], one: &str| list.iter().any(|found| found == "*" || found == one);
@@ -52,10 +52,10 @@ impl Identity {
     /// Checks that the client may make a request.
     ///
     /// # Errors
-    /// Returns 403 with the API server's message if the client may not make it.
+    /// Returns 403 with the API server's message if the client may not make the request.
     pub fn check(&self, route: &Route, verb: &str) -> Result<(), Refusal> {
         let kind = route.kind;
-        // Every authenticated user may ask about itself.
+        // Every authenticated user may ask about its own identity and permissions.
         if matches!(kind.group, "authorization.k8s.io" | "authentication.k8s.io") && self.name != ANONYMOUS {
             return Ok(());
         }

@@ -92,7 +92,8 @@ impl State {
         (expected, share(min, expected))
     }
 
-    /// The replicas of all workloads that the pods belong to. `None` if a pod belongs to none.
+    /// The replicas of all workloads that the pods belong to. `None` if one of the pods belongs to no
+    /// workload.
     fn scale_of(&self, pods: &[Value]) -> Option<i64> {
         let mut replicas: BTreeMap<String, i64> = BTreeMap::new();
         for pod in pods {

@@ -1,5 +1,5 @@
-//! Devices for the ResourceClaims of pods, allocated as the scheduler does: a number of devices of a class,
-//! from the ResourceSlices of the node.
+//! Allocation of devices to the ResourceClaims of pods. Like the scheduler, it chooses a number of devices of
+//! a class from the ResourceSlices of the node.
 //!
 //! A class may only have the selector `device.driver == "…"`, and a pod must name its claims directly. A pod
 //! with another kind of request fits no node.
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// Removes a pod that is gone from its claims. Claims that no other pod uses lose their devices.
+    /// Removes a deleted pod from its claims. Claims that no other pod uses lose their devices.
     pub(super) fn give_devices_back(&mut self, pod: &Value) {
         for one in list(pod, "/spec/resourceClaims") {
             let claim = (object::namespace(pod).to_owned(), text(one, "/resourceClaimName").to_owned());

@@ -64,7 +64,7 @@ impl State {
         Ok(json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }))
     }
 
-    /// Takes one disruption from a budget.
+    /// Uses up one of the disruptions that a budget allows.
     fn spend(&mut self, budget: &Value, pod: &Value, dry_run: bool) -> Result<(), Refusal> {
         let name = object::name(budget);
         let refuse = |text: String, retry: Option<u32>| {

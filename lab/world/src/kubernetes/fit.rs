@@ -1,4 +1,4 @@
-//! Whether a pod fits a node, with the messages and in the order of kube-scheduler's filters.
+//! Checks whether a pod fits a node, with the messages of kube-scheduler's filters and in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Gangs. The pods of a PodGroup are bound once there is room for its minimum, as kube-scheduler 1.37 does
-//! with the feature gate `GenericWorkload`.
+//! Gangs. The pods of a PodGroup are bound together once there is room for its minimum number of pods, as in
+//! kube-scheduler 1.37 with the feature gate `GenericWorkload`.
 //!
 //! Preemption for gangs, topology constraints and composite groups are not supported. Constraints between the
 //! pods of one gang are ignored.
@@ -30,8 +30,8 @@ impl State {
         (!one_by_one).then(|| (namespace.to_owned(), name.to_owned()))
     }
 
-    /// Binds the waiting pods of a gang if there is room for its minimum. Does nothing until the group and
-    /// enough of its pods exist.
+    /// Binds the waiting pods of a gang if there is room for its minimum number of pods. Does nothing until
+    /// the group and enough of its pods exist.
     pub(super) fn schedule_gang(&mut self, gang: &Key, queue: &[(Key, Arc<Facts>)], places: &[Place]) {
         let Some(group) = self.store.get(&POD_GROUP, &gang.0, &gang.1) else { return };
         let minimum = number(&group, "/spec/schedulingPolicy/gang/minCount").unwrap_or(1);

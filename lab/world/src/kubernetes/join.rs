@@ -1,4 +1,4 @@
-//! `kubeadm join` and agents of K3s as the control plane sees them, and the power of the machines that have
+//! Joins by kubeadm and by K3s agents as the control plane sees them, and the power of the machines that have
 //! joined.
 
 use std::time::Duration;
@@ -151,7 +151,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes one attempt of a K3s agent to join.
+    /// Makes one join attempt for a K3s agent.
     fn admit_agent(&mut self, request: &K3sRequest) -> Result<(), String> {
         let server = &request.machine.api_server;
         if self.away || *server != self.spec.endpoint {

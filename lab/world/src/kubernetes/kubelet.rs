@@ -11,8 +11,7 @@ use super::{
     state::{State, Work},
 };
 
-/// The Node's status is written once in this many heartbeats if nothing has changed. The Lease is renewed at
-/// each.
+/// The number of heartbeats between two writes of an unchanged Node status. Each heartbeat renews the Lease.
 const STATUS_EVERY: u64 = 30;
 /// The memory that the kubelet withholds from pods, in KiB (its default hard eviction threshold).
 const EVICTION_MEMORY: i128 = 100 * 1024;
@@ -105,7 +104,7 @@ impl State {
         self.resume_pods(name);
     }
 
-    /// Updates the Node with what the machine has, as a kubelet does when it starts.
+    /// Updates the Node with its machine's ids and resources, as a kubelet does when it starts.
     fn say_machine(&mut self, name: &str) {
         let Some(kubelet) = self.kubelets.get(name) else { return };
         let has = capacity(&kubelet.machine, kubelet.max_pods);
@@ -321,7 +320,7 @@ fn capacity(machine: &NodeSpec, max_pods: u32) -> Value {
     })
 }
 
-/// What remains for pods: the capacity without the reservations and the hard eviction threshold
+/// The resources that remain for pods: the capacity minus the reservations and the hard eviction threshold
 /// (`GetNodeAllocatableReservation` of `pkg/kubelet/cm`).
 fn allocatable(machine: &NodeSpec, max_pods: u32, settings: &Value) -> Value {
     let mut amounts = capacity(machine, max_pods);

@@ -1,5 +1,5 @@
-//! Machines that are not VMs. A management controller switches each machine on and off. Its kubelet starts
-//! with it, under the machine's own name.
+//! Machines that are not VMs. A management controller switches each machine on and off. After booting, the
+//! machine's kubelet registers a Node under the machine's own name.
 
 use std::time::Duration;
 

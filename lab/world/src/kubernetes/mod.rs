@@ -185,7 +185,7 @@ impl Kube {
     /// Answers one request.
     ///
     /// # Errors
-    /// Returns an error if the API server is away or the answer is lost.
+    /// Returns an error if the API server is unreachable or the answer is lost.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<http::Response<Body>, NoAnswer> {
         answer::handle(self, request).await
     }

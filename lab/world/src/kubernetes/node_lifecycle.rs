@@ -150,7 +150,7 @@ impl State {
         self.remove(&POD, key, &Options::default());
     }
 
-    /// Fails and removes the pods of a Node that has been missing for a while.
+    /// Marks the pods of a Node that no longer exists as failed, and removes them.
     pub(super) fn collect_pods(&mut self, node: &str) {
         if self.store.get(&NODE, "", node).is_some() {
             return;
@@ -192,7 +192,7 @@ impl State {
     }
 }
 
-/// Adds the taints that should be there and removes those that should not.
+/// Adds each of the given taints that is wanted, and removes each that is not.
 fn set_taints(node: &mut Value, wanted: &[(&str, &str, bool)], now: &str) {
     let mut taints = list(node, "/spec/taints").to_vec();
     for (key, effect, present) in wanted {

@@ -1,6 +1,6 @@
-//! Nodes that are marked as off for good (`node.kubernetes.io/out-of-service`). The pod collector ends those
-//! of their pods that are being deleted. The attach/detach controller detaches their volumes without waiting
-//! for an unmount.
+//! Nodes that are marked as permanently off (`node.kubernetes.io/out-of-service`). The pod collector removes
+//! those pods of such a Node that are being deleted. The attach/detach controller detaches the Node's volumes
+//! without waiting for an unmount.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ impl State {
         }
     }
 
-    /// Removes the pods of the Node that are being deleted, then detaches its volumes. As long as the Node is
-    /// Ready and has such pods, nothing is done.
+    /// Removes those pods of the Node that are being deleted, then detaches the Node's volumes. Does nothing
+    /// while the Node is Ready and has pods that are being deleted.
     pub(super) fn let_go(&mut self, name: &str) {
         let Some(node) = self.store.get(&NODE, "", name).filter(|node| is_out(node)) else { return };
         let ready = object::holds(&node, "Ready");

@@ -151,7 +151,7 @@ fn strategic_list(object: &mut Value, elements: &[Value], field: &str) {
         return;
     };
     let Some(key) = merge_key(field) else {
-        // Finalizers are a set.
+        // Finalizers form a set: each is listed only once.
         for one in elements {
             if !old.contains(one) {
                 old.push(one.clone());

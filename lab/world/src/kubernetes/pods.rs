@@ -1,4 +1,4 @@
-//! Indexes of the pods: those that wait, those on each node, and how much of each node they use.
+//! Indexes of the pods: the waiting pods, the pods on each node, and the resources that they use.
 
 use std::{
     borrow::Cow,
@@ -105,8 +105,8 @@ impl Pods {
         keys.filter_map(|key| Some((key.clone(), self.counted.get(key)?.1.clone()))).collect()
     }
 
-    /// The usage of a node that counts for a pod. It includes the room that is promised to other pods of the
-    /// same or a higher priority.
+    /// The usage of a node that counts when this pod is placed. It includes the resources that are promised
+    /// to other pods of the same or a higher priority.
     pub fn usage_for(&self, node: &str, key: &Key, facts: &Facts) -> Option<Cow<'_, Usage>> {
         let usage = self.usage.get(node).map(Cow::Borrowed);
         let promised = self.nominated.iter().filter(|(other, place)| *place == node && *other != key);
@@ -194,8 +194,8 @@ impl Pods {
 }
 
 /// The requests of a pod, as kube-scheduler computes them (`PodRequests`): the sum of containers and
-/// sidecars, plus the overhead. If an init container needs more together with the sidecars before it, that
-/// amount replaces the sum.
+/// sidecars. If an init container and the sidecars before it request more, that amount replaces the sum. The
+/// overhead is added in both cases.
 pub(super) fn requests(pod: &Value) -> Amounts {
     let of = |container: &Value| amounts(&container["resources"]["requests"]);
     let mut total = Amounts::new();

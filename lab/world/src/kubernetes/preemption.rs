@@ -1,8 +1,7 @@
-//! Preemption: which pods of lower priority are deleted to make room for a pod that fits no node
-//! (`DefaultPreemption`).
+//! Preemption: deletes pods of lower priority to make room for a pod that fits no node (`DefaultPreemption`).
 //!
-//! Preemption frees only resources and host ports. Pods that are already being deleted are waited for, and
-//! are never chosen as victims.
+//! Preemption frees only resources and host ports. Pods that are already being deleted are never chosen as
+//! victims; the scheduler waits for their end.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -19,13 +18,14 @@ use super::{
     state::State,
 };
 
-/// A node that would have room, and the pods that have to be deleted for that.
+/// A node on which a pod would fit after preemption, and the pods that would have to be deleted.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub node: String,
     victims: Vec<Key>,
-    /// The lowest cost wins. It compares broken budgets, the highest priority of the victims, the sum of
-    /// their priorities, their number, and when the first of them started (later is better).
+    /// The candidate with the lowest cost is chosen. The cost consists of the number of victims whose
+    /// deletion breaks a budget, the highest priority of a victim, the sum of the victims' priorities, their
+    /// number, and the start time of the victim that started first (later is better).
     cost: (usize, i64, i64, usize, Reverse<String>),
 }
 
@@ -64,8 +64,9 @@ impl State {
             })
     }
 
-    /// Takes away all pods of lower priority, then puts back those that still fit, the most important first.
-    /// The victims are those that do not fit.
+    /// Finds the pods that would have to be deleted from a node. Supposes that all pods of lower priority are
+    /// gone, then puts back those that still fit: first the pods whose deletion would break a budget, then
+    /// the most important ones.
     fn victims_on(&self, pod: &Value, facts: &Facts, company: &Company, place: &Place) -> Option<Candidate> {
         let mut lower: Vec<Lower> = self
             .pods

@@ -1,4 +1,4 @@
-//! Bodies in Kubernetes' protobuf encoding, as kubectl's typed clients send them, read into the JSON form.
+//! Converts bodies in Kubernetes' protobuf encoding, as kubectl's typed clients send them, to JSON.
 //!
 //! Only the messages and fields that such clients send to this API are known (`generated.proto` of each API
 //! group). An object of another kind is refused, and unknown fields are ignored.
@@ -14,7 +14,8 @@ const MAGIC: &[u8] = b"k8s\0";
 /// deeply.
 const DEPTH: usize = 16;
 
-/// How a field is to be read. Fields that are pointers in Go are sent only if they are set, others always.
+/// How to read a field. Fields that are pointers in Go are sent only if they are set, all other fields
+/// always.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Text,

@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-/// The selection of a list or a watch.
+/// Reads the selectors of a list or a watch from its query.
 pub(super) fn selection(route: &Route, query: &Query) -> Result<Selection, Refusal> {
     Selection::parse(route.kind, query.get("labelSelector"), query.get("fieldSelector"))
 }

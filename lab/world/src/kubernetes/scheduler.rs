@@ -70,13 +70,13 @@ impl State {
             let made = made.map(|pod| text(&pod, "/metadata/creationTimestamp").to_owned());
             (-facts.priority, made, key.clone())
         });
-        // If a pod fits no node, neither do later pods of the same class in this pass, since binding only
-        // takes room.
+        // If a pod fits no node, later pods of the same class do not fit either in this pass, because binding
+        // pods only uses up room.
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
         let mut gangs: BTreeSet<Key> = BTreeSet::new();
         for (key, facts) in &queue {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
-            // The API server has set the condition when the pod was created.
+            // The API server set the condition of a gated pod when the pod was created.
             if !list(&pod, "/spec/schedulingGates").is_empty() {
                 continue;
             }
@@ -86,8 +86,8 @@ impl State {
                 }
                 continue;
             }
-            // Room that is promised to a pod counts as taken for others of its class, so their failure says
-            // nothing about this pod.
+            // Room that is promised to a pod counts as used for other pods of its class. Their failure
+            // therefore says nothing about this pod.
             let promised = !text(&pod, "/status/nominatedNodeName").is_empty();
             let outcome = match failed.get(&facts.class).filter(|_| !promised) {
                 Some(message) => Outcome::Unschedulable(message.clone()),
@@ -109,8 +109,8 @@ impl State {
                 }
                 Outcome::Unschedulable(message) => {
                     self.unschedulable(&pod, &message, None);
-                    // Inexact: a pod that is bound later in this pass may still satisfy an affinity of this
-                    // class.
+                    // This is inexact: a pod that is bound later in this pass may still satisfy an affinity
+                    // of this class.
                     failed.insert(facts.class.clone(), message);
                 }
             }
@@ -170,7 +170,7 @@ impl State {
             let tail = "not eligible due to a terminating pod on the nominated node.";
             return Outcome::Waits(with_preemption(&reasons, tail), None);
         }
-        // No node fits, so that `misfits` has one entry for each node, in the same order.
+        // No node fits, so `misfits` has one entry for each node, in the same order.
         let hopeful = places.iter().zip(&misfits).filter(|(_, misfit)| misfit.resolvable);
         let hopeful: Vec<&Place> = hopeful.map(|(place, _)| place).collect();
         match self.candidate(pod, facts, &company, &hopeful) {

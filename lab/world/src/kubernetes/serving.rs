@@ -1,6 +1,6 @@
-//! Serving certificates of kubelets, for which `serverTLSBootstrap` must be set in the configuration of the
-//! kubelet or of the cluster. Each kubelet requests a certificate, an approver may approve the request, and
-//! the signer of kube-controller-manager signs approved requests.
+//! Serving certificates of kubelets. They require `serverTLSBootstrap` in the configuration of the kubelet or
+//! of the cluster. Each kubelet requests a certificate, an approver may approve the request, and the signer
+//! of kube-controller-manager signs approved requests.
 //!
 //! Based on `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission
 //! plugin `CertificateApproval` of Kubernetes 1.36.
@@ -91,7 +91,8 @@ impl State {
         });
     }
 
-    /// Checks that an approver has the right to the signer, in addition to the right to the subresource.
+    /// Checks that an approver may approve requests for this signer, in addition to its access to the
+    /// subresource.
     ///
     /// # Errors
     /// Returns 403 with the plugin's message if the right is missing.

@@ -1,4 +1,4 @@
-//! What a cluster is made of at the start, and how long things take.
+//! The initial state of a cluster, and how long its operations take.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub struct ServiceAccountSpec {
 pub struct Rule {
     /// Such as `get`.
     pub verbs: Vec<String>,
-    /// API groups. The core group is empty.
+    /// API groups. The core group is the empty string.
     pub groups: Vec<String>,
     /// Resources, such as `nodes` or `pods/eviction`.
     pub resources: Vec<String>,

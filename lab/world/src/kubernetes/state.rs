@@ -41,8 +41,7 @@ pub(super) enum Work {
     Schedule,
     /// Updates the status of the budgets of a namespace.
     Budgets(String),
-    /// Runs the controller of a workload, which is given by the store of its kind, and its namespace and
-    /// name.
+    /// Runs the controller of a workload, identified by the store of its kind and by its key.
     Workload(&'static str, Key),
     /// Runs the controller of all DaemonSets, after a change of the Nodes.
     DaemonSets,
@@ -95,8 +94,8 @@ pub(super) struct State {
     pub spec: KubeSpec,
     pub store: Store,
     pub pods: Pods,
-    /// The objects of each owner, by the owner's uid. Each object is given by the store of its kind and its
-    /// key.
+    /// The objects of each owner, by the owner's uid. Each object is identified by the store of its kind and
+    /// by its key.
     pub owned: BTreeMap<String, BTreeSet<(&'static str, Key)>>,
     /// For each Job's uid, the uids of its pods that have succeeded, whether or not the pods still exist.
     pub succeeded: BTreeMap<String, BTreeSet<String>>,
@@ -168,7 +167,7 @@ impl State {
         self.clock.now()
     }
 
-    /// Wall-clock time in whole seconds, as most fields have it.
+    /// The wall-clock time in whole seconds, in the format of most fields.
     pub fn stamp(&self) -> String {
         object::stamp(self.now())
     }

@@ -55,13 +55,13 @@ impl Collection {
         self.latest.waiter()
     }
 
-    /// The version up to which all changes are forgotten, if the given version is older.
+    /// The version up to which all changes are forgotten. `None` if the given version is not older than that.
     pub fn too_old(&self, revision: u64) -> Option<u64> {
         (revision < self.forgotten).then_some(self.forgotten)
     }
 
-    /// The changes after a version, or an error with the version up to which all changes are dropped if the
-    /// given one is older. A reader that began before changes were forgotten still receives them.
+    /// The changes after a version. If some of them are no longer in the history, the error is the version
+    /// after which the history begins. A reader that began before changes were forgotten still receives them.
     pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, u64> {
         if revision < self.dropped {
             return Err(self.dropped);

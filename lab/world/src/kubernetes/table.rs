@@ -1,4 +1,4 @@
-//! Lists, and the answers in the forms that kubectl requests: tables, and metadata only.
+//! Lists, and the formats of answers that kubectl requests: tables, and metadata only.
 
 use std::sync::Arc;
 

@@ -14,14 +14,14 @@ use super::{
     state::{State, Work},
 };
 
-/// The driver that attaches volumes. Attachments of other drivers belong to tests that play a driver.
+/// The driver that attaches volumes. Attachments of other drivers belong to tests that simulate a driver.
 const DRIVER: &str = "csi.lab.example";
 /// How long attaching or detaching takes.
 const TAKES: Duration = Duration::from_millis(1500);
 /// How long a volume stays attached if its unmount is not reported (`maxWaitForUnmountDuration`).
 const UNMOUNT: Duration = Duration::from_mins(6);
 
-/// Attachments that no pod needs, and since when.
+/// Attachments that no pod needs, each with the time at which it became unneeded.
 #[derive(Debug, Default)]
 pub(super) struct Unneeded(BTreeMap<Key, Instant>);
 

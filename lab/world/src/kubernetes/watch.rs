@@ -262,7 +262,7 @@ impl Watch {
     }
 }
 
-/// Adds the fields that are part of a kind's zero value in JSON.
+/// Adds the fields that Go's JSON contains even for an empty object of this kind.
 fn zero(plural: &str, object: &mut Value) {
     match plural {
         "nodes" => {

@@ -34,7 +34,8 @@ impl State {
             .collect()
     }
 
-    /// Creates a pod from a template. If the pod is refused, the next change of its owner tries again.
+    /// Creates a pod from a template. If the pod is refused, the controller tries again at the next change of
+    /// the owner.
     pub(super) fn spawn_pod(
         &mut self,
         kind: &Kind,

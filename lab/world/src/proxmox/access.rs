@@ -93,7 +93,8 @@ impl Identity {
     }
 }
 
-/// Whether `privileges` would contain this privilege. It is needed for each call, so the map is not built.
+/// Whether `privileges` would contain this privilege. Does not build that map, because every call needs this
+/// check.
 fn holds(state: &State, who: &str, path: &str, privilege: &str) -> bool {
     let access = &state.access;
     let at = |path: &str| roles(access, who, path).any(|(role, _)| gives(access, role, privilege));

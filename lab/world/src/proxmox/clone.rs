@@ -243,7 +243,7 @@ fn plan(state: &State, call: &ApiCall) -> Result<Plan, Refusal> {
         return Err(Refusal::failed(format!("snapshot '{snapshot}' does not exist")));
     }
     rights::clone(state, &call.who, source, storage.as_deref())?;
-    // The real server checks this after the privileges, too.
+    // As on the real server, this check follows that of the privileges.
     if target != node && local_storage(state, vm).is_some() {
         return Err(Refusal::failed(format!("can't clone VM to node '{target}' (VM uses local storage)")));
     }

@@ -89,7 +89,7 @@ pub(super) fn network(vm: &Vm) -> String {
         lines.push(format!("      name: eth{number}"));
         lines.push(format!("      mac_address: '{}'", mac.to_lowercase()));
         lines.push("      subnets:".to_owned());
-        // A guest without any address requests both by DHCP.
+        // A guest without any address requests IPv4 and IPv6 addresses by DHCP.
         let nothing = property(config, "ip").is_none() && property(config, "ip6").is_none();
         let config = if nothing { "ip=dhcp,ip6=dhcp" } else { config };
         for (family, gateway) in [("ip", "gw"), ("ip6", "gw6")] {

@@ -47,7 +47,8 @@ impl Pve {
     pub(super) fn beat(&self) {
         let mut state = self.state();
         let mut now = state.statistics[0].clone();
-        // VMs keep their last numbers if their host is down, and for a while if its pvestatd is silent.
+        // VMs keep their last reported values while their host is down, and for a while after its pvestatd
+        // falls silent.
         let speaks = |node: &str| {
             state.hosts.get(node).is_some_and(|host| host.online) && !state.silent.contains_key(node)
         };

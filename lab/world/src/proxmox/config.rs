@@ -158,7 +158,7 @@ impl Pve {
     }
 }
 
-/// A config value as answers show it.
+/// A configuration value in the format of the API's answers.
 fn shown(key: &str, value: &str) -> Value {
     if key == "cipassword" { "**********".into() } else { typed(key, value) }
 }
@@ -272,8 +272,8 @@ impl Change {
         self.check_values(vm)
     }
 
-    /// Makes the checks that belong to the task, because they depend on the present config. The privileges
-    /// are needed for the old value as well as for the new one.
+    /// Performs the checks that are part of the task, because they depend on the present config. The caller
+    /// needs the privileges for both the old and the new value.
     fn check_values_there(
         &self,
         state: &State,
@@ -471,8 +471,8 @@ fn apply(
     Ok(())
 }
 
-/// Detaches a drive's volume. A disk stays with the VM as an unused one. An unused disk that is deleted is
-/// removed, and so is a cloud-init drive.
+/// Detaches a drive's volume. A disk stays with the VM as an unused disk. A cloud-init drive or an unused
+/// disk is removed instead.
 fn detach(state: &mut State, node: &str, vmid: u32, key: &str, next: Option<&str>) -> Result<(), Refusal> {
     let vm = state.vm_on(node, vmid)?;
     let Some((_, volid, text)) = vm.drives().into_iter().find(|(drive, _, _)| drive == key) else {

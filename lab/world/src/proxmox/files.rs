@@ -37,7 +37,7 @@ pub struct StoredFile {
     pub ctime: i64,
 }
 
-/// Something that hosts can download.
+/// An image that hosts can download.
 #[derive(Clone, Debug)]
 pub struct WebImage {
     /// Its size in bytes.
@@ -187,7 +187,7 @@ impl Pve {
         Ok(())
     }
 
-    /// Puts an ISO image by hand on a storage of a host.
+    /// Puts an ISO image on a host's storage by hand.
     pub fn put_iso_by_hand(&self, storage: &str, node: &str, name: &str) {
         let Some(spec) = self.state().storages.get(storage).cloned() else { return };
         let stored = StoredFile {
@@ -273,7 +273,7 @@ impl State {
         self.files.get(&(volid.to_owned(), place))
     }
 
-    /// Returns the rows of a storage's files for the `content` call.
+    /// Returns a storage's files as rows of the `content` call's answer.
     pub fn file_rows(&self, storage: &str, node: &str, kind: Option<&str>) -> Vec<Value> {
         let place = self.place(storage, node);
         let here = self.files.iter().filter(|((volid, at), file)| {
@@ -289,7 +289,7 @@ impl State {
     }
 }
 
-/// A file's name as storages keep it.
+/// Replaces the characters of a file's name that storages do not allow.
 fn normalized(name: &str) -> String {
     let fine = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     name.chars().map(|c| if fine(c) { c } else { '_' }).collect()

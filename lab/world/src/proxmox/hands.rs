@@ -127,7 +127,7 @@ impl Pve {
         }
     }
 
-    /// Marks a host as off ever since it was added to the cluster.
+    /// Marks a host as having been off ever since it was added to the cluster.
     pub fn was_never_up(&self, node: &str) {
         self.power_off_host(node);
         if let Some(host) = self.state().hosts.get_mut(node) {
@@ -185,7 +185,7 @@ impl Pve {
         self.state().access.grants.iter().any(|grant| grant.path == path)
     }
 
-    /// Takes the quorum away, whatever the hosts do, or gives it back.
+    /// Takes the cluster's quorum away, regardless of its hosts, or gives it back.
     pub fn set_quorum(&self, quorate: bool) {
         self.state().quorum_forced_away = !quorate;
     }
@@ -502,12 +502,13 @@ impl Pve {
         self.state().vms.get(&vmid)?.config.get(key).cloned()
     }
 
-    /// The config keys of a VM with a change that waits for its next start.
+    /// The keys of a VM's config whose changes wait for the next start.
     pub fn waits_for_start(&self, vmid: u32) -> Vec<String> {
         self.state().vms.get(&vmid).map(|vm| vm.pending.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// Change counters of the VMs, pools and volumes. Nothing has changed as long as its counter is the same.
+    /// Change counters of the VMs, pools and volumes. An unchanged counter means that none of them has
+    /// changed.
     pub fn changes(&self) -> [u64; 3] {
         let state = self.state();
         [state.vms.changes(), state.pools.changes(), state.volumes.changes()]

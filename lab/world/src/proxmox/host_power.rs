@@ -1,5 +1,5 @@
-//! Shutting hosts down and waking them through the API, and what an administrator checks before that: votes
-//! and Ceph daemons.
+//! Shutting down and waking hosts through the API, and what an administrator checks first: votes and Ceph
+//! daemons.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Changes that apply to a running VM at once (`vmconfig_hotplug_pending` of qemu-server), if its `hotplug`
-//! setting allows them: vCPUs up to the number that its QEMU was started for, and memory in whole DIMMs. To
-//! take vCPUs or memory away, the guest has to release them. All other changes wait for the next start.
+//! setting allows them: the number of vCPUs, up to the number that its QEMU was started for, and the memory
+//! size, in whole DIMMs. Both can only be reduced if the guest releases the vCPUs or memory. All other
+//! changes wait for the next start.
 
 use std::collections::BTreeMap;
 

@@ -14,8 +14,7 @@ use super::{
     vm::{Inside, parse_size, property, show_size},
 };
 
-/// One part in this many of the time to destroy a VM passes between freeing its disks and removing its
-/// config.
+/// Between freeing a VM's disks and removing its config, 1/`LAST_PART` of the time for destroying it passes.
 const LAST_PART: u32 = 20;
 
 impl Pve {

@@ -194,7 +194,8 @@ impl Pve {
         for vmid in running {
             pve.power_on(vmid);
         }
-        // VMs that exist at the start have existed for long, so the previous report contains them, too.
+        // VMs that exist at the start have existed for a long time, so the previous report contains them,
+        // too.
         pve.beat();
         pve.beat();
         let weak = Arc::downgrade(&pve.0);
@@ -217,10 +218,10 @@ impl Pve {
         pve
     }
 
-    /// Answers one request, as the proxy of some host would.
+    /// Answers one request, as the proxy of one of the hosts does.
     ///
     /// # Errors
-    /// Returns an error if the API is away, or the answer is lost.
+    /// Returns an error if the API is unreachable, or the answer is lost.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Body>, NoAnswer> {
         let (parts, body) = request.into_parts();
         let raw = parts.uri.path().to_owned();

@@ -24,7 +24,8 @@ impl Pve {
         Ok(json!([pool]).into())
     }
 
-    /// Unlike the list, this call checks its privilege, and cannot address a nested pool.
+    /// Unlike the list of pools, this call requires `Pool.Audit` on the pool, and cannot address a nested
+    /// pool.
     pub(super) fn pool(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
         let id = call.path.get("poolid").cloned().unwrap_or_default();

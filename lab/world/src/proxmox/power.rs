@@ -18,16 +18,17 @@ use crate::qemu::Running;
 
 /// How long an agent call waits for an agent that does not answer.
 pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
-/// How long a shutdown waits when the caller does not say.
+/// How long a shutdown waits if the caller gives no timeout.
 const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long a caller that overrules a shutdown waits for it to end before the worker is killed.
+/// How long a stop that overrules a shutdown waits for the shutdown's worker to end before that worker is
+/// killed.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a shutdown's lock was observed to outlive its killed worker.
 const ORPHANED_LOCK: Duration = Duration::from_millis(20_300);
 
-/// A shutdown begins with a ping of the agent, which swallows the signal. The worker has to be killed, and
-/// the VM stays locked for a while.
+/// Handles an interrupt that arrives during the agent ping at the start of a shutdown. The ping swallows the
+/// signal, so the worker has to be killed, and the VM stays locked for a while.
 async fn swallow(worker: &Worker) -> Result<(), Refusal> {
     worker.log("QEMU Guest Agent is not running - received interrupt");
     tokio::time::sleep(PATIENCE).await;
@@ -67,7 +68,7 @@ impl Pve {
         Ok(Value::from(self.begin_start(call.node(), call.vmid(), &call.who)).into())
     }
 
-    /// Starts a start task.
+    /// Starts a task that starts a VM.
     pub(super) fn begin_start(&self, node: &str, vmid: u32, who: &Identity) -> String {
         let (pve, node) = (self.clone(), node.to_owned());
         self.spawn_worker(&node.clone(), "qmstart", &vmid.to_string(), who, |worker| async move {
@@ -118,7 +119,7 @@ impl Pve {
         Ok(Value::from(self.begin_stop(call.node(), call.vmid(), &call.who, overrule)).into())
     }
 
-    /// Starts a stop task.
+    /// Starts a task that stops a VM.
     pub(super) fn begin_stop(&self, node: &str, vmid: u32, who: &Identity, overrule: bool) -> String {
         let (pve, node, who) = (self.clone(), node.to_owned(), who.clone());
         self.spawn_worker(&node.clone(), "qmstop", &vmid.to_string(), &who.clone(), |worker| async move {
@@ -182,7 +183,7 @@ impl Pve {
         Ok(Value::from(self.begin_shutdown(call.node(), call.vmid(), &call.who, limit, force)).into())
     }
 
-    /// Starts a shutdown task.
+    /// Starts a task that shuts a VM down.
     pub(super) fn begin_shutdown(
         &self,
         node: &str,
@@ -280,7 +281,8 @@ impl Pve {
         Ok(())
     }
 
-    /// Shuts a guest down. The clean-up after its QEMU starts the VM again, with its pending changes.
+    /// Shuts a guest down. The clean-up that follows the end of QEMU starts the VM again, with its pending
+    /// changes.
     pub(super) fn reboot(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
         self.need_running(call)?;

@@ -181,9 +181,9 @@ impl Pve {
         }
     }
 
-    /// Runs the clean-up that follows each end of QEMU on its host. It takes the VM's lock. If a new process
-    /// runs by then, it waits for the end of that process with the lock held. Recorded: a start right after a
-    /// stop locked the VM for 29.4 s.
+    /// Runs the clean-up that follows each end of QEMU on its host. The clean-up takes the VM's lock. If a
+    /// new process already runs, the clean-up keeps the lock while it waits for the end of that process.
+    /// Recorded: a start right after a stop locked the VM for 29.4 s.
     fn clean_up_after(&self, vmid: u32) {
         let pve = self.clone();
         tokio::spawn(async move {
@@ -194,7 +194,7 @@ impl Pve {
                 state.hosts.get(&vm.node).is_some_and(|host| host.online).then(|| vm.node.clone())
             };
             let Some(node) = running_on() else { return };
-            // The real clean-up waits for a start that is still running, and was observed to leave its
+            // If a start is still running, the real clean-up waits for it, and was observed to leave the new
             // process alone.
             let Ok(_lock) = pve.lock_vm(&node, vmid, Duration::ZERO).await else { return };
             for _ in 0..CLEAN_UP_TRIES {

@@ -1,5 +1,5 @@
-//! Guest agent calls to a real guest: the same answers as for a simulated one, made from what the agent
-//! returns.
+//! Guest agent calls to a real guest. The agent's results are returned in the same form as those of a
+//! simulated guest.
 
 use std::time::Duration;
 

@@ -23,7 +23,8 @@ impl TagAccess {
         word_here == word
     }
 
-    /// The tags that a user may use besides those that are free.
+    /// The tags that a user is explicitly allowed to use. If tags are `free`, the user may also use all
+    /// others that are not registered.
     pub(super) fn allowed(&self, state: &State, who: &Identity) -> BTreeSet<String> {
         let privileged = who.has(state, "/", "Sys.Modify");
         let mut allowed = BTreeSet::new();
@@ -188,7 +189,7 @@ pub(super) fn is_cloud_init(value: &str) -> bool {
     file.split('.').next().is_some_and(|name| name == "cloudinit" || name.ends_with("-cloudinit"))
 }
 
-/// Whether a key belongs to a numbered kind, as `net0` to `net`.
+/// Whether a key is a numbered key of this kind, such as `net0` of the kind `net`.
 pub(super) fn numbered(key: &str, kind: &str) -> bool {
     key.strip_prefix(kind)
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))

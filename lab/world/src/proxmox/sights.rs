@@ -67,7 +67,7 @@ impl Pve {
         })
     }
 
-    /// The CPUs of the host on which a running VM was started. `None`: all of them, or the VM does not run.
+    /// The host's CPUs that a running VM was started on. `None` if it may use all of them, or does not run.
     pub fn runs_on_cpus(&self, vmid: u32) -> Option<String> {
         self.state().vms.get(&vmid)?.machine.as_ref()?.affinity.clone()
     }

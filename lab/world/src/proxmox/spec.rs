@@ -1,4 +1,5 @@
-//! What a simulated cluster is made of: plain data that a test writes down before it starts the cluster.
+//! The initial state of a simulated cluster, as plain data that a test writes down before it starts the
+//! cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +34,7 @@ pub struct ClusterSpec {
     pub pci: Vec<(String, Vec<(String, String)>)>,
     /// How long things take.
     pub timings: Timings,
-    /// The official API schema as JSON. If it is absent a built-in table of the implemented calls is used.
+    /// The official API schema as JSON. Without it, a built-in table of the implemented calls is used.
     pub schema: Option<PathBuf>,
 }
 
@@ -54,7 +55,8 @@ pub struct HostSpec {
     pub bridges: Vec<String>,
 }
 
-/// How a storage keeps its volumes; decides formats, linked clones and speeds.
+/// How a storage keeps its volumes. This decides the formats, the speeds, and whether linked clones are
+/// possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageKind {
     /// A directory with image files.
@@ -203,7 +205,7 @@ pub struct Timings {
     pub boot_to_agent: Duration,
     /// From the agent's first answer to the end of `starting`.
     pub agent_to_running: Duration,
-    /// A `kubeadm join` without the control plane's own time.
+    /// A `kubeadm join`, without the time that the control plane takes.
     pub join: Duration,
     /// One agent call.
     pub agent_call: Duration,

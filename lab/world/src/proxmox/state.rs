@@ -58,9 +58,9 @@ pub struct State {
     pub spool: BTreeMap<String, bytes::Bytes>,
     /// Storages whose volumes cannot be freed for the time being.
     pub busy_storages: BTreeSet<String>,
-    /// Storages that were filled up, and their used bytes before that.
+    /// Storages that were filled up, each with its used bytes before that.
     pub filled_storages: BTreeMap<String, u64>,
-    /// The used bytes that storages report, if these are not true.
+    /// The used bytes that storages report, for those that report a wrong number.
     pub claims: BTreeMap<String, u64>,
     /// The VMs that were running when their host was asked to shut down.
     pub stopped_with_hosts: Vec<u32>,
@@ -91,7 +91,8 @@ pub struct State {
     pub statistics: [BTreeMap<u32, Value>; 2],
     /// When pvestatd last reported.
     pub beat_at: Option<Instant>,
-    /// Hosts whose pvestatd is silent, and since when. `None`: for longer than its reports are kept.
+    /// Hosts whose pvestatd is silent, each with the start of its silence. `None`: longer ago than reports
+    /// are kept.
     pub silent: BTreeMap<String, Option<Instant>>,
     /// Wall-clock time.
     pub clock: WorldClock,
@@ -189,7 +190,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The bytes that are written: almost none for a linked clone, a part of the size for an image.
+    /// The bytes that are in use: almost none for a linked clone, a part of the size for any other volume.
     pub fn used(&self) -> u64 {
         if self.parent.is_some() { self.size / 2048 } else { self.size / 11 }
     }
@@ -219,7 +220,7 @@ impl State {
         self.without_corosync.as_ref().is_none_or(|own| own == node)
     }
 
-    /// The time until a loss of quorum that has already happened is noticed. Until then, writes hang.
+    /// The time until the hosts notice a loss of quorum that has already happened. Until then, writes hang.
     pub fn loss_noticed_in(&self) -> Option<Duration> {
         let online = self.hosts.values().filter(|host| host.online).count();
         let lost = self.quorate() && online * 2 <= self.expected_votes.unwrap_or(self.hosts.len());
@@ -250,12 +251,12 @@ impl State {
         self.vms.insert(vmid, vm);
     }
 
-    /// Refuses without quorum, for calls that Proxmox VE checks before it forks a worker.
+    /// Refuses a call if there is no quorum. For calls that Proxmox VE checks before it forks a worker.
     pub fn need_quorum(&self) -> Result<(), Refusal> {
         if self.quorate() { Ok(()) } else { Err(Refusal::failed("cluster not ready - no quorum?")) }
     }
 
-    /// Refuses without quorum, with the error text of writing a VM's config.
+    /// Refuses if there is no quorum, with the error text of writing a VM's config.
     pub fn need_writable(&self, vmid: u32, node: &str, pid: u32) -> Result<(), Refusal> {
         if self.quorate() {
             return Ok(());

@@ -2,9 +2,10 @@
 //! (`suspended`) until the next start resumes the guest. In the meantime, the guest's clock stands still.
 //!
 //! As in qemu-server, the lock is `suspending` while memory is written. The config names the state volume
-//! (`vmstate`), which has room for twice the memory and 500 MiB. A suspended VM can only be started or
-//! destroyed. No recording shows how long suspending takes: the third of its memory that a simulated guest
-//! uses is written and read at the rate of a full clone. A real guest takes as long as its process takes.
+//! (`vmstate`), which has room for twice the memory plus 500 MiB. A suspended VM can only be started or
+//! destroyed. No recording shows how long suspending takes. The lab assumes that a simulated guest uses a
+//! third of its memory, which is written and read at the rate of a full clone. A real guest takes as long as
+//! its process takes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::qemu::Running;
 
-/// A guest uses one part in this many of its memory.
+/// A guest uses 1/`USED` of its memory.
 const USED: u64 = 3;
 /// The locks of a VM while its memory is written, and afterwards.
 const SUSPENDING: &str = "suspending";
@@ -125,7 +126,7 @@ impl Pve {
             state.volumes.retain(|(name, _), _| name != volid);
             return Err(Refusal::failed(error.to_string()));
         }
-        // Removed first: the end of the process must not count as a loss of power.
+        // The machine is removed first, because the end of its process must not count as a loss of power.
         let machine = self.state().vm_on_mut(node, vmid)?.machine.take();
         running.stop().await;
         drop(machine);
@@ -186,9 +187,9 @@ fn memory_time(memory: u64, rate: u64) -> Duration {
     Duration::from_millis(memory / USED * 1000 / rate.max(1))
 }
 
-/// Returns the storage for a VM's state: the one that its config names, otherwise a storage of its disks,
-/// otherwise `local`. Of the disks' storages, shared ones come before others, and file-based ones before
-/// others of the same sort. CD drives do not count as disks.
+/// Returns the storage for a VM's state: the one that its config names, otherwise the storage of one of its
+/// disks, otherwise `local`. Shared storages come first; within each group, file-based storages come first.
+/// CD drives do not count as disks.
 fn state_storage(state: &State, vm: &Vm) -> String {
     if let Some(named) = vm.get("vmstatestorage") {
         return named.to_owned();
@@ -197,8 +198,8 @@ fn state_storage(state: &State, vm: &Vm) -> String {
     let used: BTreeSet<String> =
         disks.filter_map(|(_, volid, _)| Some(volid.split(':').next()?.to_owned())).collect();
     let known = used.iter().filter_map(|id| state.storages.get(id));
-    // Takes the first storage, but the last one of those that are file-based, because of the order in which
-    // Proxmox VE searches.
+    // Chooses the last file-based storage, or the first storage if none is file-based, because of the order
+    // in which Proxmox VE searches.
     let of = |shared: bool| {
         known.clone().filter(|one| one.shared == shared).fold(None, |found, one| match found {
             Some(_) if !one.kind.is_file_based() => found,

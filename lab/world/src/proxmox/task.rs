@@ -189,7 +189,7 @@ impl Pve {
         upid.to_string()
     }
 
-    /// Runs a worker's code, with the effect of a fault.
+    /// Runs a worker's code and applies the fault, if there is one.
     async fn see_through(
         &self,
         upid: &str,
@@ -233,8 +233,8 @@ impl Pve {
             let exit = match result {
                 Ok(()) if warnings > 0 => format!("WARNINGS: {warnings}"),
                 Ok(()) => "OK".to_owned(),
-                // Proxmox VE cuts one line end off after the last parameter, which `task_text` does not add.
-                // All others become blanks.
+                // `task_text` adds no line end after the last parameter, because Proxmox VE cuts that one
+                // off. All other line ends become blanks.
                 Err(refusal @ Refusal::Parameters(_)) => refusal.task_text().replace('\n', " "),
                 Err(refusal) => refusal.task_text().trim_end().replace('\n', " "),
             };

@@ -100,7 +100,7 @@ impl Pve {
         }
     }
 
-    /// Makes a host's pvestatd hang, as on a storage that does not answer, or starts it again.
+    /// Makes a host's pvestatd hang, as if a storage did not answer, or starts it again.
     pub fn set_pvestatd_silent(&self, node: &str, silent: bool) {
         let mut state = self.state();
         if silent {

@@ -63,7 +63,7 @@ pub struct Machine {
     pub pid: u32,
     /// When it started.
     pub started: Instant,
-    /// The CPUs of the host that QEMU was started on. `None`: all of them.
+    /// The host's CPUs that QEMU was started on. `None`: all of them.
     pub affinity: Option<String>,
     /// The guest inside.
     pub inside: Inside,
@@ -231,8 +231,8 @@ impl Vm {
         self.get("agent").is_some_and(|text| text.split(',').any(|part| part == "1" || part == "enabled=1"))
     }
 
-    /// The members of `status/current` that lists contain, too. `full` adds the members for which QEMU is
-    /// asked.
+    /// The members of `status/current` that lists also contain. `full` adds the members that Proxmox VE asks
+    /// QEMU for.
     pub fn summary(&self, full: bool) -> Value {
         let mut row = json!({
             "vmid": self.vmid, "name": self.name(), "status": if self.machine.is_some() { "running" } else { "stopped" },
@@ -283,7 +283,7 @@ pub fn property<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Bytes of `10G`, `512M`, `4K`; a bare number is bytes.
+/// The number of bytes in a size such as `10G`, `512M` or `4K`. A bare number is in bytes.
 pub fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
     let shift = match &text[digits.len()..] {
@@ -303,7 +303,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     Some(whole.parse::<u64>().ok()?.checked_mul(unit)? + unit / 10 * tenths)
 }
 
-/// A size as drives show it.
+/// Returns a size in the format of a drive's `size` option.
 pub fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
         if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {

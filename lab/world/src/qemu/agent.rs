@@ -1,4 +1,4 @@
-//! The guest agent's protocol: one JSON object a line, resynchronized before each command.
+//! The guest agent's protocol: one JSON object per line, resynchronized before each command.
 //!
 //! The socket serves one client at a time, and data that a former client did not read is sent to the next
 //! one. So each call begins with `guest-sync-delimited`, whose answer follows a byte that JSON never
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(refused, Err(AgentError::Refused { class: "GenericError".into(), desc: "no".into() }));
     }
 
-    // Not with a paused clock, which does not wait for sockets.
+    // The clock is not paused, because a paused clock does not wait for sockets.
     #[tokio::test]
     async fn silence_and_lateness_are_told_apart() {
         let path = socket();

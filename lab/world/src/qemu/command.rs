@@ -1,5 +1,5 @@
-//! The QEMU command line of a VM, as Proxmox VE writes it for a machine of type `pc`, and for `q35` without
-//! its additional bridges.
+//! The QEMU command line of a VM, as Proxmox VE writes it for the machine types `pc` and `q35`. The
+//! additional bridges of `q35` are left out.
 //!
 //! It differs from Proxmox VE's in five ways. There is no `-id`, which only Proxmox VE's own QEMU has. There
 //! is no `-daemonize`, because the process is a child of the lab. There is no `-no-shutdown`, because nothing

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 /// The time without any output on the console after which a guest counts as hung: three times what a busy
 /// machine was observed to take.
 const FIRST_WORD: Duration = Duration::from_secs(150);
-/// How often a silent guest is reset.
+/// The maximum number of resets of a silent guest.
 const RESETS: u32 = 2;
 /// The time between two looks at the console.
 const LOOK: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! Processors and memory that are plugged into a running QEMU, with the names that Proxmox VE gives them.
 //!
 //! A VM with hotplug begins with one processor and 1 GiB. Each additional processor or DIMM is a device
-//! (`config_to_command` of qemu-server), also if it is plugged later (`qemu_cpu_hotplug`, `foreach_dimm`).
+//! (`config_to_command` of qemu-server), even if it is plugged in later (`qemu_cpu_hotplug`, `foreach_dimm`).
 //! All memory belongs to one NUMA node, because a VM in the lab has one socket.
 
 use serde_json::json;
@@ -19,7 +19,7 @@ const SLOTS: u32 = 255;
 /// The largest memory of a VM, in MiB. Address space is reserved for it.
 const MOST: u64 = 256 * 1024;
 
-/// What a VM's `hotplug` setting allows to be plugged.
+/// The devices that a VM's `hotplug` setting allows to be plugged in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Features {
     /// Processors.
@@ -29,7 +29,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Reads the property's text. Its default allows neither.
+    /// Reads the `hotplug` setting. Without it, neither processors nor memory can be plugged in.
     pub fn of(text: Option<&str>) -> Self {
         let has = |what| text.unwrap_or_default().split([',', ';', ' ']).any(|one| one == what);
         Self { cpu: has("cpu"), memory: has("memory") }
@@ -59,7 +59,7 @@ pub fn dimms(wanted: u64) -> Vec<(usize, u64)> {
     all
 }
 
-/// A processor as a device of the command line.
+/// The `-device` argument for a processor.
 pub(super) fn cpu(accelerator: Accelerator, number: u32, cores: u32) -> String {
     let (socket, core) = place(number, cores);
     let model = accelerator.processor();
@@ -95,7 +95,8 @@ impl Hardware {
     /// Plugs processors and memory into a VM's QEMU.
     ///
     /// # Errors
-    /// Returns an error if QEMU refuses. Devices that were plugged before that stay.
+    /// Returns an error if QEMU refuses a device. Devices that are already plugged in by then stay plugged
+    /// in.
     pub async fn plug(&self, running: &Running, plug: &Plug) -> Result<(), HardwareError> {
         let model = self.accelerator().processor();
         for number in &plug.cpus {

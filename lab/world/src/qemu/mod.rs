@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Time is real: none of this works under a paused clock. A process ends when the last clone of its
-//! [`Running`] is dropped, when the tokio runtime ends, or when the process namespace ends that the caller
-//! created for it.
+//! [`Running`] is dropped, when the tokio runtime ends, or when the process namespace that the caller created
+//! for it ends.
 
 use std::{
     collections::BTreeMap,
@@ -82,7 +82,7 @@ pub enum HardwareError {
     Failed {
         /// Its name.
         program: String,
-        /// What it wrote to standard error, or that it took too long.
+        /// The program's standard error output, or a note that the program took too long.
         said: String,
     },
     /// The network namespace contains an interface other than the lab's own.

@@ -16,7 +16,7 @@ use super::{Hardware, HardwareError, Running, tool};
 const LIMIT: Duration = Duration::from_mins(3);
 /// The time between two checks whether the memory is written or read.
 const LOOK: Duration = Duration::from_millis(50);
-/// The limit of the rate in bytes per second, which is never reached. QEMU's default is 128 MiB/s, for
+/// The rate limit in bytes per second, which is too high to be reached. QEMU's default is 128 MiB/s, for
 /// networks.
 const RATE: u64 = 8 << 30;
 

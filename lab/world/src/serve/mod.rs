@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub mod tls;
 
-/// The server does not answer: the connection ends instead of a response.
+/// The server does not answer: it closes the connection without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("connection closed without an answer")]
 pub struct NoAnswer;

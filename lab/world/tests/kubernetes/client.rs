@@ -1,4 +1,4 @@
-//! A caller of the embedded Kubernetes, and the objects that it makes.
+//! A client of the embedded Kubernetes, and the objects that it creates.
 
 use std::time::Duration;
 

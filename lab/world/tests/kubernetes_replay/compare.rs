@@ -1,4 +1,4 @@
-//! Where two answers differ, apart from what differs between any two clusters.
+//! Finds the differences between two answers, except for values that differ between any two clusters.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ const CHANGING: &[&str] = &[
     "image",
 ];
 
-/// The ends of the paths of fields that only the recorded surroundings have: a hollow kubelet's node, and
+/// Path endings of fields that only the recorded cluster's environment has, with a hollow kubelet's node and
 /// containers that really ran.
 const SURROUNDINGS: &[&str] = &[
     ".status.images",
@@ -187,7 +187,8 @@ fn short(value: &Value) -> String {
     value.to_string().chars().take(300).collect()
 }
 
-/// Returns a text without what differs in each run: uuids, times, long numbers, random ends of names.
+/// Returns a text without the parts that differ in each run: uuids, times, long numbers, random ends of
+/// names.
 pub fn normal(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

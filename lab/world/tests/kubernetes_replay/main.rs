@@ -169,8 +169,8 @@ impl Replay {
         self.open.push((entry.clone(), call));
     }
 
-    /// If a write is guarded by a version that only an open watch has shown, that version stands for the
-    /// latest one.
+    /// Handles a write that is guarded by a version that only an open watch has shown: that version stands
+    /// for the latest one.
     fn catch_up(&mut self, entry: &Entry) {
         let version = entry.0["request_body"]["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let Some(name) = entry.path().strip_prefix("/api/v1/nodes/").filter(|_| entry.status() == 200) else {
@@ -183,7 +183,7 @@ impl Replay {
         }
     }
 
-    /// A watch from a version later than any known one begins at the present version.
+    /// If a watch starts from a version later than any known one, lets it begin at the present version.
     async fn catch_up_watch(&mut self, entry: &Entry) {
         let Ok(version) = entry.query("resourceVersion").parse::<u64>() else { return };
         let known = self.given.0.keys().filter_map(|known| known.parse::<u64>().ok()).max().unwrap_or(0);

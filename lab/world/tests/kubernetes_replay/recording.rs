@@ -47,8 +47,8 @@ pub fn read(folder: &Path, parts: &[&str]) -> Vec<Entry> {
     all
 }
 
-/// When a scenario began. Time stamps are in whole seconds, so each new object limits the time from both
-/// sides.
+/// When a scenario began. Time stamps are in whole seconds, so each new object gives an earliest and a latest
+/// possible time.
 pub fn beginning(entries: &[Entry]) -> Timestamp {
     let made = |entry: &Entry| -> Option<Timestamp> {
         let fresh = entry.status() == 201 && entry.query("dryRun").is_empty();
@@ -59,7 +59,7 @@ pub fn beginning(entries: &[Entry]) -> Timestamp {
     let latest = entries.iter().filter_map(|entry| Some(before(made(entry)?, entry.time() - 1.0))).min();
     match (earliest, latest) {
         (Some(earliest), Some(latest)) => earliest + latest.duration_since(earliest) / 2,
-        // If no object was created, the deletions of pods show the time.
+        // If no object was created, the time is known from the deletions of pods.
         _ => beginnings(entries).parse().expect("a time"),
     }
 }

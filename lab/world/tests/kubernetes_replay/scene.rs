@@ -18,15 +18,15 @@ use super::{
     stage,
 };
 
-/// An object that was created outside of the recorded calls, and when. Without a time, it was created before
-/// the scenario.
+/// An object that was created outside of the recorded calls, and the time of its creation. Without a time, it
+/// was created before the scenario.
 #[derive(Debug)]
 pub struct Made {
     pub at: Option<f64>,
     pub object: Value,
 }
 
-/// A view of the recorded cluster: when, at which version, and which objects were seen.
+/// A view of the recorded cluster: its time, its version, and the objects that were seen.
 struct Look {
     at: f64,
     version: u64,

@@ -1,5 +1,5 @@
-//! What existed although the recordings do not show it: nodes, pods whose status was written by hand,
-//! volumes, classes.
+//! Objects that existed although the recordings do not show them: nodes, pods whose status was written by
+//! hand, volumes, classes.
 
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ fn ready(phase: &str, ready: bool) -> Value {
     })
 }
 
-/// A node without kubelet.
+/// A node without a kubelet.
 fn held() -> Value {
     json!({
         "kind": "Node",
@@ -155,7 +155,7 @@ fn held() -> Value {
     })
 }
 
-/// Objects that no recorded answer shows as they were created, with the second of their creation.
+/// Objects whose initial state no recorded answer shows, with the second of their creation.
 pub fn extras(scenario: &str) -> Vec<(Option<f64>, Value)> {
     match scenario.split('-').next().unwrap_or_default() {
         "01" => {

@@ -73,7 +73,7 @@ fn told(events: &[(f64, Value)]) -> BTreeMap<String, Vec<String>> {
         if again && steps.last().is_some_and(|last| last.contains(" 0/")) {
             continue;
         }
-        // A heartbeat, or a change of a field that is not compared, is no step.
+        // A heartbeat, or a change of a field that is not compared, does not count as a step.
         if steps
             .last()
             .is_some_and(|last| *last == line || (of == "MODIFIED" && *last == format!("ADDED {what}")))

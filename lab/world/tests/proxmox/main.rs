@@ -1,4 +1,4 @@
-//! A machine's life through the embedded Proxmox VE, from the clone to the join and the destroy.
+//! A machine's life through the embedded Proxmox VE, from clone to join to destruction.
 
 use std::{sync::Arc, time::Duration};
 

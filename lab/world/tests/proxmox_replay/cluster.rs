@@ -193,7 +193,7 @@ pub fn schema() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pve/apidoc-9.2.json")
 }
 
-/// The recorded cluster's times, without jitter: nodes without hardware virtualisation.
+/// The timings of the recorded cluster, without jitter. Its nodes had no hardware virtualization.
 pub fn timings() -> Timings {
     let ms = Duration::from_millis;
     Timings {

@@ -1,5 +1,5 @@
-//! The cluster of the recordings 60 to 71: one host, and at the end a second one that is off. Also the
-//! changes that were made between the recorded calls and that the recordings do not contain.
+//! The cluster of recordings 60 to 71: one host, and at the end a second one, which is off. Also contains the
+//! changes that were made between the recorded calls and that the recordings do not show.
 
 use std::{sync::Arc, time::Duration};
 
@@ -212,7 +212,7 @@ fn access(scenario: &str) -> AccessSpec {
     }
 }
 
-/// A VM of which no configuration is recorded.
+/// A VM whose configuration is not recorded.
 fn vm(vmid: u32, node: &str) -> VmSpec {
     let template = vmid < 9100;
     let disk = if template { "base" } else { "vm" };
@@ -254,7 +254,7 @@ fn vm(vmid: u32, node: &str) -> VmSpec {
     vm
 }
 
-/// The recorded cluster's times: it had no hardware virtualisation.
+/// The timings of the recorded cluster, which had no hardware virtualization.
 fn timings() -> Timings {
     let ms = Duration::from_millis;
     let full_clone_rate = 2 << 30;

@@ -1,4 +1,4 @@
-//! The decisions for a machine from being off to its registered Node.
+//! The decisions about switching a machine on, until its Node has registered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use model::Record;
 use model::node::Node;
 
 /// The wait for the Node ends this long before the overall limit, so that the error can state the machine's
-/// power.
+/// power state.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The next step for a machine that is to become a Node.

@@ -1,4 +1,4 @@
-//! The decisions for a machine that is ours until it is off and has neither a Node nor a record.
+//! The decisions about removing a machine that is ours, until it is off and its Node and record are gone.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     })
 }
 
-/// Leaves a machine on if another client has switched it on since it was seen to be off and its Node does not
-/// report, because the machine then runs something else. This is only decided when the removal begins.
+/// Leaves a machine on if it was seen to be off, but is on now and its Node does not report: another client
+/// has switched it on, and it runs something else. This is only decided when the removal begins.
 fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     let off = record.seen_off?;
     if sight.emptied != Emptied::Unknown || !matches!(sight.stopping, Stopping::NotYet) {
@@ -71,9 +71,9 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
 }
 
-/// The Node that prevents the machine from being switched off, and why. Either the Node was given up and is
-/// ready again, or it is ready and cannot be emptied. Any other Node is emptied first, even if it was drained
-/// before or has failed: pods may have arrived since.
+/// The Node that prevents the machine from being switched off, and why. Either the machine was to be
+/// discarded and its Node is ready again, or the Node is ready and cannot be emptied. Any other Node is
+/// emptied first, even if it was drained before or has failed: pods may have arrived since.
 fn kept(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let stays = match &sight.emptied {
         _ if !may_be_kept(sight) => return None,
@@ -116,8 +116,8 @@ fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
 }
 
 /// Decides for a machine that was seen to be off before its silent Node was emptied. Emptying may have taken
-/// minutes, and another client may have switched the machine on since, so its power is read again. A running
-/// machine is left on, unless its Node reports by then.
+/// minutes, and another client may have switched the machine on since, so its power state is read again. A
+/// running machine is left on, unless its Node reports by then.
 fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let was_off = record.seen_off.is_some() && sight.heard == Some(false);
     if !was_off || sight.shutdown != Shutdown::NotAsked {

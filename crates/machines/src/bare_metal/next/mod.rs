@@ -14,7 +14,7 @@ use settings::{Config, Limits};
 pub(super) use joining::joining;
 pub(super) use leaving::leaving;
 
-/// The time between two readings of a machine's power.
+/// The time between two readings of a machine's power state.
 const LOOK: Duration = Duration::from_secs(5);
 /// The time after which a controller is asked again, if its machine has not been switched on or the
 /// controller refuses to shut the machine down.
@@ -36,7 +36,7 @@ pub(super) enum Next<D> {
 /// What the run is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The next reading of the machine's power, or the next try.
+    /// The next reading of the machine's power state, or the next try.
     Power,
     /// Its Node.
     Node,
@@ -52,7 +52,7 @@ pub(super) type Decide<D> = fn(&Record, &Settings, &Sight, Now) -> Next<D>;
 pub(super) struct Settings {
     /// Whether the configuration closes the machine. A closed machine is not switched on.
     pub closed: bool,
-    /// The limit from the machine's request until it is a Node.
+    /// The time limit for the machine to become a Node, counted from the request for it.
     pub provision: Duration,
     /// The limit for switching the machine on, and for waiting until it is off after its power was cut.
     pub start: Duration,
@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-/// Reads the machine's power if the last reading or request is long enough ago. Otherwise, waits.
+/// Reads the machine's power state if the last reading or request is long enough ago. Otherwise, waits.
 fn poll<D>(look: Look, last: Moment, until: Moment, now: Now) -> Next<D> {
     let due = last + LOOK;
     if now.moment >= due { Next::Do(Step::Look(look)) } else { Next::Wait(due.min(until), Wait::Power) }

@@ -128,7 +128,7 @@ pub(super) struct Rules<'a> {
     settings: &'a ScaleDown,
     now: Timestamp,
     snapshot: &'a Snapshot,
-    /// Kinds, namespaces and names, listed once a rule asks.
+    /// The kinds, namespaces and names of controllers, collected when a rule first needs them.
     controllers: OnceCell<BTreeSet<(&'a str, &'a str, &'a str)>>,
 }
 

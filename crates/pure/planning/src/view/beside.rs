@@ -23,8 +23,8 @@ impl View<'_> {
 }
 
 impl<'v> View<'v> {
-    /// Copies what another view knows about its pods. The pods were already announced to the world from which
-    /// this view's world was made.
+    /// Copies what another view knows about its pods. The world of this view was made from a world to which
+    /// these pods had already been announced.
     fn take_over(&mut self, other: &'v View<'v>, gone: &BTreeSet<&str>) {
         let leaves = |at: &NodeIndex| gone.contains(other.snapshot.nodes[*at].name.as_str());
         let (left, kept): (Vec<NodeIndex>, Vec<NodeIndex>) = (0..other.existing).partition(leaves);
@@ -105,7 +105,7 @@ mod tests {
             let placed = node.pods.iter().map(|pod| pod.id()).collect::<Vec<_>>();
             known.push(format!("{} {bound:?} {expendable:?} {placed:?} {:?}", node.node.name, node.used));
         }
-        // Their order has no effect.
+        // The order of the annotated pods has no effect.
         let annotated = view.annotated.iter().map(|pod| pod.id()).collect::<BTreeSet<_>>();
         known.push(format!("{:?} {:?} {:?}", annotated, view.newest, view.statics));
         known

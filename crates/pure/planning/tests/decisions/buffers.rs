@@ -133,7 +133,7 @@ fn a_buffer_that_cannot_be_resolved_says_why_and_makes_nothing() {
 
 #[test]
 fn the_newest_pod_of_a_controller_shows_what_a_chunk_is() {
-    // What admission adds to pods is not in their templates.
+    // Pod templates do not contain what admission adds to pods.
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: d}\n\
          spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, \
          spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}";
@@ -242,7 +242,7 @@ fn chunks_are_spread_as_their_template_says_and_each_is_seen_by_the_others() {
     assert_eq!((only(&plan).on_nodes, machines(&plan)), (1, 2));
 }
 
-/// The pod of another run is on the only node.
+/// The only node runs a pod whose label `run` differs from the template's.
 #[test]
 fn label_keys_of_a_template_are_merged_into_its_selectors_as_in_a_pod() {
     for (terms, keys, on_nodes) in [

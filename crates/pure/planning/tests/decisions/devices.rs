@@ -245,7 +245,7 @@ fn declaring(lines: &str) -> Config {
 const DECLARED: &str = "[[pool.device]]\ndriver = \"x.example.com\"\ncount = 2\n\
      attributes = { model = \"a\", ver = { version = \"2.1.0\" } }\ncapacity = { mem = \"80Gi\" }\n";
 
-/// This many pending pods that need a device each, and no node.
+/// A cluster without nodes, and with this many pending pods that each need a device.
 fn waiting(pods: usize) -> Cluster {
     (0..pods).fold(with_class(Cluster::new()), |all, number| pod(all, &format!("p{number}"), "", ""))
 }
@@ -341,7 +341,7 @@ fn what_nodes_have_counts_and_not_what_is_declared() {
     // A young node is still expected to get its devices: two of the pods wait for it.
     let young = three(node(with_class(Cluster::new()), "a", 2)).plan(&config);
     assert_eq!((machines(&young), pod_verdict(&young, "d/y")), (1, PodOutcome::ExistingNode));
-    // What is remembered about nodes takes precedence over what is declared, until the declaration changes.
+    // Remembered devices take precedence over declared ones, until the declaration changes.
     let mut memory = Memory::default();
     assert!(planning::learn(&mut memory, &one.snapshot(), &config));
     let with_memory = |config: &Config| {
@@ -351,7 +351,7 @@ fn what_nodes_have_counts_and_not_what_is_declared() {
     };
     assert_eq!((with_memory(&config), with_memory(&declaring(""))), (3, 0));
     assert_eq!(with_memory(&declaring(&DECLARED.replace("count = 2", "count = 3"))), 1);
-    // What is only declared is not remembered.
+    // Devices that are only declared are not remembered.
     let mut nothing = Memory::default();
     planning::learn(&mut nothing, &young_node().snapshot(), &config);
     assert!(

@@ -67,7 +67,7 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     let busy = idle().node("w9", "w", LEAVING, "True");
     assert_eq!(removed(&busy.plan(&under(rules))), Vec::<&str>::new());
-    // The node also counts before its taint can be seen in the API.
+    // The node counts even before the API shows its taint.
     for (phase, goes) in [("Ready", 1), ("Draining", 0), ("Stopping", 0), ("Deleting", 0)] {
         let plan = idle().idle("w9", "w").with(&inventory(&machine("w9", phase, true))).plan(&under(rules));
         assert_eq!(removed(&plan).len(), goes, "{phase}");
@@ -98,7 +98,7 @@ fn a_wish_that_only_waits_holds_up_no_removal() {
     };
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     assert_eq!(removed(&idle().and(&wished(&["w9"])).plan(&under(rules))).len(), 1);
-    // As many nodes are being drained as may be drained at a time.
+    // As many nodes wait for their removal as may be drained at a time.
     let busy = Cluster::new().idle("x0", "other").idle("x1", "other").pod("a", "1", "x0").pod("b", "1", "x1");
     let plan = busy.and(&wished(&["w5", "w6", "w7", "w8"])).plan(&under(""));
     assert_eq!(removed(&plan).len(), 1, "{:#?}", plan.nodes);

@@ -1,4 +1,4 @@
-//! What is removed must not be requested again.
+//! A machine that is removed must not be requested again immediately.
 
 use model::Plan;
 use model::plan::NodeOutcome;

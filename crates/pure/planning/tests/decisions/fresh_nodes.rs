@@ -73,7 +73,7 @@ fn what_static_pods_take_of_a_node_they_take_of_each() {
     let cluster = || with_a_full_node().with(STATIC);
     assert!(fits(cluster(), "3600m", &learning("")));
     assert!(!fits(cluster(), "3601m", &learning("")));
-    // What static pods use is remembered after the node is gone.
+    // The requests of static pods are remembered after the node is gone.
     let mut memory = Memory::default();
     let seen = cluster().with(&inventory(&machine("a", "Ready", true))).snapshot();
     assert!(planning::learn(&mut memory, &seen, &learning("")));

@@ -131,7 +131,7 @@ fn members_that_run_or_fit_what_is_there_count() {
     let over = pod("g", 9, "w0", "").replace("phase: Running", "phase: Succeeded");
     let plan = waiting(base().with(&over), "g", 2).plan(&config);
     assert_eq!(why(&plan).0, GangReason::TooFewPods);
-    // The minimum runs, so the other pods are placed like any pod.
+    // Enough pods run to reach the minimum, so the others are placed like any pod.
     config.pools[0].max = 2;
     let full = base().idle("w1", "w").with(&pod("g", 8, "w0", "")).with(&pod("g", 9, "w1", ""));
     let plan = waiting(full.clone(), "g", 1).plan(&config);

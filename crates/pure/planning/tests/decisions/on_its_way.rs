@@ -42,9 +42,9 @@ enum Manner {
     Plain,
     /// They select pool `far`.
     Far,
-    /// They tolerate the taint of pool `own`, and may go anywhere.
+    /// They tolerate the taint of pool `own`, and may run on any node.
     Tolerant,
-    /// They tolerate the taint of pool `own`, and may go nowhere else.
+    /// They tolerate the taint of pool `own`, and select this pool.
     Own,
     /// No two of them share a node.
     Shy,
@@ -162,8 +162,8 @@ fn daemon_set(number: usize) -> Arc<DaemonSet> {
     Arc::new(DaemonSet { namespace: "d".to_owned(), name: name.clone(), uid: name, pod })
 }
 
-/// A random cluster: pending pods and how many of them come later, what the pods of each app require, the
-/// DaemonSets, the phase of each machine in the next plan, and how many nodes exist.
+/// A random cluster: pending pods and how many of them are added later, what the pods of each app require,
+/// the DaemonSets, the phase of each machine in the next plan, and how many nodes exist.
 #[derive(Clone, Debug)]
 struct World {
     pods: Vec<(usize, i64)>,

@@ -28,7 +28,7 @@ fn switched_on(plan: &Plan) -> Vec<String> {
 #[test]
 fn machines_are_switched_on_under_their_own_names_and_no_more_than_there_are() {
     let config = pool(&["m1", "m2"]);
-    // Proxmox VE has no room at all, and none is needed there.
+    // Proxmox VE has no room, but bare-metal machines need none.
     let none = "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: []\nmachines: []";
     let cluster =
         (0..3).fold(Cluster::new(), |all, number| all.pod(&format!("p{number}"), "5", "")).with(none);

@@ -276,7 +276,7 @@ fn machines_that_take_no_pod(on: [&str; 2]) {
         message.contains("w1 and w2 were created for such pods, but none was scheduled there"),
         "{message}"
     );
-    // None is created for an hour after they are gone either, whatever the length of the back-off.
+    // No machine is created for an hour after the nodes are gone either, whatever the length of the back-off.
     rounds.at(300, &cluster(&on, &both));
     assert_eq!(rounds.missed(), 1);
     for minute in 6..=59 {
@@ -369,7 +369,7 @@ fn a_change_of_what_the_pods_volumes_depend_on_lets_a_machine_be_made_at_once() 
 
 #[test]
 fn no_node_goes_whose_pods_would_have_to_run_where_the_scheduler_refuses_such_pods() {
-    // There is room for one more on w0, but kube-scheduler has refused such a pod there.
+    // `w0` has room for one more pod, but kube-scheduler has refused such a pod there.
     let full = refused(FULL).pod("large", "3", "w0");
     let alike = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: q\n  namespace: d\n  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]\n\
                  spec: {nodeName: w1, containers: [{name: c, resources: {requests: {cpu: 1, memory: 1Gi}}}]}\n\

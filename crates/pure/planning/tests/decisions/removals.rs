@@ -120,8 +120,8 @@ fn memory_that_booting_machines_will_use_is_not_given_away() {
     assert_eq!(pod_verdict(&plan, "d/d"), PodOutcome::NoHostCapacity, "{:?}", plan.scale_up);
 }
 
-/// Cluster Autoscaler's efficiency scenario, which there ends at a utilization of 100 % or 54.5 %, depending
-/// on luck.
+/// Cluster Autoscaler's efficiency scenario. With Cluster Autoscaler, it ends at a utilization of 100 % or
+/// 54.5 %, depending on luck.
 #[test]
 fn what_can_be_consolidated_completely_is() {
     let sizes = [("a", 1), ("b", 1), ("c", 4), ("d", 4), ("e", 4), ("f", 9)];

@@ -112,7 +112,8 @@ fn a_node_that_a_window_keeps_is_not_taken_for_lost_as_its_kubelet_restarts() {
 
 #[test]
 fn a_lost_node_stays_lost_when_another_came_in_its_place_and_its_pod_has_no_other() {
-    // The pod is like one with a volume on its host: it is not evicted when its node is not ready.
+    // Like a pod with a volume on its host, the pod fits only its own node. It is not evicted when this node
+    // is not ready.
     let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: db-0\n  namespace: d\n  \
          ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]\n\
          spec: {nodeName: w1, nodeSelector: {kubernetes.io/hostname: w1}, \

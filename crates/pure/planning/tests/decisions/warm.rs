@@ -16,7 +16,8 @@ fn cluster(machines: &[String]) -> Cluster {
     Cluster::new().with(&inventory(&machines.concat()))
 }
 
-/// The machines that a plan asks to join, creates for pods, creates ahead of demand, and no longer keeps.
+/// The machines that a plan asks to join, how many it creates for pods, how many it creates ahead of demand,
+/// and the machines that it no longer keeps.
 fn told(plan: &Plan) -> (Vec<&str>, usize, usize, Vec<&str>) {
     let grown = || plan.scale_up.iter().flat_map(|pool| &pool.machines);
     (

@@ -120,7 +120,7 @@ fn pod(name: &str, node: Option<&str>) -> Pod {
     pod
 }
 
-/// Plays these rounds. Returns the simulation after the last of them.
+/// Replays these rounds. Returns the simulation after the last of them.
 fn play(demand: u32, rounds: &[Snapshot]) -> Simulation {
     play_with(POOL, demand, rounds)
 }

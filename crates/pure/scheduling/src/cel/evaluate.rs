@@ -23,7 +23,7 @@ pub(super) fn run(expression: &IdedExpr, device: &Value) -> Result<Value, Fault>
 pub(super) struct Run<'e> {
     steps: u64,
     /// The variables, the innermost last. A variable may hold a fault, which only matters if the result
-    /// depends on it.
+    /// depends on the variable.
     variables: Vec<(&'e str, Result<Value, Fault>)>,
 }
 

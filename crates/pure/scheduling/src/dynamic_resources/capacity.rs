@@ -31,7 +31,8 @@ pub(super) fn taken(
     Ok(Some(all))
 }
 
-/// Whether the amounts `taken` fit into a device's capacities, of which the amounts `already` are in use.
+/// Whether a device's capacities are large enough for the amounts `taken` in addition to the amounts
+/// `already` in use.
 pub(super) fn fits(
     taken: &Amounts,
     capacity: &BTreeMap<String, Capacity>,

@@ -6,7 +6,7 @@ use model::devices::{Attribute, ConstraintKind, Device, DeviceConstraint};
 #[derive(Debug)]
 pub(super) struct Constraint<'c> {
     object: &'c DeviceConstraint,
-    /// The attribute's values of those chosen devices to which the constraint applies.
+    /// The values of the attribute on the chosen devices to which the constraint applies.
     chosen: Vec<Attribute>,
     /// The value on the first of these devices. It is kept even after that device is given back.
     first: Option<Attribute>,

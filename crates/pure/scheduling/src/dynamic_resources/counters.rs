@@ -23,7 +23,8 @@ impl<'s> Counters<'s> {
         Self { state, pools, left: vec![None; pools.len()] }
     }
 
-    /// Deducts what a device consumes, if all counters of the pool suffice. Returns whether they do.
+    /// Reduces the counters by the amounts that a device consumes, if all counters of the pool suffice.
+    /// Returns whether they do.
     pub(super) fn take(&mut self, pool: usize, consumes: &[CounterSet]) -> bool {
         let left = self.left(pool);
         subtract(left, consumes);
@@ -34,7 +35,7 @@ impl<'s> Counters<'s> {
         suffice
     }
 
-    /// Returns to the counters what a device consumes.
+    /// Increases the counters by the amounts that a device consumed.
     pub(super) fn give_back(&mut self, pool: usize, consumes: &[CounterSet]) {
         let left = self.left(pool);
         for_each(left, consumes, Amount::plus);

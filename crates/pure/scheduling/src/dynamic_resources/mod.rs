@@ -189,7 +189,7 @@ impl Devices {
         Ok(Some(AskedClaim { key, ask: found.ask.clone(), own, place, moves: pod.node.is_some() }))
     }
 
-    /// Those extended resources of a pod that classes serve.
+    /// The extended resources of a pod for which classes serve devices.
     fn extended(&self, pod: &Pod) -> Vec<(String, String, i64)> {
         let mut all = Vec::new();
         for (resource, total) in pod.requests.other.iter().filter(|(_, total)| **total > 0) {
@@ -206,7 +206,7 @@ impl Devices {
     }
 
     /// Checks whether devices can be allocated on a node. `at` is the node's index, if the node is in the
-    /// world. If `wants_to_know` is false, the error does not tell which devices are missing.
+    /// world. If `wants_to_know` is false, the error does not name the missing devices.
     pub(super) fn check(
         &self,
         asked: &Asked,
@@ -311,7 +311,7 @@ impl Devices {
     }
 }
 
-/// Asks for devices in place of those extended resources that the node itself does not offer.
+/// Asks for devices for those of the pod's extended resources that the node itself does not offer.
 fn extended_ask(extended: &[(String, String, i64)], pod: &Pod, offered: &Resources) -> Option<Arc<ClaimAsk>> {
     let lacks = |(name, ..): &&(String, String, i64)| offered.other.get(name).is_none_or(|count| *count == 0);
     let wanted: Vec<_> = extended.iter().filter(lacks).cloned().collect();

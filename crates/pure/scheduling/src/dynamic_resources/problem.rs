@@ -57,7 +57,7 @@ pub enum DeviceProblem {
         /// The request.
         request: String,
     },
-    /// An amount of a capacity cannot be requested.
+    /// The requested amount of a capacity is not possible.
     Capacity {
         /// Its name.
         name: String,
@@ -73,7 +73,7 @@ pub enum DeviceProblem {
         /// What is wrong.
         fault: Fault,
     },
-    /// There are too many ways to choose devices to try them all.
+    /// There are too many possible choices of devices to try them all.
     Steps,
 }
 

@@ -19,7 +19,7 @@ use model::devices::{AllocationMode, Amounts, DeviceTaint, DeviceToleration};
 
 /// The maximum number of devices for a claim (`AllocationResultsMaxSize`).
 const MOST_DEVICES: usize = 32;
-/// The maximum number of steps of a search. A step is, for example, a look at a device. kube-scheduler gives
+/// The maximum number of steps of a search. Checking one device is a step, for example. kube-scheduler gives
 /// up after ten seconds instead.
 const MOST_STEPS: u32 = 100_000;
 /// The maximum depth of a search: each claim, request and device is a level. A pod may name any number of
@@ -116,8 +116,8 @@ pub(super) fn search(
 }
 
 impl<'s> Search<'s> {
-    /// Determines the devices that each request asks for. If a request asks for all devices, this also
-    /// determines which ones these are. Fails if a request cannot be processed.
+    /// Determines the devices that each request asks for, including the list of devices if a request asks for
+    /// all of them. Fails if a request cannot be processed.
     fn prepare(&mut self) -> Result<(), DeviceProblem> {
         for claim in self.claims {
             let mut requests = Vec::with_capacity(claim.requests.len());
@@ -203,8 +203,8 @@ impl<'s> Search<'s> {
         if self.steps > MOST_STEPS { Err(DeviceProblem::Steps) } else { Ok(()) }
     }
 
-    /// Takes a step and all that follow. Devices are tried in order, beginning with the pool and device whose
-    /// indices are `start`. Returns whether devices were found for all these steps.
+    /// Takes this step and all later steps. Devices are tried in order, beginning with the pool and device
+    /// whose indices are `start`. Returns whether devices were found for all these steps.
     fn next(&mut self, step: Step, start: (usize, usize)) -> Result<bool, Stop> {
         self.pay()?;
         let Some(claim) = self.claims.get(step.claim) else { return Ok(true) };

@@ -41,7 +41,7 @@ pub(super) struct Use {
 struct Held {
     /// The number of pods of the world that use the claim.
     users: u32,
-    /// How many of these run with a reservation, and the maximum of that so far.
+    /// The number of these pods that run with a reservation, and the maximum of this number so far.
     reserving: u32,
     most: u32,
     /// The number of pods that the claim is reserved for, if the cluster has allocated it. `None` if it was
@@ -209,8 +209,8 @@ impl State {
         first
     }
 
-    /// Notes that another pod uses a claim. `reserving`: the pod runs with a reservation of the claim.
-    /// Returns false if nothing is allocated for the claim.
+    /// Notes that another pod uses a claim. `reserving` states whether the pod runs with a reservation of the
+    /// claim. Returns false if nothing is allocated for the claim.
     pub(super) fn join(&mut self, claim: &ClaimKey, reserving: bool) -> bool {
         let Some(held) = self.claims.get_mut(claim) else { return false };
         held.users += 1;

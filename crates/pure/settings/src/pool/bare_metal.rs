@@ -144,7 +144,7 @@ pub(super) fn claims(
     }
 }
 
-/// Checks that each machine has an address of its own, which is in no pool's `addresses`.
+/// Checks that no two machines share an address, and that no machine's address is in a pool's `addresses`.
 pub(super) fn addresses(pools: &[Claim], checker: &mut Checker) {
     let mut seen: BTreeMap<u128, (&str, Range<usize>)> = BTreeMap::new();
     for machine in pools.iter().flat_map(|(pool, ..)| &pool.get_ref().machine) {
@@ -236,7 +236,7 @@ mod tests {
         )
     }
 
-    /// A machine with a controller and an address of its own.
+    /// A machine with its own controller and address.
     fn at(name: &str, address: &str) -> String {
         let table = "[pool.machine.redfish]";
         machine(name, name).replace(table, &format!("address = \"{address}\"\n{table}"))
@@ -261,7 +261,7 @@ mod tests {
         let text = format!("{POOL}{}{}", machine("metal-1", "10.0.0.1"), machine("metal-2", "10.0.0.2"));
         let text =
             text.replace("name = \"metal-2\"", "name = \"metal-2\"\naddress = \"10.1.0.2\"\nclosed = true");
-        // Tables that the daemon needs are missing, but nothing is missing in the pool.
+        // The configuration lacks tables that the daemon needs, but the pool is complete.
         let report = parse("c.toml", &text, Needs::Run).unwrap_err().plain();
         assert!(!report.contains("pool `metal`"), "{report}");
         let config = parse("c.toml", &text, Needs::Plan).unwrap();

@@ -47,8 +47,8 @@ pub struct Pool {
     pub sizes: Vec<Size>,
     /// What the pool's machines boot from.
     pub boot: Boot,
-    /// The template that machines are cloned from; `None` if they boot from the network or are bare metal. It
-    /// may also be missing for a plan.
+    /// The template that machines are cloned from; `None` if they boot from the network or are bare metal.
+    /// Plans do not require a template.
     pub template: Option<TemplateRef>,
     /// How the template is cloned.
     pub clone: CloneKind,
@@ -65,8 +65,8 @@ pub struct Pool {
     pub vmids: Vec<RangeInclusive<u32>>,
     /// How addresses are assigned to the pool's machines.
     pub addressing: Addressing,
-    /// The size of a machine's disk. The disk of a clone is grown to this size, and a machine without a
-    /// template is created with it. `None`: the template's size, or no disk.
+    /// The size of a machine's disk. A clone's disk is grown to this size, and a machine without a template
+    /// is created with a disk of this size. `None`: the template's size, or no disk.
     pub disk: Option<DiskSize>,
     /// The network devices of a machine, by number. `addressing` contains the IPv4 addresses of the first
     /// device, or its IPv6 addresses if it has no IPv4 ones.
@@ -94,7 +94,7 @@ pub struct Pool {
     pub max_pods: Option<u32>,
     /// Additional kubelet arguments, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
-    /// Fields of the kubelet's configuration that differ from the cluster's.
+    /// Fields of the kubelet's configuration that override those of the cluster.
     pub kubelet: KubeletSettings,
     /// Annotations of the pool's nodes, with variables, which [`Pool::annotations_for`] fills in.
     pub annotations: Labels,
@@ -118,7 +118,8 @@ pub struct Pool {
     pub memory_reserve: i64,
     /// Which host is chosen for the next machine, if several have room.
     pub placement: Placement,
-    /// Which host or zone the labels with `{{ host }}` or `{{ zone }}` show after a VM was moved.
+    /// Whether labels with `{{ host }}` or `{{ zone }}` show the original or the current host of a VM that
+    /// was moved.
     pub zone_labels: ZoneLabels,
     /// The zones of the hosts in the pool's region, by the hosts' names in Proxmox VE. Hosts without a zone
     /// are left out.
@@ -204,7 +205,7 @@ impl Pool {
         fingerprint::digest(&[slices, pci::devices_text(&self.pci)])
     }
 
-    /// The labels of the node that a machine becomes.
+    /// Returns the labels of a machine's Node.
     pub fn labels_for(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         self.filled(self.of_machine(host, name, vmid))
     }
@@ -216,13 +217,13 @@ impl Pool {
         told.map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
     }
 
-    /// The annotations of the node that a machine becomes.
+    /// Returns the annotations of a machine's Node.
     pub fn annotations_for(&self, host: &str, name: &str, vmid: Vmid) -> Labels {
         let of = self.of_machine(host, name, vmid);
         self.annotations.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
     }
 
-    /// `spec.providerID` of the node that a machine becomes.
+    /// Returns `spec.providerID` of a machine's Node.
     pub fn provider_id_for(&self, host: &str, name: &str, vmid: Vmid) -> Option<String> {
         Some(labels::fill(self.provider_id.as_ref()?, &self.of_machine(host, name, vmid)))
     }

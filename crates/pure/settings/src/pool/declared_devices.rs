@@ -22,7 +22,7 @@ use model::semver::Version;
 const NODE: &str = "{{ name }}";
 /// Maximum number of devices in a slice (`ResourceSliceMaxDevices`).
 const MOST_DEVICES: u32 = 128;
-/// Maximum number of a device's attributes and capacities together
+/// Maximum total number of a device's attributes and capacities
 /// (`ResourceSliceMaxAttributesAndCapacitiesPerDevice`).
 const MOST_NAMES: usize = 32;
 /// Maximum length in bytes of an attribute that is a string or a version (`DeviceAttributeMaxValueLength`).
@@ -260,7 +260,7 @@ impl Written {
     }
 }
 
-/// Checks tables that set `pci`. The number of published devices must be the same for each device of a
+/// Checks the tables that set `pci`: a driver must publish the same number of devices for each device of a
 /// mapping.
 fn tied(pool: &Pool, checker: &mut Checker) {
     let name = pool.name.get_ref();

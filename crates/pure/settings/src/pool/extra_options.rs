@@ -1,4 +1,4 @@
-//! `vm_options` and `extra_disks`: parts of a VM's configuration without a setting of their own.
+//! `vm_options` and `extra_disks`: parts of a VM's configuration that no other setting covers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

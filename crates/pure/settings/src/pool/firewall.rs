@@ -29,7 +29,7 @@ impl Policy {
     }
 }
 
-/// Checked `[pool.security]`. With this table, the firewall of each machine is enabled.
+/// Checked `[pool.security]`, which enables the firewall of each machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Security {
     /// What happens to incoming packets that match no rule.
@@ -38,9 +38,10 @@ pub struct Security {
     pub policy_out: Policy,
     /// Security groups of the datacenter. Their rules apply, in this order, before the template's own.
     pub groups: Vec<String>,
-    /// Whether packets from the first device must have one of the machine's own addresses.
+    /// Whether packets sent from the first device must have one of the machine's own addresses as their
+    /// source.
     pub ip_filter: bool,
-    /// Whether packets from a device must have the device's own MAC address.
+    /// Whether packets sent from a device must have the device's own MAC address as their source.
     pub mac_filter: bool,
 }
 

@@ -1,8 +1,8 @@
 //! `[pool.grow]`: how far a running machine of the pool may grow before another one is created.
 //!
 //! Each VM is created so that it can grow. Proxmox VE hotplugs vCPUs up to `sockets` × `cores`, so `cores` is
-//! the VM's maximum, and `vcpus` is the number that it has now. Memory is hotplugged as DIMMs
-//! ([`model::dimms`]), into a VM with `numa`.
+//! the VM's maximum, and `vcpus` is its current number. Memory is hotplugged as DIMMs ([`model::dimms`]),
+//! into a VM with `numa`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::bootstrap::BootstrapMethod;
 use crate::values::Checker;
 use model::{dimms, quantity};
 
-/// What can be hotplugged into a VM by default (the default of `hotplug`).
+/// What can be hotplugged into any VM: Proxmox VE's default for `hotplug`.
 const ALWAYS: &str = "network,disk,usb";
 
 /// How far a machine may grow.
@@ -24,9 +24,9 @@ pub struct Grow {
     pub max_cores: u32,
     /// Maximum memory of a machine, in bytes.
     pub max_memory: i64,
-    /// Whether `max_cores` is more than a machine starts with.
+    /// Whether `max_cores` is greater than a machine's initial number of vCPUs.
     pub grows_cores: bool,
-    /// Whether `max_memory` is more than a machine starts with.
+    /// Whether `max_memory` is greater than a machine's initial memory.
     pub grows_memory: bool,
     /// The systemd unit in the guest that is restarted so that the Node reports the new size; `None`: the
     /// bootstrap method's default.
@@ -57,8 +57,8 @@ impl Grow {
         self.service.as_deref().unwrap_or(usual)
     }
 
-    /// Returns what a machine needs from its first start to be able to grow, in words. `max_memory` is left
-    /// out, because it may change for any machine whose memory can grow.
+    /// Returns, in words, how a machine must be created to be able to grow. `max_memory` is left out, because
+    /// it may change for any machine whose memory can grow.
     pub fn words(&self) -> String {
         let cores = self.grows_cores.then(|| format!("cores up to {}", self.max_cores));
         let memory = self.grows_memory.then(|| "memory".to_owned());

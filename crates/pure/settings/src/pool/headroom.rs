@@ -1,4 +1,4 @@
-//! `headroom` of a pool: room that stays free on its nodes after a removal.
+//! `headroom` of a pool: CPU and memory that stay free on its nodes after a removal.
 
 use serde::Deserialize;
 use toml::Spanned;

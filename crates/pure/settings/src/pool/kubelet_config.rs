@@ -83,7 +83,7 @@ const KNOWN: [&str; 44] = [
     "topologyManagerScope",
 ];
 
-/// Fields whose argument has another name than [`kebab`] gives it (`AddKubeletConfigFlags` of
+/// Fields whose argument differs from the name that [`kebab`] returns (`AddKubeletConfigFlags` of
 /// `cmd/kubelet/app/options`).
 const NAMED_OTHERWISE: [(&str, &str); 15] = [
     ("contentType", "kube-api-content-type"),
@@ -148,7 +148,8 @@ impl KubeletSettings {
         let merged = self.0.get("mergeDefaultEvictionSettings") == Some(&Value::Bool(true));
         let eviction = match self.0.get("evictionHard") {
             None => DEFAULT_EVICTION,
-            // If `evictionHard` is set, the default thresholds only apply if they are merged.
+            // With `evictionHard`, the default threshold applies only if `mergeDefaultEvictionSettings` is
+            // true.
             Some(table) => match table.get("memory.available").and_then(Value::as_str) {
                 Some(text) => threshold(text, capacity).unwrap_or_default(),
                 None if merged => DEFAULT_EVICTION,
@@ -278,7 +279,7 @@ impl Look<'_> {
         table
     }
 
-    /// Reports an amount of a table that cannot be parsed.
+    /// Reports an invalid amount in a table.
     fn amount(&self, key: &str, label: &str, checker: &mut Checker) {
         let title =
             format!("pool `{}`: `{key}` in `kubelet.{}` is not an amount", self.pool, self.key.get_ref());

@@ -151,10 +151,10 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
 pub(super) fn values_fit(written: &Written, pool: &Pool, checker: &mut Checker) {
     let mut hosts: Vec<&str> = pool.hosts.iter().map(HostKey::host).collect();
     if hosts.is_empty() {
-        // Further hosts may exist, each with a zone that is its own name.
+        // `pve` stands for hosts without a configured zone. The zone of such a host is its own name.
         hosts = pool.zones.keys().map(String::as_str).chain(["pve"]).collect();
     }
-    // A name's suffix has six characters. The names of bare-metal machines are given.
+    // A VM's name ends in a hyphen and five characters. The names of bare-metal machines are configured.
     let mut names: Vec<String> = pool.machines.iter().map(|machine| machine.name.clone()).collect();
     if names.is_empty() {
         names.push(format!("{}-xxxxx", pool.name));
@@ -200,7 +200,8 @@ pub(super) fn region(pool: &Written, at: &Place, checker: &mut Checker) {
     }
 }
 
-/// Annotations of the pool's nodes: any text with variables.
+/// Checks the annotations of the pool's nodes, and returns them. A value may be any text, and may contain
+/// variables.
 pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
     let name = pool.name.get_ref();
     for (key, value) in &pool.annotations {

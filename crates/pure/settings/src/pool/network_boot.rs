@@ -29,7 +29,7 @@ impl Boot {
     }
 }
 
-/// The disk of a machine without a template, by default. Unlike a fast SCSI disk, it needs no `scsihw`, which
+/// The default disk of a machine without a template. Unlike a fast SCSI disk, it needs no `scsihw`, which
 /// requires the privilege `VM.Config.HWType`.
 pub(super) const DISK: &str = "virtio0";
 

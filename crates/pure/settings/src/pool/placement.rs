@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// Which of the hosts with room is chosen.
+/// How a host is chosen if several have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {

@@ -50,7 +50,7 @@ impl Pool {
 }
 
 impl Config {
-    /// Returns the settings with the minimum of each pool that is scheduled at this time.
+    /// Returns the settings with each pool's `min` set to the minimum that applies at this time.
     pub fn at(self: &Arc<Self>, now: Timestamp) -> Arc<Self> {
         self.scheduled_at(now).map_or_else(|| self.clone(), Arc::new)
     }

@@ -16,7 +16,7 @@ use crate::values::Checker;
 /// VMIDs that Proxmox VE accepts (`pve-vmid`).
 const VMIDS: RangeInclusive<u128> = 100..=999_999_999;
 
-/// Maximum number of slots: more than the largest cluster has nodes (Kubernetes supports 5000).
+/// Maximum number of slots: more than the 5000 nodes that Kubernetes supports.
 const MOST_SLOTS: u128 = 10_000;
 
 /// How addresses are assigned to a pool's machines.

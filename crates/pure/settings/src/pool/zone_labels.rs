@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// Which host or zone the labels with `{{ host }}` or `{{ zone }}` show.
+/// The host or zone that labels with `{{ host }}` or `{{ zone }}` show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneLabels {

@@ -6,7 +6,7 @@ mod tables;
 use super::*;
 use model::Vmid;
 
-/// A pool with addresses, for tables below it.
+/// A pool with addresses, to which tests append tables.
 const POOL: &str = "[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\nvmids = \"9100\"\naddresses = \"10.0.0.5\"\nprefix = 24\n";
 
 #[test]
@@ -119,7 +119,7 @@ fn a_value_of_another_shape_gets_a_way_out() {
         let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
         assert!(report.contains(expected), "no {expected:?} in\n{report}");
     }
-    // Without its quotes, none of these would be a valid value either.
+    // Removing the quotes would not make any of these values valid.
     for text in [
         "[[pool]]\nname = \"a\"\nmax = 1\ncores = \"four\"\n",
         "[[pool]]\nname = \"a\"\nmax = 1\ncores = \"4.5\"\n",
@@ -160,7 +160,7 @@ fn method(name: &str) -> String {
     format!("[bootstrap]\n{}\n", marked(name))
 }
 
-/// Returns the lines of the example for another alternative of a table.
+/// Returns the lines of the example that begin with `#NAME| `, without this mark.
 fn marked(name: &str) -> String {
     let mark = format!("#{name}| ");
     let lines: Vec<&str> = include_str!("../../../../../config.example.toml")

@@ -1,4 +1,4 @@
-//! What each table of the file refuses.
+//! Invalid settings of each table, and the errors that they cause.
 
 use super::*;
 

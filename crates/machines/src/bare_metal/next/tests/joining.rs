@@ -1,4 +1,4 @@
-//! The decisions for a machine from being off to its registered Node.
+//! The decisions about switching a machine on, until its Node has registered.
 
 use super::*;
 use crate::bare_metal::next::{Wait, joining};
@@ -9,8 +9,8 @@ fn name() -> String {
     "metal-1".to_owned()
 }
 
-/// The state after this run has claimed the machine and sent a request to its controller at second 0, with
-/// this result.
+/// The state after this run has claimed the machine, and its controller has given this answer to a request at
+/// second 0.
 fn tried(answer: Answer) -> Start {
     let asked = answer == Answer::Asked;
     Start { claimed: true, asked, since: Some(seconds(0)), answer: Some((seconds(0), answer)) }

@@ -1,4 +1,4 @@
-//! The decisions for a machine that is ours until it is off and has neither a Node nor a record.
+//! The decisions about removing a machine that is ours, until it is off and its Node and record are gone.
 
 use super::*;
 use crate::bare_metal::next::{Wait, leaving};

@@ -86,7 +86,7 @@ fn retired() -> Record {
     Record { intent, smbios_uuid, node_uid, ..ours() }
 }
 
-/// A machine that was in service, and was given up.
+/// A machine that was in service and is to be discarded.
 fn given_up() -> Record {
     let reason = "its Node was lost".to_owned();
     let intent = Intent::Discard { reason, since: Timestamp::UNIX_EPOCH };
@@ -104,7 +104,7 @@ fn power(at: u64, state: PowerState) -> Power {
     Power { at: seconds(at), state: Some(state), uuid: None }
 }
 
-/// A reading of the power that the controller did not answer.
+/// A query for the power state that the controller did not answer.
 fn no_answer(at: u64) -> Power {
     Power { at: seconds(at), state: None, uuid: None }
 }

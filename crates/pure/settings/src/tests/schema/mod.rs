@@ -124,7 +124,7 @@ fn kind(shape: &Shape) -> Kind {
     }
 }
 
-/// Sorts the keys of all tables, however the JSON was built.
+/// Sorts the keys of all tables, regardless of how the JSON was built.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(table) => {

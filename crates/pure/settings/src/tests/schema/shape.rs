@@ -1,11 +1,11 @@
-//! Finds out what the parser accepts at each place of the file. It is given values of each type, an unknown
-//! key and an unknown word, and its errors name the valid ones.
+//! Finds out what the parser accepts at each place of the file by parsing values of each type, an unknown key
+//! and an unknown word. The parser's errors name the valid keys and words.
 
 use std::collections::BTreeMap;
 
 use crate::Written;
 
-/// A value of each type of JSON, as TOML writes it.
+/// A TOML value for each JSON type.
 const SAMPLES: [(&str, &str); 6] = [
     ("string", "\"?\""),
     ("integer", "1"),
@@ -81,8 +81,8 @@ impl Place {
     /// Whether the type of this value is accepted. The parser may still refuse the value itself.
     fn takes(&self, value: &str) -> bool {
         self.error(value).is_none_or(|error| {
-            // All of these messages are about types. An enumeration wants a string or a table, and a list
-            // could be the fields of a struct.
+            // All of these messages are about types. An enumeration accepts only a string or a table, and a
+            // list may be read as the fields of a struct.
             let wrong = ["invalid type", "wanted string or table", "wanted exactly 1", "invalid length"];
             !wrong.iter().any(|wrong| error.starts_with(wrong))
         })
