@@ -334,7 +334,7 @@ fn one_question(criterion: &mut Criterion) {
         let prepared = world.prepare(waits);
         (0..world.nodes().len()).find(|&at| world.takes(&prepared, at))
     };
-    group.bench_function("one pod with host anti-affinity, 5001 nodes, the last takes it", |b| {
+    group.bench_function("one pod with host anti-affinity, 5001 nodes, only the last has room", |b| {
         let (world, waits) = &*made;
         assert_eq!(find(world, waits), Some(5000));
         b.iter(|| find(black_box(world), waits));
@@ -361,7 +361,7 @@ fn plain(criterion: &mut Criterion) {
     );
     decisions(
         &mut group,
-        "1200 of 2000 nodes with 40 pods each can go",
+        "1200 of 2000 nodes with 40 pods each can be removed",
         || (nodes_at_two_fifths(2000, 40, 100, true), config(5000, "10000m", "10000", 110)),
         |plan| assert_eq!(plan.scale_down.len(), 1200),
     );

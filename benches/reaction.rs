@@ -36,15 +36,15 @@ fn main() {
     waits.sort_unstable();
     let at = |share: usize| waits[(waits.len() * share / 100).min(waits.len() - 1)];
     println!("from \"pod unschedulable\" to the clone request, {TRIALS} single pods at random times:");
-    println!("  median {:?}, p99 {:?}, most {:?}", at(50), at(99), at(100));
+    println!("  median {:?}, p99 {:?}, maximum {:?}", at(50), at(99), at(100));
     for nodes in [1, 20] {
         for probing in [true, false] {
             let (took, best) = runtime().block_on(growth(nodes, probing));
             let added = took.saturating_sub(best);
             let how = if probing { "with `probe_port`" } else { "with learned boot times" };
             println!(
-                "from \"unschedulable\" to \"running\", {nodes} nodes at once, {how}: {took:?}, of which the daemon \
-                added {added:?} to the minimum of {best:?}"
+                "from \"unschedulable\" to \"running\", {nodes} nodes at once, {how}: {took:?}, of which {best:?} is \
+                the minimum and {added:?} was added by the daemon"
             );
         }
     }

@@ -242,7 +242,7 @@ fn line(world: &str, cost: f64, most: f64, answer: &str) {
 /// kube-scheduler may scatter them, so a few more nodes stay.
 fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
     let cpu = 2000 / i64::try_from(pods).unwrap();
-    let name = format!("{nodes} nodes × {pods} pods with a claim each, a fifth used");
+    let name = format!("{nodes} nodes × {pods} pods with a claim each, nodes 20 % utilized");
     let (cost, plan) = measure(&name, &with_claims(nodes, pods, cpu, 0), &settings());
     let gone = plan.scale_down.len();
     assert!(gone >= nodes * 7 / 10 && gone <= nodes * 8 / 10, "{gone} of {nodes} nodes are removed");
@@ -252,7 +252,7 @@ fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
 
 fn exponent(costs: &[(usize, f64)]) -> f64 {
     let ((least, first), (most, last)) = (costs[0], costs[costs.len() - 1]);
-    #[expect(clippy::cast_precision_loss, reason = "numbers of nodes are small")]
+    #[expect(clippy::cast_precision_loss, reason = "the number of nodes is small")]
     let ratio = most as f64 / least as f64;
     (last / first).ln() / ratio.ln()
 }
@@ -274,16 +274,17 @@ fn social_nodes() {
     let idle = Cluster { size: 100, idle: true, ..CLUSTER };
     let (plain, plan) = cost_of("1000 idle nodes × 20 plain pods", idle);
     assert_eq!(plan.scale_down.len(), 800);
-    let name = "1000 idle nodes × 20 pods that keep apart";
+    let name = "1000 idle nodes × 20 pods that repel each other and are spread";
     let (cost, plan) = cost_of(name, apart(idle));
     let gone = plan.scale_down.len();
     assert!((790..=800).contains(&gone), "{gone} nodes go");
     ratio(name, cost, plain, 10.0, &format!("{gone} go"));
 
     let half = Cluster { nodes: 2000, ..CLUSTER };
-    let (plain, plan) = cost_of("2000 nodes × 20 plain pods, half used, nothing to do", half);
+    let (plain, plan) = cost_of("2000 nodes × 20 plain pods, nodes half utilized, nothing to do", half);
     assert!(plan.scale_down.is_empty());
-    let name = "2000 nodes × 20 pods that keep apart, half used, nothing to do";
+    let name =
+        "2000 nodes × 20 pods that repel each other and are spread, nodes half utilized, nothing to do";
     let (cost, plan) = cost_of(name, apart(half));
     assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty());
     ratio(name, cost, plain, 5.0, "none removed");
@@ -321,7 +322,7 @@ fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
 fn many() {
     let app = |number| format!("app-{number:05}");
     let own = |number| clusters::pod(number, &app(number), (200, 200), Manner::Apart, None);
-    let name = "10,000 pending pods, each of an app that keeps apart";
+    let name = "10,000 pending pods, each of an app whose pods repel each other";
     let (cost, plan) = measure(name, &clusters::waiting((0..10_000).map(own).collect()), &clusters::pools(3));
     assert_eq!(machines_of(&plan), 200);
     line(name, cost, 100.0, "200 machines");
@@ -383,7 +384,7 @@ fn with_devices() {
     let (cost, plan) = measure(name, &World { waiting: 20_000, ..world }.snapshot(), &three);
     assert!(plan.pods.len() == 20_000 && plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
     line(name, cost, 1000.0, "all fit");
-    let name = "the same, 400 nodes × 25, and as many on new nodes";
+    let name = "the same on 400 nodes × 25, and the other pods on new nodes";
     let (cost, plan) = measure(name, &World { waiting: 20_000, devices: 25, ..world }.snapshot(), &three);
     assert_eq!(devices::machines(&plan), 400);
     line(name, cost, 1000.0, "400 machines");

@@ -165,7 +165,7 @@ async fn a_host_of_which_nothing_is_known_is_said_to_be_so_and_nothing_else_is_c
     let (status, said) = bench.check().await;
     assert_eq!(status, 1, "{said}");
     assert!(said.contains("run `systemctl restart pvestatd` on pve2"), "{said}");
-    for wrong in ["no template", "could ever take", "0 KiB", "no bridge", "reduce `memory` or"] {
+    for wrong in ["no template", "could ever take", "0 KiB", "no bridge", "lower `memory` or"] {
         assert!(!said.contains(wrong), "{wrong}: {said}");
     }
 }

@@ -236,7 +236,7 @@ async fn a_former_version_stays_while_linked_clones_need_it() {
     shop.describe(NEXT, 'b', "");
     shop.good(&[]).await;
     let said = shop.good(&[]).await;
-    assert!(said.contains("stays: clones of it are in use"), "{said}");
+    assert!(said.contains("is kept: clones of it are in use"), "{said}");
     assert!(!said.lines().any(|line| line.trim().starts_with("done")), "nothing of it was done: {said}");
     assert!(shop.pve.vm(9010).is_some() && shop.pve.vm(9011).is_none(), "only the one without clones goes");
     shop.pve.delete_by_hand(9105);
@@ -273,7 +273,7 @@ async fn a_former_version_that_gets_the_name_again_while_the_quorum_is_asked_for
         shop.pve.set_config_by_hand(9010, "name", Some("k8s-worker"));
     };
     let (said, ()) = tokio::join!(shop.good(&[]), named);
-    assert!(said.contains("stays: it has the name that pools use again"), "{said}");
+    assert!(said.contains("is kept: pools use its name again"), "{said}");
     assert!(shop.pve.vm(9010).is_some(), "{said}");
 }
 

@@ -21,13 +21,15 @@ pub const WORLDS: [World; 10] = [
     ("50,000 pods, each of a different size, that repel each other, 3 pools", || {
         (own_sizes(50_000, Manner::Apart), clusters::pools(3))
     }),
-    ("100,000 pods, each of a different app that keeps apart", || (own_apps(100_000), clusters::pools(3))),
+    ("100,000 pods, each of a different app whose pods repel each other", || {
+        (own_apps(100_000), clusters::pools(3))
+    }),
     ("10,000 sizes of pods, 1200 pools", || (own_sizes(10_000, Manner::Plain), clusters::pools(1200))),
-    ("10,000 idle nodes × 20 pods of 20,000 apps that keep apart and are spread", || {
+    ("10,000 idle nodes × 20 pods of 20,000 apps whose pods repel each other and are spread", || {
         let nodes = Cluster { nodes: 10_000, apps: 20_000, size: 100, idle: true, ..CLUSTER };
         (Cluster { manner: Manner::Spread, ..nodes }.snapshot(), clusters::pools(3))
     }),
-    ("2500 nodes × 20 pods with a claim each, a fifth used", || {
+    ("2500 nodes × 20 pods with a claim each, nodes 20 % utilized", || {
         (with_claims(2500, 20, 100, 0), crate::settings())
     }),
     ("100 pods × 5000 terms of anti-affinity, 1000 nodes", || (many_terms(100, 5000), clusters::pools(3))),

@@ -135,7 +135,7 @@ fn proposal(adoption: &Adoption) -> Vec<String> {
     lines.extend(labels.chain(taints));
     lines.extend(adoption.remarks.iter().map(|remark| format!("note: {remark}")));
     lines.push(
-        "once the node is no longer needed, it is drained and ITS VM IS DESTROYED; `--yes` adopts it"
+        "once the node is no longer needed, it is drained and ITS VM IS DESTROYED; `--yes` adopts the node"
             .to_owned(),
     );
     lines

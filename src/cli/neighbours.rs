@@ -93,8 +93,8 @@ impl Neighbour {
                 ("cluster", None),
                 "cluster",
                 &format!("the id `{}`", config.cluster),
-                "give each cluster an id of its own (`cluster = \"…\"`), by which its machines are recognized. A cluster that \
-                 has machines keeps its id",
+                "give each cluster an id of its own (`cluster = \"…\"`), by which its machines are recognized. Do not \
+                 change the id of a cluster that has machines",
             ));
         }
         for table in config.clusters() {
@@ -236,7 +236,7 @@ impl Both<'_> {
                 machines(theirs).find(|(_, other)| other.redfish.may_be(&machine.redfish))
             {
                 let what = format!("the controller of `{}`", machine.name);
-                let help = "leave the machine to one of them: its kubelet joins one cluster only";
+                let help = "leave the machine to one of them: its kubelet joins only one cluster";
                 let (own, other) = (Some(pool.name.as_str()), Some(other.name.as_str()));
                 found.push(self.between(("machine", own), ("machine", other), &what, help));
             }

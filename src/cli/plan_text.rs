@@ -341,7 +341,7 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
         PodOutcome::TooYoung => "no machine is created yet: the pod is too young".to_owned(),
         PodOutcome::Expendable => "no machine is created: the pod's priority is below the cut-off".to_owned(),
         PodOutcome::AwaitsRequest => {
-            "no machine is created: its ProvisioningRequest has no room yet".to_owned()
+            "no machine is created: there is no room yet for the pod's ProvisioningRequest".to_owned()
         }
         PodOutcome::AwaitsGang => format!("no machine is created: {}", verdict.why()),
         outcome => format!("no machine is created ({})", verdict_words::of_pod(outcome)),

@@ -161,7 +161,7 @@ pub(super) fn pool_name(text: &str) -> String {
 /// Seconds as a duration.
 pub(super) fn seconds(number: f64) -> String {
     // No setting is longer than a year, and whole seconds are sufficient.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and a year")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a year")]
     let whole = number.clamp(0.0, 31_536_000.0).round() as u64;
     match whole {
         0 => "0s".to_owned(),

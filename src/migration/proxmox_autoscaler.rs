@@ -158,7 +158,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree) {
     table.fill("memory", "4GiB", "proxmox-autoscaler uses the template's size, which is not in the settings");
     match tree.text(&["pxe_autoscaled_node_template_vm"]) {
         Some(template) => {
-            let why = "pxe_autoscaled_node_template_vm; this is the full name, in proxmox-autoscaler only a part of it";
+            let why = "pxe_autoscaled_node_template_vm; the full name is needed here, only a part of it in proxmox-autoscaler";
             table.set("template", template, why);
         }
         None => table.missing("template", "\"k8s-worker\"", "the template, by name or VMID"),

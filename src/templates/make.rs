@@ -330,7 +330,7 @@ impl Work<'_> {
                 Err(stop) => return Err(stop),
                 // Since the last read, the VM has been given the name that pools use.
                 Ok(config) if config.get("name") == Some(&self.template.name) => {
-                    return Ok("stays: it has the name that pools use again");
+                    return Ok("is kept: pools use its name again");
                 }
                 Ok(_) => {}
             }
@@ -338,7 +338,7 @@ impl Work<'_> {
             match self.ended("the destruction", &upid, SHORT).await {
                 // Proxmox VE looks for clones itself, under the storage's lock, before it removes anything.
                 Err(Stop::Task { text, .. }) if text.contains("is still in use by linked clone") => {
-                    Ok("stays: clones of it are in use")
+                    Ok("is kept: clones of it are in use")
                 }
                 other => other.map(|()| DESTROYED),
             }

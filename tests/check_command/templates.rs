@@ -223,7 +223,7 @@ async fn templates_that_are_described_are_compared_with_those_there_are() {
             0,
             "pve1 has no template that matches the description | run `pve-autoscaler template made`",
         ),
-        ("storage = \"nowhere\"", 1, "no online host has its storage `nowhere`"),
+        ("storage = \"nowhere\"", 1, "no online host has the template's storage `nowhere`"),
         ("storage = \"shared\"\nhosts = [\"pve9\"]", 1, "there is no host `pve9`"),
         ("storage = \"shared\"\nimage_storage = \"local-lvm\"", 1, "does not accept the content `import`"),
     ] {

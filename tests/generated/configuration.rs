@@ -164,7 +164,7 @@ fn limits<'e>(
         settings.iter().filter_map(|(setting, _)| Some(setting.split_once(" = ")?.0)).collect();
     let mut limits = Vec::new();
     for key in &keys {
-        let name = if keys.len() > 1 { format!("`{key}` from") } else { "From".to_owned() };
+        let name = if keys.len() > 1 { format!("`{key}` must be from") } else { "From".to_owned() };
         let found = described(schema, table, key);
         let words: Vec<&str> =
             found["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();

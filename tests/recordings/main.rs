@@ -259,7 +259,7 @@ fn a_damaged_file_hides_no_other() {
     fs::write(first, "no recording").unwrap();
     let (rounds, damages) = count(folder.path());
     assert_eq!(rounds, 30);
-    assert!(damages[0].contains("is damaged from its beginning on"), "{damages:?}");
+    assert!(damages[0].contains("is damaged from the beginning"), "{damages:?}");
 }
 
 #[test]

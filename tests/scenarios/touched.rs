@@ -195,7 +195,7 @@ async fn the_node_of_a_vm_that_is_hidden_stays_for_a_while_though_its_kubelet_is
         // The VM runs on, and so may its pods.
         let is_there = |stage: &Stage| stage.kube.get("Node", "", &node).is_some();
         stage.throughout("the Node stays", Duration::from_secs(290), is_there).await;
-        let words = "reported within the last five minutes: put the VM back into its pool";
+        let words = "reported within the last five minutes: put the VM back into its resource pool";
         assert!(serde_json::to_string(&stage.status()).unwrap().contains(words), "{}", stage.scene());
         stage.until("the Node goes", LATE, |stage| !is_there(stage)).await;
         assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));

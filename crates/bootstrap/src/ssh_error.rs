@@ -32,8 +32,8 @@ pub enum SshError {
     /// Another server answered, or the host's keys were replaced.
     #[error(
         "{address} is not the host that it should be: its key is {seen}, but `ssh_host_key` is {expected}. If the host got new \
-         keys, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host itself confirms that, copy the new one from \
-         `{scan}` into `ssh_host_key`, without the host's name"
+         keys, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host itself confirms that, copy the new key \
+         from the output of `{scan}` into `ssh_host_key`, without the host's name"
     )]
     HostKey {
         /// `host:port`.

@@ -236,8 +236,7 @@ mod tests {
 
     #[test]
     fn an_event_gives_the_reason_why_a_node_stays() {
-        let due =
-            "drifted: `max_pods` was 50 and is now 110; to be removed once w1, which takes d/p, is ready";
+        let due = "drifted: `max_pods` was 50 and is now 110; will be removed once w1, to which d/p moves, is ready";
         for (verdict, pod, message, expected) in [
             (NodeOutcome::Blocked, Some("d/p"), None, Some("pod d/p keeps it (it cannot be moved)")),
             (NodeOutcome::NoPlaceToMovePods, None, None, Some("its pods fit on no other node")),

@@ -112,7 +112,7 @@ impl Daemon {
             self.regions.get(prefix).and_then(|region| region.templates.pick(pool, host))
         };
         let Some(template) = found else {
-            tracing::warn!(pool = pool.as_str(), host = %machine.host, "no template of the pool reaches the host");
+            tracing::warn!(pool = pool.as_str(), host = %machine.host, "no template of the pool can be cloned to the host");
             return;
         };
         let region = config.pools.iter().find(|one| one.name == *pool).and_then(|one| one.region.clone());
@@ -272,8 +272,8 @@ impl Daemon {
             self.said.once(&format!("share {}", view.record.pool), || {
                 tracing::info!(
                     pool = view.record.pool.as_str(),
-                    "removing more nodes later: `scale_down.max_removal_percentage` of the pool is already \
-                     being removed"
+                    "removing more nodes later: as many nodes of the pool as \
+                     `scale_down.max_removal_percentage` allows are already being removed"
                 );
             });
             return None;

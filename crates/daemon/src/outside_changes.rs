@@ -275,10 +275,13 @@ fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observati
     let guest = guest.filter(|guest| !is_in(guest))?;
     look.seen.guests.values().find(|guest| is_in(guest))?;
     let vmid = record.slot.vmid;
-    let now = guest.pool.as_deref().map_or_else(|| "in none".to_owned(), |other| format!("in `{other}`"));
+    let now = guest
+        .pool
+        .as_deref()
+        .map_or_else(|| "or in any other".to_owned(), |other| format!("but in `{other}`"));
     Some(format!(
-        "VM {vmid} is no longer in the resource pool `{pool}` but {now}: the token's rights on the pool no \
-         longer cover this VM; pvesh set /pools/{pool} --vms {vmid}"
+        "VM {vmid} is no longer in the resource pool `{pool}` {now}: the token's rights on the pool no \
+         longer cover this VM; to put it back: pvesh set /pools/{pool} --vms {vmid}"
     ))
 }
 

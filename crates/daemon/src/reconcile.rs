@@ -187,8 +187,8 @@ impl Daemon {
         for one in &records.unreadable {
             self.said.once(&format!("record {}", one.name), || {
                 tracing::error!(config_map = %one.name, reason = %one.reason,
-                    "a machine record cannot be read: its slot stays closed until the ConfigMap is fixed \
-                     or, once its VM is gone, deleted");
+                    "a machine record cannot be read: its slot stays closed until the ConfigMap is fixed, \
+                     or deleted if the VM no longer exists");
             });
         }
         let known: BTreeSet<MachineId> = records.readable.iter().map(|one| one.record.id.clone()).collect();

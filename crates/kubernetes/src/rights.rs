@@ -161,7 +161,7 @@ const NEEDED: &[Needed] = &[
         resources: &["podtemplates"],
         place: Place::Everywhere,
         name: None,
-        purpose: "know for which pods capacity is requested",
+        purpose: "see which pods the requested capacity is for",
     },
     Needed {
         verbs: &["patch"],

@@ -167,7 +167,7 @@ impl Board {
         let mut states = self.lock();
         let Some(state) = states.get_mut(kind) else { return };
         if state.malformed.insert(object.to_owned(), why.to_owned()).is_none() {
-            tracing::warn!(kind, object, reason = why, "is malformed and skipped");
+            tracing::warn!(kind, object, reason = why, "the object is malformed and is skipped");
         }
     }
 

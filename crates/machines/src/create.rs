@@ -337,7 +337,7 @@ async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Resu
     };
     let made_for = match record.pods.as_slice() {
         [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
-        [] => "Made for the pool's minimum, or in place of a node that leaves.".to_owned(),
+        [] => "Made for the pool's minimum, or to replace a node that is being removed.".to_owned(),
         pods if pods.len() > PODS_SAID => {
             format!("Made for {} and {} more.", pods[..PODS_SAID].join(", "), pods.len() - PODS_SAID)
         }

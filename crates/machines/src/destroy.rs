@@ -327,7 +327,7 @@ async fn stop(
         if let Some(kept) = kept {
             return Ok(Stopped::Kept(kept));
         }
-        // An administrator has protected the VM, so it could not be destroyed once it is stopped.
+        // An administrator has protected the VM. It is not stopped, because it could not be destroyed then.
         if config.is_set("protection") {
             return Err(protection::protected(machine));
         }

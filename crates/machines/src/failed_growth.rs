@@ -161,8 +161,8 @@ fn failure_text(machine: &MachineHandle, now: Size, refused: Option<&StepError>)
         Some(trouble) => {
             let node = machine.node.as_deref().unwrap_or(&record.name);
             format!(
-                "VM {vmid} keeps {has}, which its Node does not report, because its guest does not release \
-                 it ({trouble}): `pve-autoscaler retire {node}` replaces the node"
+                "VM {vmid} keeps {has}, more than its Node reports, because its guest does not release the \
+                 rest ({trouble}): `pve-autoscaler retire {node}` replaces the node"
             )
         }
     }

@@ -191,8 +191,8 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
         return machine.change(ctx, |record| (record.cores, record.memory) = (cores, memory)).await;
     }
     Err(failed(format!(
-        "Proxmox VE keeps `{}` of VM {vmid} for its next start: its `hotplug` or `numa` was changed, or \
-         QEMU refused; see `qm config {vmid} --current` on {host}, or replace the node",
+        "Proxmox VE keeps the new `{}` of VM {vmid} for its next start: its `hotplug` or `numa` was changed, \
+         or QEMU refused; see `qm config {vmid} --current` on {host}, or replace the node",
         kept.join("` and `")
     )))
 }

@@ -31,7 +31,7 @@ impl Rule {
             Self::Removed => "removed",
             Self::Refused => "refused",
             Self::Checked => "checked",
-            Self::Left => "left",
+            Self::Left => "untouched",
         }
     }
 }

@@ -48,7 +48,8 @@ async fn not_inherited(ctx: &Context, machine: &MachineHandle) -> Result<(), Ste
         return Ok(());
     }
     Err(StepError::pool(format!(
-        "its template is pinned itself; to fix it: qm set {} --delete affinity, as root on {}",
+        "its template is itself pinned to CPUs (`affinity`); to fix it: qm set {} --delete affinity, as root \
+         on {}",
         template, record.template_host
     )))
 }

@@ -95,6 +95,6 @@ pub(super) fn lost(ctx: &Context, machine: &MachineHandle, trouble: &StepError, 
 }
 
 pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
-    // Sending cannot fail: the receiver exists as long as the daemon.
+    // Sending cannot fail: the receiver exists for as long as the daemon runs.
     let _ = reports.send(MachineReport { record: record.clone(), ending, at: ctx.clock.now() });
 }

@@ -56,7 +56,7 @@ pub enum NotApproved {
         subject: String,
     },
     /// The request asks for more than alternative names.
-    #[error("it requests more than alternative names")]
+    #[error("it requests attributes or extensions other than alternative names")]
     Extensions,
     /// The request names a host that is not this machine.
     #[error("it names `{name}`, which is not this machine")]
@@ -65,7 +65,7 @@ pub enum NotApproved {
         name: String,
     },
     /// The request names an address that was not assigned to this machine.
-    #[error("it names {address}, which this machine was not given")]
+    #[error("it names {address}, which is not an address of this machine")]
     Address {
         /// The address.
         address: IpAddr,

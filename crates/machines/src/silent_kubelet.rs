@@ -36,7 +36,7 @@ pub(super) async fn no_kubelet(
     Err(StepError::Failed {
         what: format!(
             "VM {vmid} cannot be seen, or no longer bears our mark, but Node {} {heard}: put the VM back \
-             into its pool with its notes; or, if it is yours now: {}",
+             into its resource pool and restore its notes; or, if it is yours now: {}",
             node.name,
             kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),

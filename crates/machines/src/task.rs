@@ -181,7 +181,7 @@ async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Report
             }
             // The machine stays in service even if this fails.
             if let Err(trouble) = warm_machine::come_up_with_host(ctx, &machine, None).await {
-                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine will not be started with its host");
+                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine's VM could not be set to start with its host");
             }
             creating(ctx, machine, reports, false).await;
         }

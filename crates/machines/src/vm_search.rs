@@ -180,7 +180,7 @@ async fn may_look(ctx: &Context, machine: &MachineHandle) -> Result<(), StepErro
 
 /// The error for a hidden VM that may be our own unfinished clone. An administrator has to decide.
 pub(super) fn in_doubt(ctx: &Context, machine: &MachineHandle) -> StepError {
-    left_unseen(ctx, machine, "the clone of", "`lock: clone` or `lock: create`")
+    left_unseen(ctx, machine, "creating", "`lock: clone` or `lock: create`")
 }
 
 /// The error if one of our tasks was interrupted and may have left the hidden VM with the VMID. The
@@ -193,7 +193,8 @@ fn left_unseen(ctx: &Context, machine: &MachineHandle, interrupted: &str, locks:
     StepError::Administrator {
         what: format!(
             "{interrupted} our VM {vmid} on {} was interrupted, and the token cannot see the VM {vmid} \
-             that exists now: if `qm config {vmid}` shows {locks}, that VM is what the interrupted task left",
+             that exists now: if `qm config {vmid}` shows {locks}, that VM is what the interrupted task left \
+             behind",
             record.host
         ),
         command: format!("{}; or, if it is an unmanaged VM: {}", unlock(machine), foreign.join("; ")),

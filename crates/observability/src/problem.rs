@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Problem {
     /// The status of CapacityBuffers cannot be written.
     Buffers,
-    /// Serving certificates of kubelets are not approved.
+    /// The kubelets' serving certificates are not approved.
     Certificates,
     /// This host's clock and the API server's differ.
     Clock,
@@ -51,7 +51,7 @@ pub enum Problem {
 /// The description of each problem in the docs, by the value of the metric's label `about`.
 pub const ALL: [(&str, &str); 19] = [
     ("buffers", "the status of CapacityBuffers cannot be written"),
-    ("certificates", "serving certificates of kubelets are not approved"),
+    ("certificates", "the kubelets' serving certificates are not approved"),
     ("clock", "the clocks of this host and of the Kubernetes API server differ"),
     ("configuration", "the most recently read configuration is invalid, so the previous one stays in force"),
     ("credentials", "credentials expire within two weeks"),

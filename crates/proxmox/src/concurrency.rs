@@ -86,7 +86,7 @@ impl Lanes {
 /// The places that a clone takes in the lanes of its source storages, or that a suspension takes in the lane
 /// of its host. Keep this value until the task has ended.
 #[derive(Debug)]
-#[must_use = "the place is given back when it is dropped"]
+#[must_use = "dropping it gives its places back"]
 pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
 
 impl Client {

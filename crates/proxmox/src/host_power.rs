@@ -47,7 +47,7 @@ impl Client {
         } else if self.privileges_on("/vms").await?.contains("VM.Audit") {
             None
         } else {
-            Some("the token may not see every guest: it needs VM.Audit on /vms".to_owned())
+            Some("the token needs VM.Audit on /vms to see every guest".to_owned())
         };
         for &(name, answers, by_packet) in hosts {
             let path = format!("/nodes/{name}");

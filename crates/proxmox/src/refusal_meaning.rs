@@ -47,7 +47,7 @@ const TABLE: &[Entry] = &[
     (&["Disk quota exceeded"], "the kernel (EDQUOT)", Full),
     (&["out of space"], "ZFS", Full),
     (&["free space in thin pool"], "LVM: thin_manip.c, a thin pool over its autoextend threshold", Full),
-    (&["insufficient free space"], "LVM: a volume group or thin pool without extents", Full),
+    (&["insufficient free space"], "LVM: a volume group or thin pool without free extents", Full),
     (&["nsufficient suitable"], "LVM: allocation without enough extents", Full),
     (&["not enough free space ("], "pve-storage: LVMPlugin.pm", Full),
     // Storages that do not exist, or do not exist on this host.
@@ -69,7 +69,7 @@ const TABLE: &[Entry] = &[
     (&["Input/output error"], "the kernel (EIO)", Storage),
     (&["Stale file handle"], "the kernel (ESTALE)", Storage),
     (&["Transport endpoint is not connected"], "the kernel (ENOTCONN): a FUSE mount that is gone", Storage),
-    (&["Host is down"], "the kernel (EHOSTDOWN): a CIFS server that is away", Storage),
+    (&["Host is down"], "the kernel (EHOSTDOWN): a CIFS server that is down", Storage),
     (&["error connecting to the cluster"], "Ceph: rbd without its monitors", Storage),
     // Volumes that this host does not see, or does not see yet.
     (&["volume '", "does not exist"], "pve-storage: Plugin.pm", NotSeen),

@@ -84,7 +84,7 @@ pub struct Damage {
 impl Damage {
     fn place(&self) -> String {
         self.until.map_or_else(
-            || "from its beginning on".to_owned(),
+            || "from the beginning".to_owned(),
             |until| format!("after its first {} rounds, which were read (until {until})", self.rounds),
         )
     }

@@ -47,7 +47,7 @@ impl Cluster {
         let hollow = Hollow::start(&programs, folder, nodes).await.unwrap();
         let clock = WorldClock::starting_at(clusters::now());
         let cluster = Self { admin, clock, folder: folder.to_owned(), plane, _hollow: hollow };
-        cluster.until("all nodes are there", nodes, async || cluster.nodes().await).await;
+        cluster.until("all nodes exist", nodes, async || cluster.nodes().await).await;
         println!("{nodes} nodes after {:.0?}", started.elapsed());
         let all: Vec<Value> = (0..nodes).map(|node| workload(node, share(pods, nodes, node))).collect();
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": all }).to_string();

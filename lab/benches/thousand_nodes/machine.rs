@@ -1,4 +1,4 @@
-//! What the machine and the API server themselves add, told by figures of their own.
+//! What the machine and the API server themselves add to the measured times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -38,16 +38,16 @@ async fn main() {
     let proxmox = cluster.proxmox(samples).await;
     let mut daemon = Daemon::start(folder.path());
     let took = daemon.ready().await;
-    println!("from its start until both clusters are known and a round is done: {took:.2?}");
+    println!("from the daemon's start until both clusters are known and a round is done: {took:.2?}");
     // The first minute is that of the allocator and of the first lists.
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = daemon.usage();
     tokio::time::sleep(STEADY).await;
     let after = daemon.usage();
     let share = after.cpu.saturating_sub(before.cpu).as_secs_f64() / STEADY.as_secs_f64() * 100.0;
-    println!("nothing to do, {STEADY:?} of it: {share:.1} % of a core");
+    println!("with nothing to do for {STEADY:?}: {share:.1} % of a core");
     println!(
-        "memory: {} MB resident, {} MB of it its own; at most {} MB",
+        "memory: {} MB resident, of which {} MB are private; at most {} MB so far",
         after.resident, after.own, after.peak
     );
 
@@ -58,23 +58,28 @@ async fn main() {
     let late = naps.end();
     let at = |share: usize| waits[(waits.len() * share / 100).min(waits.len() - 1)];
     println!("from \"pod unschedulable\" to the clone request, {} single pods at random times:", waits.len());
-    println!("  median {:.0?}, p90 {:.0?}, p99 {:.0?}, most {:.0?}", at(50), at(90), at(99), at(100));
+    println!("  median {:.0?}, p90 {:.0?}, p99 {:.0?}, maximum {:.0?}", at(50), at(90), at(99), at(100));
     let of = |share: usize| late[(late.len() * share / 1000).min(late.len() - 1)];
     println!(
-        "  meanwhile a nap in another process was late by {:.1?} (p99), {:.1?} (p99.9)",
+        "  meanwhile, short sleeps in another process took longer than asked by {:.1?} (p99), {:.1?} (p99.9)",
         of(990),
         of(999)
     );
     let (all, within) = machine::record_writes(&cluster).await;
-    println!("  the API server took for {all} new ConfigMaps (seconds: how many no longer): {within:?}");
+    println!(
+        "  of {all} new ConfigMaps, how many the API server created within each number of seconds: {within:?}"
+    );
     if let Some(coming) = coming {
         coming.await.unwrap();
         let came = storm::came(&cluster).await;
-        println!("{came} of {storm} pods came meanwhile, {} terms were lost", daemon.lost_terms());
+        println!(
+            "{came} of {storm} pods of the storm exist; the daemon lost leadership {} times",
+            daemon.lost_terms()
+        );
     }
     let end = daemon.usage();
     println!(
-        "memory after that: {} MB resident, {} MB of it its own; at most {} MB",
+        "memory at the end: {} MB resident, of which {} MB are private; at most {} MB so far",
         end.resident, end.own, end.peak
     );
     daemon.stop().await;

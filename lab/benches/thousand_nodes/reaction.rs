@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// The pods' label.
 const LABEL: &str = "example.com/measured";
 
-/// One pod after the other; the times, shortest first.
+/// Creates one pod after the other. Returns the measured times, shortest first.
 pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> Vec<Duration> {
     let (said, heard) = channel();
     let admin = cluster.admin.clone();
@@ -26,7 +26,7 @@ pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> V
         let path = format!("/api/v1/namespaces/default/pods?watch=1&labelSelector={LABEL}");
         // A busy API server ends watches; a new one begins with the pods that are there.
         while let Err(error) = admin.watch(&path, |event| note(&event, &clock, &said)).await {
-            println!("  the bench watches its pods again: {error:#}");
+            println!("  the watch of the benchmark's pods ended and begins again: {error:#}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
@@ -38,7 +38,7 @@ pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> V
         let name = format!("measured-{sample}");
         let create = ["create", "--validate=false", "-f", "-"];
         cluster.admin.kubectl(&create, &pod(&name)).await.unwrap();
-        let asked = until("a clone is asked for", || clones(proxmox).get(known).copied()).await;
+        let asked = until("a clone is requested", || clones(proxmox).get(known).copied()).await;
         let since = until("its pod is unschedulable", || unschedulable(&heard, &name)).await;
         // A call is noted when it is answered.
         let wait = Duration::try_from(asked.duration_since(since)).unwrap_or_default();

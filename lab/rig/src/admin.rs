@@ -75,7 +75,7 @@ impl Admin {
     pub async fn list(&self, path: &str) -> anyhow::Result<Vec<Value>> {
         match self.get(path).await?["items"].take() {
             Value::Array(items) => Ok(items),
-            _ => bail!("{path} is no list"),
+            _ => bail!("{path} is not a list"),
         }
     }
 

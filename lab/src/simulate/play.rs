@@ -71,7 +71,9 @@ impl std::fmt::Display for Outcome {
         let [calls, met, faults, runs, hand_overs] = self.counts;
         write!(
             f,
-            "{} clones, {} destructions, {} evictions, {} growths, {} hosts off, {} woken, {} taken over, {calls} calls, {met} of them faulty, {faults} faults, {runs} runs of daemons, {hand_overs} hand-overs, settled in {:.0} min: ",
+            "{} clones, {} destructions, {} evictions, {} growths, {} hosts switched off, {} hosts woken, {} VMs \
+            replaced by hand, {calls} calls, {met} of them faulty, {faults} faults, {runs} daemon runs, {hand_overs} \
+            hand-overs, settled in {:.0} min: ",
             self.figures.clones,
             self.figures.destructions,
             self.figures.evictions,

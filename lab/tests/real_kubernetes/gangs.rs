@@ -70,8 +70,7 @@ async fn machines_are_made_for_a_whole_gang_that_the_real_scheduler_then_places(
         "spec": { "schedulingPolicy": { "gang": { "minCount": 3 } } },
     });
     bench.kube.apply(&group).await;
-    shown(&bench, 2, "its gang needs 3 pods, and kube-scheduler waits until all exist: 2 are there now")
-        .await;
+    shown(&bench, 2, "its gang needs 3 pods, and kube-scheduler waits until all exist: 2 exist now").await;
     assert!(said(&bench).iter().all(Value::is_null), "{:?}", said(&bench));
     // The pool's maximum is two machines.
     train(&bench, 3).await;

@@ -19,7 +19,7 @@ pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
                 .say(Line::wrong(what.clone(), format!("there is no host `{host}`")).key("hosts"), FINDINGS);
         }
         if places.is_empty() {
-            let message = format!("no online host has its storage `{}`", template.storage);
+            let message = format!("no online host has the template's storage `{}`", template.storage);
             answer.say(Line::wrong(what, message).key("storage"), FINDINGS);
             continue;
         }

@@ -98,8 +98,10 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     let most = hosts.map(|host| most_memory(pool, host, pve.special.get(&host.name))).max();
     let line = if let Some(most) = most.filter(|most| *most < pool.memory) {
         let most = binary(most.max(0));
-        let message = format!("no host could ever take a machine of {size}: at most {most} are for machines");
-        Line::wrong(what, message).key(key).help("make `memory` smaller, or `memory_reserve`")
+        let message = format!(
+            "no host could ever take a machine of {size}: even an empty host has at most {most} of memory for machines"
+        );
+        Line::wrong(what, message).key(key).help("lower `memory` or `memory_reserve`")
     } else {
         let message = format!("no host has room for a machine of {size} now: {parts}");
         let help =
@@ -216,8 +218,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
         let there: Vec<String> = there.into_iter().collect();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
         let help = format!(
-            "on these hosts, the token may use {there}: set `bridge` or `hosts`, or give the token SDN.Use on \
-            /sdn/zones/localnetwork/{bridge}"
+            "of the bridges on these hosts, the token may use {there}: set `bridge` or `hosts`, or give the token \
+            SDN.Use on /sdn/zones/localnetwork/{bridge}"
         );
         let message = format!("no bridge `{bridge}` on {}, or the token cannot use it", without.join(", "));
         wrong.push(Line::wrong(what, message).help(help));

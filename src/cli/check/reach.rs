@@ -106,7 +106,7 @@ fn authority(trust: &ProxmoxTrust) -> String {
     const UNIT: &str = "`ca_credential = \"pve-root-ca\"` (the unit loads it from /etc/pve-autoscaler/credentials/pve-root-ca)";
     match trust {
         ProxmoxTrust::System => format!(
-            "the system does not trust Proxmox VE's own CA: copy {OWN} from a host and name it with `ca_file`, or with {UNIT}, instead of `ca`"
+            "the system does not trust Proxmox VE's own CA: copy {OWN} from a host, and replace `ca` with `ca_file`, which names the copy, or with {UNIT}"
         ),
         ProxmoxTrust::CaFile(path) if path == Path::new(OWN) => {
             "the host's certificate is from another authority: set `ca = \"system\"` if that is a public one, otherwise name its file in `ca_file`"

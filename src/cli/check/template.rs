@@ -336,9 +336,9 @@ fn reach(pve: &Pve, pool: &Pool, general: &str, fit: &[Fit], answer: &mut Answer
         format!("no clone can be made on {}: the template's storage is not available there", lost.join(", "));
     let help = match &pool.template {
         Some(TemplateRef::Name(name)) => {
-            format!("put a template called `{name}` on each of them too, or move it to a shared storage, or set `hosts`")
+            format!("put a template called `{name}` on each of these hosts too, move the existing template to a shared storage, or set `hosts`")
         }
-        _ => "move the template to a shared storage, or give the templates of all hosts the same name and use that, or set `hosts`"
+        _ => "move the template to a shared storage, or give the templates of all hosts the same name and set `template` to that name, or set `hosts`"
             .to_owned(),
     };
     answer.say(verdict(what, message).key("hosts").help(help).of(&pool.name), FINDINGS);

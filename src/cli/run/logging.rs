@@ -28,7 +28,9 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
     match EnvFilter::try_new(text) {
         // A single word that is not a level would be read as the name of a crate.
         Ok(_) if text.contains(['=', ',']) => Ok(text.to_owned()),
-        Ok(_) => Err(format!("expected one of {}, or directives", LEVELS.join(", "))),
+        Ok(_) => {
+            Err(format!("expected one of {}, or directives such as `info,kube=debug`", LEVELS.join(", ")))
+        }
         Err(error) => Err(error.to_string()),
     }
 }

@@ -52,9 +52,9 @@ impl Places {
         cluster::is_the_units(&self.folder)
     }
 
-    /// The command that lets the service's user read the configuration, if that user cannot. `setup` does not
-    /// change the permissions itself: an administrator may have restricted them on purpose, to protect other
-    /// files in the folder.
+    /// The command that gives the service's user the right to read the configuration, or `None` if that user
+    /// has it. `setup` does not change the permissions itself: an administrator may have restricted them on
+    /// purpose, to protect other files in the folder.
     pub fn opening(&self) -> Option<String> {
         let file = self.folder.join("config.toml");
         let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
@@ -174,8 +174,9 @@ fn keep_open(file: &Path, say: &Steps) -> Result<(), Failure> {
     if !fs::symlink_metadata(file).is_ok_and(|found| found.is_file() && is_closed(&found, READ)) {
         return kept(&named(file));
     }
-    fs::set_permissions(file, Permissions::from_mode(0o644))
-        .map_err(|error| Failure::Named(format!("cannot open {} to others", named(file)), error.into()))?;
+    fs::set_permissions(file, Permissions::from_mode(0o644)).map_err(|error| {
+        Failure::Named(format!("cannot make {} readable for the service", named(file)), error.into())
+    })?;
     say.made(&format!("{}: mode 0644, so that the service can read it", named(file)))
 }
 

@@ -177,8 +177,8 @@ fn host_hours(found: &Found, out: &mut String) {
     }
     table.render(out);
     out.push_str(
-        "off: as the planner decides, for hosts with `power`. For other hosts, the hours in which they were on and \
-        empty are the most that they could have been off; other obstacles are not considered.\n",
+        "off: for hosts with `power`, as the planner decides. Other hosts could have been off for at most the hours in \
+        which they were on and empty; other reasons to stay on are not considered.\n",
     );
 }
 
@@ -219,7 +219,7 @@ fn assumptions(found: &Found, out: &mut String) {
     let said = if said.is_empty() { "none in the record".to_owned() } else { said.join(", ") };
     let _ = writeln!(
         out,
-        "* Machines: {said}; others are created in {} s, woken in {} s and removed in {} s.",
+        "* Machines: {said}; without a recorded time, a machine is created in {} s, woken in {} s and removed in {} s.",
         CREATION.as_secs(),
         WAKING.as_secs(),
         RETIREMENT.as_secs()

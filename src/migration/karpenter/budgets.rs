@@ -99,7 +99,10 @@ fn one(
         listed.iter().filter(|reason| REASONS.iter().all(|(theirs, _)| theirs != *reason)).collect();
     if !unknown.is_empty() {
         let names: Vec<&str> = unknown.iter().map(|reason| name_of(reason)).collect();
-        down.note(format!("{place}: a budget is not converted for unknown reasons: {}", names.join(", ")));
+        down.note(format!(
+            "{place}: these reasons of a budget are unknown and not converted: {}",
+            names.join(", ")
+        ));
         if ours.is_empty() {
             return None;
         }

@@ -110,8 +110,7 @@ fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String
             table.fill(
                 "region",
                 first.as_str(),
-                "the pool's cluster: a pool of pve-autoscaler uses one cluster, a pool of Karpenter can use any of \
-                them",
+                "the pool's cluster: a pool uses only one cluster here, but can use several in Karpenter",
             );
         }
         (None, _) => return None,

@@ -164,7 +164,7 @@ fn settings(table: &mut Table, tree: &mut Tree) {
         table.set(
             "drain",
             limit,
-            format!("{}; when it ends, the drain is given up here, never forced", tree.place(&path)),
+            format!("{}; here the drain is given up after this time, never forced", tree.place(&path)),
         );
     }
     if let Some(weight) = tree.whole(&["weight"]) {

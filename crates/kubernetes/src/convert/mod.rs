@@ -48,7 +48,7 @@ pub enum ConvertError {
         source: QuantityError,
     },
     /// A field has a value that Kubernetes does not know.
-    #[error("`{field}` is `{value}`, which is not one of its values")]
+    #[error("`{field}` is `{value}`, which is not a known value")]
     Word {
         /// The field's path in the object.
         field: String,

@@ -111,7 +111,9 @@ pub enum AdoptionError {
     #[error("the record could not be written")]
     Record(#[from] RecordError),
     /// The record exists, but the mark could not be written.
-    #[error("VM {vmid} got its record but not our mark: repeat the command")]
+    #[error(
+        "the record of VM {vmid} was written, but our mark could not be added to its notes: repeat the command"
+    )]
     Unmarked {
         /// The VMID.
         vmid: Vmid,

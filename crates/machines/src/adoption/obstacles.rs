@@ -117,8 +117,8 @@ pub(super) fn of_vm(
             let user = token.split('!').next().unwrap_or_default();
             format!(
                 "the token cannot see whether VM {vmid} is in the resource pool `{wanted}`, because it \
-                 lacks Pool.Audit on /pool/{wanted}: with a role that has it, run `pveum acl modify \
-                 /pool/{wanted} --users {user} --tokens '{token}' --roles ROLE`"
+                 lacks Pool.Audit on /pool/{wanted}: run `pveum acl modify /pool/{wanted} --users {user} \
+                 --tokens '{token}' --roles ROLE`, where ROLE is a role with Pool.Audit"
             )
         };
         no(there != Some(wanted), what);

@@ -249,7 +249,7 @@ impl Sight {
         self.node = node.map_or(OwnNode::Gone, |node| OwnNode::There(Arc::new(node)));
     }
 
-    /// Notes that no pods that have to move are left on the machine's Node.
+    /// Notes that the machine's Node has no more pods that have to move.
     pub fn emptied(&mut self, at: Moment) {
         let again = !matches!(self.stopping, Stopping::NotYet);
         self.emptied = Emptied::Yes { at, again };

@@ -162,7 +162,7 @@ async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict,
         return Err("`orphans` is no longer `collect`, or the daemon is paused".to_owned());
     }
     if !is_fresh(asked) {
-        return Err("the answers took too long to be current".to_owned());
+        return Err("the answers took too long and may be outdated".to_owned());
     }
     Ok(verdict)
 }

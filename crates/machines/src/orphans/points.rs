@@ -40,7 +40,7 @@ pub enum Proof {
         looks: u32,
     },
     /// The cluster, including the VM's host, is quorate.
-    #[error("the Proxmox VE cluster is quorate, with its host in it")]
+    #[error("the Proxmox VE cluster is quorate, and the VM's host is in it")]
     Quorum,
     /// No task is working on the VM.
     #[error("no task is working on it")]
@@ -88,8 +88,8 @@ pub enum Missing {
     Uuid,
     /// The VM has not been seen unchanged for long enough.
     #[error(
-        "it has been seen like this for {} min, {looks} times: it must be {} min (`orphans_after`) and \
-         {LOOKS} times, and each change of the VM and each new leader restarts the count",
+        "it has been seen like this for {} min, {looks} times; {} min (`orphans_after`) and {LOOKS} times \
+         are required, and each change of the VM and each new leader restarts the count",
         .steady.as_secs() / 60, .after.as_secs() / 60
     )]
     Age {
@@ -127,6 +127,6 @@ pub enum Missing {
     )]
     TasksHidden,
     /// The cluster is not quorate, or the VM's host is not part of the quorum.
-    #[error("the Proxmox VE cluster is not quorate, or its host is not in it")]
+    #[error("the Proxmox VE cluster is not quorate, or the VM's host is not in it")]
     Quorum,
 }

@@ -17,18 +17,22 @@ pub(super) fn text(board: &GaugeValues, round: &GaugeValues) -> String {
         ("memory_provisioned_total", "Memory of all machines in bytes", round.sum(names::MEMORY_PROVISIONED)),
         (
             "cpu_allocatable_total",
-            "Cores that nodes of pools offer to pods",
+            "Cores that the pools' nodes offer to pods",
             round.sum(names::CPU_ALLOCATABLE),
         ),
         (
             "memory_allocatable_total",
-            "Bytes that nodes of pools offer to pods",
+            "Bytes that the pools' nodes offer to pods",
             round.sum(names::MEMORY_ALLOCATABLE),
         ),
-        ("cpu_allocated_total", "Cores that pods on nodes of pools request", round.sum(names::CPU_ALLOCATED)),
+        (
+            "cpu_allocated_total",
+            "Cores that pods on the pools' nodes request",
+            round.sum(names::CPU_ALLOCATED),
+        ),
         (
             "memory_allocated_total",
-            "Bytes that pods on nodes of pools request",
+            "Bytes that pods on the pools' nodes request",
             round.sum(names::MEMORY_ALLOCATED),
         ),
     ];

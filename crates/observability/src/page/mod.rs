@@ -67,7 +67,7 @@ fn head(status: &Status, view: &View<'_>, out: &mut String) {
     }
     let other = Asked { still: !view.asked.still, ..view.asked }.address();
     let words = if view.asked.still {
-        format!("As of now. <a href=\"{other}\">Reload every {RELOAD} s</a>")
+        format!("Does not reload. <a href=\"{other}\">Reload every {RELOAD} s</a>")
     } else {
         format!("Reloads every {RELOAD} s. <a href=\"{other}\">Stop reloading</a>")
     };

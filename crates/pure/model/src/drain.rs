@@ -52,7 +52,7 @@ impl Blocking {
             Self::LocalStorageRequested => {
                 "it has local storage; annotate the pod `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"` to allow its eviction"
             }
-            Self::NotEnoughPdb => "a disruption budget has no room for its eviction",
+            Self::NotEnoughPdb => "a disruption budget does not allow its eviction at the moment",
             Self::SeveralPdbs => {
                 "several disruption budgets select it; the API server refuses to evict such a pod"
             }

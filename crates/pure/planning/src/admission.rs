@@ -173,7 +173,7 @@ impl<'a> Round<'a> {
         let next = if self.size(&pool.name) >= pool.max {
             "`max` leaves no room for its replacement"
         } else {
-            "to be removed once its replacement is ready"
+            "will be removed once its replacement is ready"
         };
         let message = format!("pool at its minimum of {min}: {next}");
         Deferral::because(NodeOutcome::AtMinimum, message)

@@ -59,7 +59,7 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
         }
         let lacks = there.first().and_then(|other| lacking(device, other, driver))?;
         return Some(format!(
-            "a device of {driver} with {lacks} is declared, but no further device of node {node} matches it"
+            "a device of {driver} with {lacks} is declared, but no other device of node {node} matches it"
         ));
     }
     None

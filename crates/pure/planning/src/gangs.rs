@@ -146,9 +146,9 @@ impl<'a> Gangs<'a> {
             return;
         }
         let mut message = format!(
-            "its gang needs {} pods, and kube-scheduler waits until all exist: {there} {} there now",
+            "its gang needs {} pods, and kube-scheduler waits until all exist: {there} {} now",
             gang.minimum,
-            if there == 1 { "is" } else { "are" },
+            if there == 1 { "exists" } else { "exist" },
         );
         if let Some(outcome) = held.first().and_then(|&pod| pods[pod].settled) {
             let _ = write!(message, ", {} of its pods may not be placed ({})", held.len(), outcome.code());

@@ -263,7 +263,7 @@ impl HostPowerRules<'_> {
     /// cannot be removed.
     fn remains(&self, host: &str) -> Option<String> {
         let over = self.machines(host).find(|machine| machine.phase.is_over())?;
-        Some(format!("waiting until the leftovers of {} there are removed", over.name))
+        Some(format!("waiting until the leftovers of {} on it are removed", over.name))
     }
 
     /// Why a host stays on, whatever the managed machines need.
@@ -431,7 +431,10 @@ impl HostPowerRules<'_> {
                 (one.since, one.due) = (Some(now), None);
                 (one.verdict, one.message) = match left {
                     0 => (SwitchOff, "nothing runs on it".to_owned()),
-                    _ => (Emptied, format!("{PLACE_ELSEWHERE}: {left} of the daemon's machines leave it")),
+                    _ => (
+                        Emptied,
+                        format!("{PLACE_ELSEWHERE}; {left} of the daemon's machines will be removed from it"),
+                    ),
                 };
             } else {
                 one.message.push_str("; waiting for its turn");

@@ -102,7 +102,7 @@ impl<'a> Packer<'_, 'a> {
             hold.before = hold.before.max(Some(one.at));
             if one.backoff.runs(now) {
                 let why = format!(
-                    "no machine for such pods until {}: {}",
+                    "no machine for pods like this one until {}: {}",
                     one.backoff.until,
                     MissedPrediction::of(one).words()
                 );
@@ -120,7 +120,8 @@ impl<'a> Packer<'_, 'a> {
         if last.is_some() || vain.is_some() {
             let left = BOUND.saturating_sub(spent.len());
             let words = if spent.len() < BOUND {
-                "no further machines until one has taken such a pod".to_owned()
+                "no more machines until a pod like this one is scheduled on one of the new machines"
+                    .to_owned()
             } else {
                 format!("no more machines for up to an hour: {}", in_vain(spent))
             };

@@ -154,7 +154,10 @@ impl KeptReplacements {
         if makes_for_them(plan) {
             let homeless = marked.iter().filter_map(|one| {
                 let pod = homeless.get(&one.node)?;
-                Some((one, format!("{pod} would find no room, even with new machines for its other pods")))
+                Some((
+                    one,
+                    format!("{pod} would find no room, even with new machines for the node's other pods"),
+                ))
             });
             let mut stay: Vec<(&Marked, String)> = homeless.collect();
             stay.extend(lacking(snapshot, config, plan, &marked).into_iter().map(|one| {

@@ -137,7 +137,10 @@ impl<'a> Turns<'a> {
     fn others_first(&self, config: &Config, pool: &Pool) -> Option<String> {
         let leaving = self.leaving.get(&pool.name).copied().unwrap_or(0);
         (leaving >= config.replace.max_parallel).then(|| {
-            format!("{} of its pool at a time (`replace.max_parallel`)", config.replace.max_parallel)
+            format!(
+                "only {} of its pool's nodes at a time (`replace.max_parallel`)",
+                config.replace.max_parallel
+            )
         })
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn removals(
         let min =
             view.config.pools.iter().find(|one| Some(&one.name) == pool.as_ref()).map_or(0, |pool| pool.min);
         if others_ready(view, pool.as_deref()) < min as usize {
-            wait(NodeOutcome::AtMinimum, "to be removed once its replacement is ready".to_owned());
+            wait(NodeOutcome::AtMinimum, "will be removed once its replacement is ready".to_owned());
             continue;
         }
         let moves = match places(view, growth, &node.name, &drain.moves) {
@@ -84,11 +84,11 @@ fn places(view: &View, growth: &ScaleUpDecision, node: &str, pods: &[Arc<Pod>]) 
     for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
         let id = pod.id();
         let Some(&to) = placed.get(&id) else {
-            return Err(format!("to be removed once a node that takes {id} is ready"));
+            return Err(format!("will be removed once a node to which {id} can move is ready"));
         };
         let to = &view.snapshot.nodes[to];
         if !ready(to) || growth.upcoming.values().any(|name| *name == to.name) {
-            return Err(format!("to be removed once {}, which takes {id}, is ready", to.name));
+            return Err(format!("will be removed once {}, to which {id} moves, is ready", to.name));
         }
         moves.push(Move { pod: id, to: to.name.clone() });
     }

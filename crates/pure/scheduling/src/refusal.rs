@@ -164,7 +164,7 @@ impl fmt::Display for Refusal {
                 f.write_str("the node's labels do not match the pod's node affinity or selector")
             }
             Self::Port(port) => write!(f, "host port {port} is taken"),
-            Self::Pods { most } => write!(f, "too many pods: the node takes {most}"),
+            Self::Pods { most } => write!(f, "too many pods: the node runs at most {most}"),
             Self::Cpu(wanted, free) => {
                 write!(f, "wants {} CPU, {} free", from_milli(*wanted), from_milli(*free))
             }
@@ -178,11 +178,11 @@ impl fmt::Display for Refusal {
             Self::ClaimMissing { .. } => f.write_str("a persistent volume claim does not exist"),
             Self::VolumeInUse => f.write_str("a volume is in use by another pod"),
             Self::VolumeLimit { driver, most } => {
-                write!(f, "too many volumes: the node takes {most} of the CSI driver {driver}")
+                write!(f, "too many volumes: the node can use at most {most} of the CSI driver {driver}")
             }
             Self::DriverMissing(driver) => write!(f, "the node lacks the CSI driver {driver}"),
             Self::VolumesUncountable => {
-                f.write_str("a volume of this pod or of a pod on the node cannot be counted")
+                f.write_str("a volume of this pod, or of another pod on the node, cannot be counted towards volume limits")
             }
             Self::VolumeBinding(problem) => f.write_str(match problem {
                 VolumeProblem::ClaimGone => {
@@ -190,7 +190,7 @@ impl fmt::Display for Refusal {
                 }
                 VolumeProblem::ClaimOfAnother => "the claim of an ephemeral volume belongs to another pod",
                 VolumeProblem::UnboundImmediate => {
-                    "a persistent volume claim of an immediate class is not bound"
+                    "a persistent volume claim with immediate binding is not bound"
                 }
                 VolumeProblem::VolumeMissing => "a bound persistent volume does not exist",
                 VolumeProblem::NodeAffinity => "a volume cannot be used on this node",

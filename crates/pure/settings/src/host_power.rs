@@ -75,7 +75,7 @@ impl Systems {
     pub(super) fn claim(&mut self, who: String, redfish: &Redfish, at: Range<usize>, checker: &mut Checker) {
         if let Some((other, _)) = self.0.iter().find(|(_, other)| other.may_be(redfish)) {
             let title = format!("{who} has the same system as {other}");
-            let help = "`system` tells the systems of one controller apart: each of them needs it";
+            let help = "if a controller has several systems, set `system` for each of them";
             checker.wrong(title, at, "already taken", help);
         }
         self.0.push((who, redfish.clone()));

@@ -81,7 +81,7 @@ impl Checker {
             let leave = self.leaving(|pool| rule.is_of(pool));
             if rule.most.is_some_and(|most| leave.len() >= most) {
                 self.violated(&format!(
-                    "{name} is removed ({reason}) at the same time as {leave:?}, against {rule:?}"
+                    "{name} is removed ({reason}) at the same time as {leave:?}, which {rule:?} does not allow"
                 ));
             }
         }

@@ -112,7 +112,8 @@ impl Checker {
         let sum = others + own + disk(record) + Places::STORAGE_RESERVE;
         (sum > there.size + GROWS).then(|| {
             format!(
-                "would have {sum} of {} bytes used on {storage}, including its reserve and {own} for other clones",
+                "would need {sum} bytes on {storage}, which has {} bytes (the sum includes the reserve and {own} bytes for \
+                other clones)",
                 there.size
             )
         })

@@ -112,7 +112,7 @@ impl Checker {
         }
         if let Some(pod) = self.ending(&node).iter().find(|pod| !self.may_go_down(pod, &record)) {
             self.violated(&format!(
-                "VM {vmid} is stopped while {} still has time to end on {node}",
+                "VM {vmid} is stopped while the grace period of pod {} on {node} has not ended",
                 name(pod)
             ));
         }

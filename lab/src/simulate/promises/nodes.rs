@@ -56,11 +56,13 @@ impl Checker {
         let Some(vmid) = map.rsplit('-').next().and_then(|number| number.parse::<u32>().ok()) else { return };
         let ours = self.world.pve.vm(vmid).is_some() && !self.is_foreign(vmid);
         if map.starts_with("machine-") && ours && !self.was_outside(vmid) {
-            self.violated(&format!("the record of VM {vmid} is dropped while the VM exists"));
+            self.violated(&format!("the record of VM {vmid} is deleted while the VM exists"));
         }
         let machine = self.record(vmid).unwrap_or_default()["name"].as_str().unwrap_or_default().to_owned();
         if self.token_of(&machine) {
-            self.violated(&format!("the record of {machine} is dropped while its token exists"));
+            self.violated(&format!(
+                "the record of {machine} is deleted while its bootstrap token still exists"
+            ));
         }
     }
 

@@ -86,7 +86,9 @@ impl Checker {
         let stored = record["madeOf"]["stored_on"].as_str();
         if record["host"] != target || field("storage") != stored {
             let (name, host) = (&record["name"], &record["host"]);
-            self.violated(&format!("{name} should be on {host} and {stored:?}, but is cloned by {body}"));
+            self.violated(&format!(
+                "{name} is cloned to {target} with `{body}`, but its record names {host} and the storage {stored:?}"
+            ));
         }
     }
 }

@@ -193,7 +193,9 @@ impl Checker {
             (wanted > 0, "bytes used", there.own_memory + taken.used + wanted + reserve, there.memory),
         ];
         let (_, what, sum, most) = sums.into_iter().find(|(more, _, sum, most)| *more && sum > most)?;
-        Some(format!("would have {sum} {what}, including its reserve, of {most}; in use: {taken:?}"))
+        Some(format!(
+            "would have {sum} {what}, including its reserve, but may have at most {most}; in use: {taken:?}"
+        ))
     }
 
     /// Whether any host currently has room for one more machine of a pool. With `wakes`, hosts that a daemon
@@ -244,7 +246,7 @@ impl Checker {
         };
         let coming =
             self.without_vm(&guests).into_iter().find(|record| record["host"] == host && comes(record));
-        coming.map(|record| format!("{}, which is to be created,", record["name"]))
+        coming.map(|record| format!("the planned machine {}", record["name"]))
     }
 
     /// Whether the VM has been stopped on this host long enough for the daemon to know.
@@ -388,8 +390,8 @@ impl Checker {
         taken
     }
 
-    /// Adds the resources of an unmanaged VM. Those it uses always count; those assigned to it only if the
-    /// token can see the VM.
+    /// Adds the resources of an unmanaged VM. The resources that it uses always count. Those that are
+    /// assigned to it count only if the token can see the VM.
     fn count_foreign(&self, guest: &GuestView, sees: bool, taken: &mut Taken) {
         let stopped = self.world.rules.count_stopped && guest.lock.is_none();
         let known = sees && (guest.pool.is_some() || self.world.rules.power.is_some());

@@ -53,7 +53,10 @@ impl Checker {
         };
         if (vm.running, lock) != expected {
             let name = warm.state.name();
-            return Some(format!("VM {vmid} is kept {name}: running {}, lock {lock:?}", vm.running));
+            return Some(format!(
+                "VM {vmid} should be kept {name}, but has this state: running: {}, lock: {lock:?}",
+                vm.running
+            ));
         }
         self.other_disk(pool, vmid)
     }

@@ -14,7 +14,7 @@ use super::{
 };
 
 impl State {
-    /// Answers a call of the `scale` subresource.
+    /// Answers a call to the `scale` subresource.
     ///
     /// # Errors
     /// Returns 400, 404, 405 or 409, as the API server does.

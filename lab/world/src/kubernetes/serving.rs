@@ -1,6 +1,6 @@
-//! Serving certificates of kubelets. They require `serverTLSBootstrap` in the configuration of the kubelet or
-//! of the cluster. Each kubelet requests a certificate, an approver may approve the request, and the signer
-//! of kube-controller-manager signs approved requests.
+//! The serving certificates of kubelets. They require `serverTLSBootstrap` in the configuration of the
+//! kubelet or of the cluster. Each kubelet requests a certificate, an approver may approve the request, and
+//! the signer of kube-controller-manager signs approved requests.
 //!
 //! Based on `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission
 //! plugin `CertificateApproval` of Kubernetes 1.36.

@@ -143,7 +143,7 @@ impl State {
         let shown = events::outgoing(kind, &old);
         let mut new = patch::apply(of, &shown, body)?;
         if !object::is_shaped(&new) {
-            return Err(Refusal::bad_request("the patched object is no object"));
+            return Err(Refusal::bad_request("the result of the patch is not an object"));
         }
         events::incoming(kind, &mut new);
         let given = object::name(&new);

@@ -291,7 +291,7 @@ impl Pve {
         }
     }
 
-    /// Sets a pending value of a VM by hand, which applies at its next start.
+    /// Sets a value of a VM by hand. The value is pending until the VM's next start.
     pub fn set_for_next_start_by_hand(&self, vmid: u32, key: &str, value: &str) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {
             vm.pending.insert(key.to_owned(), Pending::Set(value.to_owned()));

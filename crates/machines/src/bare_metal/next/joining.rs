@@ -75,7 +75,7 @@ fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Ne
 }
 
 /// Decides for a machine that is ours: switches it on if needed, waits until its controller reports that it
-/// runs or is about to, then waits for its Node.
+/// is on or is being switched on, then waits for its Node.
 fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     match &sight.start.answer {
         Some((_, Answer::WasOn)) => awaiting_node(record, settings, sight, now),

@@ -29,16 +29,16 @@ impl HostPowerRules<'_> {
                 best = Some((with, at));
             }
         }
-        let mut place = "with it on";
+        let mut place = "if this host were on";
         if best.is_none() && short > 0 && self.plan.pods.iter().any(PodVerdict::awaits_room_with_gang) {
             let sleeping: Vec<usize> = (0..verdicts.len()).filter(|at| sleeps(&verdicts[*at])).collect();
             best = self.first_of_several(short, &coming, &sleeping, verdicts);
-            place = "with it and other hosts on";
+            place = "if this and other hosts were on";
         }
         if let Some((with, at)) = best {
             let one = &mut verdicts[at];
             one.verdict = HostOutcome::Wake;
-            one.message = format!("pods and missing machines that would find room {place}: {}", short - with);
+            one.message = format!("pods and missing machines that would have room {place}: {}", short - with);
             one.since = Some(self.snapshot.time);
             one.due = Some(after(self.snapshot.time, self.settings().wake_time));
         }

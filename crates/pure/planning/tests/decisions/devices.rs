@@ -430,13 +430,13 @@ fn a_difference_to_what_is_declared_is_said() {
         (
             seen(&unlike),
             Some(
-                "a device of x.example.com with model = \"a\" is declared, but no further device of node a matches it",
+                "a device of x.example.com with model = \"a\" is declared, but no other device of node a matches it",
             ),
         ),
         (
             seen(&alike.replace("80Gi", "40Gi")),
             Some(
-                "a device of x.example.com with mem = 80Gi is declared, but no further device of node a matches it",
+                "a device of x.example.com with mem = 80Gi is declared, but no other device of node a matches it",
             ),
         ),
     ] {

@@ -202,7 +202,7 @@ fn no_host_is_emptied_on_which_a_machine_has_left_a_disk() {
     let plan = hosts.plan(Cluster::new().idle("w-2", "w").pod("p2", "3", "w-2"), &config(&["c"], ""));
     assert_eq!(said(&plan), [("c", HostOutcome::Idle)]);
     let why = why(&plan, "c");
-    assert!(why.ends_with("waiting until the leftovers of w-1 there are removed"), "{why}");
+    assert!(why.ends_with("waiting until the leftovers of w-1 on it are removed"), "{why}");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_e
     assert_eq!(said(&plan), [("c", HostOutcome::Off)]);
     let plan = hosts.plan(waiting(5), &config);
     assert_eq!(said(&plan), [("c", HostOutcome::Wake)]);
-    assert_eq!(why(&plan, "c"), "pods and missing machines that would find room with it on: 1");
+    assert_eq!(why(&plan, "c"), "pods and missing machines that would have room if this host were on: 1");
     assert_eq!(plan.scale_up[0].machines.len(), 4, "no machine is placed on the host before it is on");
     let message =
         &plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap().reasons[0].message;
@@ -398,7 +398,7 @@ fn a_gang_that_needs_several_hosts_has_them_woken_one_after_the_other_if_all_of_
     assert_eq!(said(&plan), [("b", HostOutcome::Wake), ("c", HostOutcome::Off)]);
     assert_eq!(
         why(&plan, "b"),
-        "pods and missing machines that would find room with it and other hosts on: 6"
+        "pods and missing machines that would have room if this and other hosts were on: 6"
     );
     let coming = both.replace(
         "b: {power: {step: Off, since: 2026-01-01T11:00:00Z",
@@ -452,7 +452,7 @@ fn a_host_is_only_woken_if_the_round_has_found_out_that_it_helps() {
             woken += 1;
             assert_eq!(
                 why(&plan, "c"),
-                "pods and missing machines that would find room with it on: 2",
+                "pods and missing machines that would have room if this host were on: 2",
                 "with a limit of {growth}"
             );
         }

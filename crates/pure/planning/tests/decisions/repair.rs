@@ -26,7 +26,7 @@ fn a_lost_node_of_a_pool_at_its_minimum_is_replaced_before_it_goes() {
     let plan = one_of_two_is_lost().plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()));
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::AtMinimum);
-    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: to be removed once its replacement is ready");
+    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: will be removed once its replacement is ready");
     assert!(plan.nodes[1].since.is_some(), "its time continues to count");
 
     // The replacement is being created.

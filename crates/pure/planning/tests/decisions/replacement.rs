@@ -53,8 +53,7 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     let first = old.plan(&config);
     assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "a new node comes first");
     assert_eq!(node_verdict(&first, "w0"), NodeOutcome::NoPlaceToMovePods);
-    let words =
-        "drifted: `max_pods` was 50 and is now 110; to be removed once a node that takes d/p-w0 is ready";
+    let words = "drifted: `max_pods` was 50 and is now 110; will be removed once a node to which d/p-w0 can move is ready";
     assert_eq!(said(&first, "w0"), words);
 
     let coming = machine("w0", OLD) + &machine("w1", "").replace("Ready, node: w1", "Booting");
@@ -71,7 +70,7 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     // The pool is full while the replacement is being created, and after that.
     let mut full = of_pool("", ON);
     full.pools[0].max = 2;
-    let words = "to be removed once a node that takes d/p-w0 is ready";
+    let words = "will be removed once a node to which d/p-w0 can move is ready";
     assert!(said(&second.plan(&full), "w0").ends_with(words), "{}", said(&second.plan(&full), "w0"));
     let there = machine("w0", OLD) + &machine("w1", "");
     let both = Cluster::new().with(&inventory(&there).replace("32Gi", "128Gi"));
@@ -109,7 +108,8 @@ fn nodes_are_replaced_one_after_another() {
     let plan = cluster(&all).plan(&of_pool("", ON));
     assert_eq!(made(&plan), 1);
     assert!(
-        said(&plan, "w1").ends_with("not replaced now: 1 of its pool at a time (`replace.max_parallel`)")
+        said(&plan, "w1")
+            .ends_with("not replaced now: only 1 of its pool's nodes at a time (`replace.max_parallel`)")
     );
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::Utilized);
     let plan = cluster(&all).plan(&of_pool("", &format!("{ON}max_parallel = 2\n")));
@@ -225,7 +225,7 @@ fn a_node_whose_host_is_in_maintenance_is_replaced() {
     assert_eq!(made(&first), 1);
     assert_eq!(first.scale_up[0].machines[0].host, "pve2");
     assert!(
-        said(&first, "w0").starts_with("its host pve1 is in maintenance; to be removed once"),
+        said(&first, "w0").starts_with("its host pve1 is in maintenance; will be removed once"),
         "{}",
         said(&first, "w0")
     );
@@ -257,7 +257,7 @@ fn a_node_that_stays_unready_is_replaced_however_full_it_is() {
     let repairing = |after: &str| of_pool("", &format!("[replace]\nunready_after = \"{after}\"\n"));
     let first = plan(&silent(&["w1"], 2), &repairing("30m"));
     assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "a new node comes first");
-    assert!(said(&first, "w1").starts_with("not ready since 2026-01-01T11:00:00Z; to be removed once"));
+    assert!(said(&first, "w1").starts_with("not ready since 2026-01-01T11:00:00Z; will be removed once"));
     for (why, config, snapshot) in [
         ("its time has not come", repairing("2h"), silent(&["w1"], 2)),
         ("no setting asks for it", of_pool("", ""), silent(&["w1"], 2)),
@@ -327,13 +327,13 @@ fn nothing_is_made_for_a_node_of_which_one_pod_has_no_place() {
     let plan = cluster(&[("w0", OLD)]).with(pinned).plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()), "{:?}", plan.nodes);
     let words = "drifted: `max_pods` was 50 and is now 110; not replaced now: d/pinned would find no room, even with new \
-                 machines for its other pods";
+                 machines for the node's other pods";
     assert_eq!(said(&plan, "w0"), words);
     // The node does not delay the replacement of another one.
     let plan = cluster(&[("w0", OLD), ("w1", OLD)]).with(pinned).plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()), "{:?}", plan.nodes);
     assert!(
-        said(&plan, "w1").contains("to be removed once a node that takes d/p-w1 is ready"),
+        said(&plan, "w1").contains("will be removed once a node to which d/p-w1 can move is ready"),
         "{}",
         said(&plan, "w1")
     );

@@ -303,7 +303,7 @@ fn tied(pool: &Pool, checker: &mut Checker) {
         let sum = all.iter().fold(0_u32, |sum, one| sum.saturating_add(one.count(pool)));
         if given.count() > 0 && !sum.is_multiple_of(given.count()) {
             let title = format!(
-                "pool `{name}`: {sum} devices of `{driver}`, but {} of `{mapping}` for each machine",
+                "pool `{name}`: {sum} devices of `{driver}` are declared, but each machine has {} of `{mapping}`",
                 given.count()
             );
             let at = all.last().map_or(0..0, |last| last.at());

@@ -168,8 +168,9 @@ impl Written {
 
 /// Reports a size that Proxmox VE would round up.
 fn sized(name: &str, key: &str, written: &Spanned<String>, bytes: i64, checker: &mut Checker) {
-    let title = format!("pool `{name}`: `{key}` is not a size possible with DIMMs");
-    let next = dimms::at_least(bytes).map(|next| format!("the next is \"{}\"", size_text(next)));
+    let title = format!("pool `{name}`: `{key}` is a size that DIMMs cannot provide");
+    let next =
+        dimms::at_least(bytes).map(|next| format!("the next possible size is \"{}\"", size_text(next)));
     let help = "memory that grows is 1 GiB plus DIMMs: 512 MiB each up to 17 GiB, then 1 GiB each up to 49 GiB, \
                 then 2 GiB each up to 113 GiB";
     checker.wrong(title, written.span(), next.as_deref().unwrap_or("too much"), help);
@@ -236,11 +237,11 @@ mod tests {
             (own("[pool.grow]\nmax_cores = 2\nmax_memory = \"4GiB\"\n"), "allows no growth"),
             (own("[pool.grow]\nmax_cores = 1\n"), "`grow.max_cores` is less than `cores`"),
             (own("[pool.grow]\nmax_memory = \"2GiB\"\n"), "`grow.max_memory` is less than `memory`"),
-            (own("[pool.grow]\nmax_memory = \"64GiB\"\n"), "the next is \"65GiB\""),
+            (own("[pool.grow]\nmax_memory = \"64GiB\"\n"), "the next possible size is \"65GiB\""),
             (own("[pool.grow]\nmax_memory = \"9000GiB\"\n"), "too much"),
             (
                 own("[pool.grow]\nmax_memory = \"8GiB\"\n").replace("\"4GiB\"", "\"4500MiB\""),
-                "`memory` is not a size possible with DIMMs",
+                "`memory` is a size that DIMMs cannot provide",
             ),
             (own("[pool.grow]\nmax_cores = 4\nservice = \"a b\"\n"), "`a b` is not a systemd unit"),
             (own(&format!("sizes = [{{ cores = 4, memory = \"8GiB\" }}]\n{table}")), "use two pools"),

@@ -46,7 +46,7 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
             checker.wrong(title, key.span(), "lower-case letters, digits and `-`", &help);
         }
         if value.get_ref().to_string().chars().any(char::is_control) {
-            let title = format!("pool `{name}`: the value of `{text}` is not one line of text");
+            let title = format!("pool `{name}`: the value of `{text}` must be a single line of text");
             checker.wrong(title, value.span(), "no control characters", "");
         }
     }

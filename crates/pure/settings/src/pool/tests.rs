@@ -360,7 +360,7 @@ fn what_kubelets_are_told_is_checked() {
             "kubelet_args = { \"--v\" = 2 }",
             &["`--v` is not a valid kubelet argument", "without the dashes: `v`"],
         ),
-        ("kubelet_args = { v = \"a\\nb\" }", &["not one line of text"]),
+        ("kubelet_args = { v = \"a\\nb\" }", &["must be a single line of text"]),
         ("max_pods = 0", &["pool `a`: `max_pods` is zero", "at least 1"]),
         ("provider_id = \"{{ vmid }}\"", &["is not a valid provider ID"]),
         ("provider_id = \"proxmox://home\"", &["all nodes would have the same `provider_id`"]),

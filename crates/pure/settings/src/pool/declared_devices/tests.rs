@@ -195,7 +195,7 @@ fn what_no_driver_could_publish_is_refused() {
         (
             pci("pci = \"gpu\"\ncount = 3", "count = 2"),
             &[
-                "3 devices of `gpu.example.com`, but 2 of `gpu` for each machine",
+                "3 devices of `gpu.example.com` are declared, but each machine has 2 of `gpu`",
                 "a multiple of 2",
                 "c.toml:9:9",
             ],
