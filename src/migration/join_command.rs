@@ -20,7 +20,7 @@ pub(super) struct JoinCommand {
 /// Agent options that the daemon sets another way, or does not need.
 const MEANT_OTHERWISE: [(&str, &str); 5] = [
     ("with-node-id", "machine names are already unique"),
-    ("node-name", "a Node has its machine's name"),
+    ("node-name", "each node has the name of its machine"),
     ("node-ip", "the daemon uses the address of the machine's slot"),
     ("node-external-ip", "not set; a cloud controller can set it"),
     ("discovery-token-unsafe-skip-ca-verification", "the cluster's CA is always checked"),
@@ -49,7 +49,7 @@ pub(super) fn of_k3s(command: &str) -> JoinCommand {
             "K3S_URL" => found.server = server(value),
             "K3S_TOKEN" | "K3S_TOKEN_FILE" | "K3S_CLUSTER_SECRET" => {}
             "INSTALL_K3S_EXEC" | "K3S_EXEC" => options.extend(self::arguments(value)),
-            "K3S_NODE_NAME" => found.told.push(format!("{name}: a Node has its machine's name")),
+            "K3S_NODE_NAME" => found.told.push(format!("{name}: each node has the name of its machine")),
             _ if name.starts_with("INSTALL_K3S_") => {
                 found.told.push(format!(
                     "{name}: K3s is already installed in the template (docs/guides/template.md)"

@@ -165,7 +165,7 @@ fn doubt(found: &Found) -> Step {
     let name = found.config.get("name").unwrap_or("?");
     let what =
         format!("VM {vmid} on {host}, {name}, may be the template or a clone of it: its mark names no VMID");
-    let help = "the VM is left alone: if it is a clone, remove the first line of its description".to_owned();
+    let help = "the VM is not changed. If it is a clone of the template, remove the first line of its description, which is the template's mark".to_owned();
     Step::Blocked(what, help)
 }
 

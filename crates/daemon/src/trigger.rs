@@ -63,9 +63,9 @@ impl Trigger {
     /// Batches changes that belong together. Waits for the length of the window, and longer while changes
     /// arrive in quick succession, but for at most `most`.
     ///
-    /// Once a pod is pending, only more pending pods extend the wait, whatever else happens in a large
-    /// cluster. The window begins when the pod became pending, even if a round was still running at that
-    /// time. The wait ends after the full window, once no other pod has become pending for half its length.
+    /// Once a pod is pending, only more pending pods extend the wait; other changes in the cluster do not.
+    /// The window begins when the pod became pending, even if a round was still running at that time. When
+    /// the window is over, the wait continues until no pod has become pending for half the window's length.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
         let now = Instant::now();
         let mut waits = self.demand.pending();

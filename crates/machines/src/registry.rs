@@ -200,9 +200,9 @@ impl Registry {
         }
     }
 
-    /// Calls `judge` with the pods that end with other machines. If only pods that end with this machine are
-    /// left on its node, `judge` returns those pods, and they are noted. If two callers judge at the same
-    /// time, the second one sees the pods of the first.
+    /// Calls `judge` with the pods that will be deleted together with other machines. If all pods that are
+    /// left on this machine's node will be deleted with it, `judge` returns them, and the registry stores
+    /// them. Callers take turns, so a second caller sees the pods that the first one stored.
     pub(super) fn staying<T>(
         &self,
         id: &MachineId,

@@ -120,7 +120,7 @@ async fn empty_while_there(
                 ctx,
                 reports,
                 machine.record(),
-                &format!("{what}: draining its node continues there"),
+                &format!("{what}: the drain of its node continues"),
             );
         } else {
             let what = format!("{what}: the drain ends, and the node is removed");

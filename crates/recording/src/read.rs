@@ -85,7 +85,7 @@ impl Damage {
     fn place(&self) -> String {
         self.until.map_or_else(
             || "from the beginning".to_owned(),
-            |until| format!("after its first {} rounds, which were read (until {until})", self.rounds),
+            |until| format!("after its first {} rounds (until {until}), which can be read", self.rounds),
         )
     }
 }

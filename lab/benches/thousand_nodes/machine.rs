@@ -15,7 +15,7 @@ const NAP: Duration = Duration::from_millis(5);
 pub struct Naps(tokio::task::JoinHandle<()>, std::sync::mpsc::Receiver<Duration>);
 
 impl Naps {
-    /// Begins.
+    /// Starts the naps.
     pub fn start() -> Self {
         let (late, lateness) = std::sync::mpsc::channel();
         let task = tokio::spawn(async move {

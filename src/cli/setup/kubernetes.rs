@@ -40,7 +40,7 @@ pub(super) async fn make(cluster: &Cluster, say: &Steps) -> Result<Option<Accoun
         return Ok(None);
     }
     let applied = cluster.apply_manifest(MANIFEST).await.map_err(|error| failed(cluster, error))?;
-    say.made(&format!("{} objects of rbac.yaml, except any that already existed", applied.len()))?;
+    say.made(&format!("{} objects of rbac.yaml, or updated them if they existed", applied.len()))?;
     let waiting = async {
         loop {
             if let Some(token) = cluster.account_token(SECRET).await? {

@@ -29,8 +29,9 @@ const HELP: &str = r#"Administrators
   Kubernetes   a kubeconfig of a cluster administrator, e.g. /etc/kubernetes/admin.conf of a control plane node
 
 Setup creates the resource pool, roles, user, token and grants in Proxmox VE, and the objects of rbac.yaml in Kubernetes. In its
-folder, it writes config.toml and the credential files, which no other user can read. No secret is printed. Objects and files that
-already exist are kept. If there is a configuration, setup writes its proposal beside it. At the end, setup checks the result.
+folder, it writes config.toml and the credential files, which no other user can read. No secret is printed. Files that already exist
+are kept. If there is a configuration, setup writes its proposal beside it. Users, tokens and pools that already exist are kept, roles
+get the privileges that they lack, and the objects of rbac.yaml are updated. At the end, setup checks the result.
 
 With `--cluster NAME`, setup adds a further Kubernetes cluster to the same host (docs/guides/several-clusters.md): by default the
 folder is /etc/pve-autoscaler/clusters/NAME, the user autoscaler-NAME@pve and the resource pool kubernetes-NAME. The proposal contains

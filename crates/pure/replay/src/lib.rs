@@ -61,7 +61,7 @@ impl Default for WhatIf {
 /// have happened otherwise.
 pub const ASSUMPTIONS: &[&str] = &[
     "Pods are created and deleted at their recorded times. A pod that finishes by itself runs for as long as in the record, and at least until its recorded end.",
-    "A pod that was moved by a drain or a lost node counts as one pod. If the simulation does not move it, it stays.",
+    "If a drain or a lost node moved a pod in the record, the old and the new pod count as one. It stays on its node if the simulation does not move it.",
     "A pending pod is bound as soon as it fits a node, to the one with the most room and the fewest pods of its controller. Preemption, the start of containers and pods that a kubelet refuses are not simulated; pods of a gang are placed one by one.",
     "Pods on nodes outside all pools, and those of DaemonSets, stay as recorded whatever `--scale` is. Copies of pods have no volumes or devices that only one pod can use.",
     "Some pods have no node only because the simulation starts: copies of pods that were running then, and pods of missing hosts. They get a node, and do not count as pending.",

@@ -28,8 +28,8 @@ pub(super) struct Counted {
 pub(super) struct Mounted {
     /// The volumes that can be counted, each once.
     pub counted: Vec<Counted>,
-    /// Whether one of the volumes is a disk that its driver does not serve. kube-scheduler gives up on a node
-    /// if it has to count such a disk.
+    /// Whether one of the volumes is a disk that its driver does not support. If kube-scheduler has to count
+    /// such a disk, it rejects the node.
     pub untranslatable: bool,
     /// Whether the claim of an ephemeral volume belongs to another pod. kube-scheduler gives up on a node for
     /// this too.

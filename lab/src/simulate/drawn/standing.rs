@@ -1,4 +1,4 @@
-//! The time for which hosts freeze.
+//! Random periods for which a host freezes.
 
 use std::time::Duration;
 

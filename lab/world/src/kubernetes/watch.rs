@@ -1,4 +1,4 @@
-//! Watches: a stream of JSON lines that reads the history of its kind and waits for more.
+//! Watches. A watch first streams the past changes of its kind as lines of JSON, and then waits for more.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

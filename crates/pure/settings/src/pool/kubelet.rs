@@ -17,7 +17,7 @@ const SET_ALREADY: [(&str, &str); 12] = [
     ("bootstrap-kubeconfig", "kubeadm sets it: remove it"),
     ("config", "kubeadm sets it: remove it"),
     ("container-runtime-endpoint", "kubeadm detects it: remove it"),
-    ("hostname-override", "a node has its machine's name: remove it"),
+    ("hostname-override", "the daemon names each node after its machine: remove this argument"),
     ("kubeconfig", "kubeadm sets it: remove it"),
     ("max-pods", "use the pool's `max_pods`"),
     ("node-ip", "a node has the address of its slot: use the pool's `addresses`"),
