@@ -61,7 +61,7 @@ pub const ALL: [(&str, &str); 19] = [
     ("machine", "the VM of the named machine is not in the expected state"),
     ("machines", "bare-metal machines are not in the expected state"),
     ("metrics", "the metrics cannot be served"),
-    ("pinning", "machines do not get CPUs of their own, or run on other CPUs (`pinning astray`)"),
+    ("pinning", "machines do not get dedicated CPUs, or run on CPUs other than their own (`pinning astray`)"),
     ("proxmox", "the Proxmox VE cluster cannot be read completely, or is not quorate"),
     ("pvestatd", "hosts report nothing about their guests"),
     ("region", "the same as `proxmox`, for the named region"),
