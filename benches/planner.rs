@@ -213,7 +213,8 @@ fn diverse_pods(count: usize) -> Snapshot {
     snapshot(Vec::new(), (0..count).map(make).collect())
 }
 
-/// 400 sizes in three zones: size i has i CPUs, 2i GiB and room for 10i pods, less 100m and 10 MiB.
+/// 400 machine sizes in three zones. A machine of size i has i CPUs, of which 100m are reserved, 2i GiB, of
+/// which 10 MiB are reserved, and room for 10i pods.
 fn sizes() -> Config {
     let mut text = String::new();
     for size in 1..=400 {

@@ -1,5 +1,6 @@
-//! Measures how fast the daemon reacts, and how much it adds to the time that the machines need: the real
-//! daemon with the embedded clusters in virtual time, so that the figures do not depend on this computer.
+//! Measures how fast the daemon reacts, and how much time it adds to what the machines themselves need. The
+//! real daemon runs with the embedded clusters in virtual time, so that the figures do not depend on this
+//! computer.
 //!
 //! `cargo bench --bench reaction` prints the figures. Nothing is asserted.
 

@@ -238,8 +238,8 @@ fn line(world: &str, cost: f64, most: f64, answer: &str) {
     println!("| {world} | {cost:.1} ms | ≤ {most} ms{met} | {answer} |");
 }
 
-/// Measures nodes whose pods use a fifth of their capacity. All pods fit on a fifth of the nodes, but
-/// kube-scheduler may scatter them, so a few more nodes stay.
+/// Measures decisions about nodes whose pods use a fifth of their capacity. All pods fit on a fifth of the
+/// nodes, but kube-scheduler may scatter them, so a few more nodes stay.
 fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
     let cpu = 2000 / i64::try_from(pods).unwrap();
     let name = format!("{nodes} nodes × {pods} pods with a claim each, nodes 20 % utilized");
@@ -268,7 +268,7 @@ fn cost_of(name: &str, cluster: Cluster) -> (f64, Plan) {
     measure(name, &cluster.snapshot(), &clusters::pools(3))
 }
 
-/// Measures clusters whose pods keep apart or are spread, compared with plain pods.
+/// Measures decisions about clusters whose pods repel each other and are spread, compared with plain pods.
 fn social_nodes() {
     let apart = |cluster: Cluster| Cluster { manner: Manner::Spread, ..cluster };
     let idle = Cluster { size: 100, idle: true, ..CLUSTER };
@@ -300,7 +300,7 @@ fn machines_of(plan: &Plan) -> usize {
     plan.scale_up.iter().map(|pool| pool.machines.len()).sum()
 }
 
-/// Measures pending pods that are all different.
+/// Measures a decision about pending pods that are all different.
 fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
     let size = |number: usize| {
         let number = i64::try_from(number).unwrap();
@@ -318,7 +318,7 @@ fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
     line(&name, cost, most, &format!("{machines} machines"));
 }
 
-/// Measures large numbers of apps, machines and budgets.
+/// Measures decisions about large numbers of apps, machines and budgets.
 fn many() {
     let app = |number| format!("app-{number:05}");
     let own = |number| clusters::pod(number, &app(number), (200, 200), Manner::Apart, None);
@@ -349,7 +349,7 @@ fn many() {
     line("2000 budgets over 1000 idle nodes: added by the budgets", cost - plain, 20.0, "800 go");
 }
 
-/// Measures rounds that follow one another: ten pods change between two of them.
+/// Measures consecutive rounds, between which ten pods change.
 fn steady() {
     let name = "1000 nodes × 30 pods, ten pods change from round to round";
     let config = clusters::parsed(&clusters::pools(3));
@@ -376,7 +376,7 @@ fn steady() {
     line(name, all / 200.0, 2.0, "nothing to do");
 }
 
-/// Measures pods with claims for devices.
+/// Measures decisions about pods with claims for devices.
 fn with_devices() {
     let world = World { nodes: 400, devices: 64, pods: 0, waiting: 0, idle: false };
     let three = clusters::pools(3);
@@ -469,7 +469,7 @@ fn main() {
     shrinks(250, 20, 1000.0);
     social_nodes();
     many();
-    // A written world is a single snapshot.
+    // Only a single snapshot can be written, not consecutive rounds.
     if written_to().is_none() {
         steady();
     }

@@ -18,7 +18,8 @@ use super::exit::Failure;
 use model::machine::Slot;
 use settings::{Config, Needs, PhysicalMachine, Pool, Proxmox, Report};
 
-/// How long to wait for a daemon that was started at the same time and has to end.
+/// How long to wait for another cluster's daemon that was started at the same time and must end because of a
+/// conflict.
 const GIVES_WAY: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -258,8 +259,9 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
 }
 
 /// Refuses to start beside the running daemon of another cluster if the two configurations overlap: the other
-/// cluster may already have machines. If two daemons start together, both check as soon as they listen. The
-/// one whose cluster's name sorts first waits a few seconds for the other one to end, and then continues.
+/// cluster may already have machines. If two such daemons start together, both find the conflict as soon as
+/// they listen. The daemon whose cluster's name sorts first waits a few seconds for the other one, and starts
+/// if the other one ends.
 ///
 /// # Errors
 /// Returns an error if the daemon of another cluster is running and the two configurations overlap.
@@ -495,8 +497,8 @@ mod tests {
         );
         drop(listening);
         assert!(start(Some("shop")).await.is_ok(), "what a dead daemon has left");
-        // The daemon whose cluster sorts first waits for the other daemon to end. If the other one keeps
-        // running, the first one ends instead.
+        // The daemon whose cluster's name sorts first waits for the other daemon to end. If the other daemon
+        // keeps running, the waiting one ends instead.
         let listening = UnixListener::bind(host.socket(Some("shop"))).unwrap();
         let ends = tokio::spawn(async move {
             tokio::time::sleep(LOOK * 3).await;

@@ -348,7 +348,7 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
     }
 }
 
-/// A duration, rounded down, in the largest unit that gives at least two.
+/// The duration, rounded down, in the largest unit of which it contains at least two.
 pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match seconds {

@@ -244,7 +244,7 @@ impl Work<'_> {
                 Ok(config) if config.lock().is_some() => {}
                 Ok(config) if bears(&config, vmid, mark) => return Ok(true),
                 Ok(_) => return Err(Stop::NotOurs(vmid)),
-                // A token with rights only on a resource pool cannot see the VM until the pool has it.
+                // A token with rights only on a resource pool cannot see the VM until the VM is in that pool.
                 Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
                     if sent.elapsed() >= ON_ITS_WAY && !self.client.vmid_taken(vmid).await? {
                         return Ok(false);

@@ -27,7 +27,7 @@ pub struct Found {
 pub struct Place {
     /// The host on which the VM is created.
     pub host: String,
-    /// The hosts on which an existing VM can serve this place.
+    /// All hosts of the place. An existing VM on any of them is sufficient.
     pub hosts: Vec<String>,
 }
 

@@ -23,7 +23,8 @@ pub enum JoinEnd {
 /// Interprets the script's exit status and output. Secrets from its standard input are masked.
 pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
     let (stdout, stderr) = (ended.stdout.as_str(), ended.stderr.as_str());
-    // Secrets are masked before lines are cut: parts of them would not be recognized.
+    // Secrets are masked before the output is cut to its last lines, because a part of a secret would not be
+    // recognized.
     let last_lines = |text: &str| last_lines(&hidden(text, input));
     let what = act.name();
     match ended.exit_code {

@@ -95,7 +95,7 @@ impl Batch {
     }
 }
 
-/// An event without its note.
+/// The reason, action and code of an event, without its note.
 struct Words {
     reason: &'static str,
     action: &'static str,

@@ -38,7 +38,8 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("switching off {host}"), memory.emptying_backoff.take());
     }
     for (pool, memory) in &mut memory.pools {
-        // A host that is to be tried again is no longer a last choice for the pool.
+        // After a failure on a host, the pool only uses the host as a last choice. This ends if the host or
+        // the pool is to be tried again.
         memory.failed_on.retain(|host, _| !meant(host) && !meant(pool));
         if meant(pool) {
             note(&format!("pool {pool}"), memory.backoff.take());

@@ -1,8 +1,8 @@
 //! The power states of bare-metal machines, polled concurrently with the rounds, so that a slow controller
 //! does not delay a round.
 //!
-//! No machine is switched on or off because of such a reading alone: the machine's task first reads the power
-//! state again.
+//! A polled power state alone never causes a machine to be switched on or off: the machine's task first reads
+//! the power state again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -153,8 +153,9 @@ fn may_run(view: &MachineView, look: &Observation) -> bool {
         || (has_been(Phase::Configuring) && comes_up)
 }
 
-/// Timers that the Nodes do not show, because the daemon only observes or could not write them yet. Maps each
-/// node to the time at which it became unneeded, or to `None` if it is needed.
+/// Timers of unneeded nodes that the Nodes' annotations do not show, because of `mode = "observe"` or because
+/// they could not be written yet. Maps each node to the time at which it became unneeded, or to `None` if it
+/// is needed.
 pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
 
 /// When a node became unneeded, according to its annotation.

@@ -309,7 +309,7 @@ async fn keep(kubernetes: Cluster, mut wanted: watch::Receiver<Option<(String, S
             && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound)
             && let Ok(there) = kubernetes.status_version().await
         {
-            // The stored status is from an earlier run or another leader: this one is newer.
+            // The stored status is from an earlier run or another leader: it is older than the one to write.
             stored = kubernetes.store_status(&text, &updated, there.as_deref()).await;
         }
         match stored {

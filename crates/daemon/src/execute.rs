@@ -22,8 +22,8 @@ use settings::{Config, Mode, Size};
 const ANNOTATIONS_AT_A_TIME: usize = 8;
 /// How long a round waits for the annotations.
 const ANNOTATING: Duration = Duration::from_secs(3);
-/// The maximum number of pods that a record names. It exceeds a kubelet's usual pod limit, because the
-/// planner reserves room on the machine for each of these pods.
+/// The maximum number of pods that a record names. The planner reserves room on the machine for each named
+/// pod, so the maximum exceeds a kubelet's usual pod limit.
 const PODS_NAMED: usize = 250;
 
 /// A node that is removed in this round.
@@ -362,7 +362,7 @@ impl Daemon {
     }
 
     /// Annotates each Node with the time at which it became unneeded, so that the time survives a restart.
-    /// `unshown` keeps this time until the Node shows it: the time on the Node may be older.
+    /// Until the Node shows this time, `unshown` keeps it, because the Node may still show an outdated one.
     async fn annotate(
         &mut self,
         snapshot: &Snapshot,

@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// The time limit for all queries to a host and its cluster before a shutdown. If they took longer, the first
 /// answers would be outdated.
 const SURE: Duration = Duration::from_secs(5);
-/// The maximum number of attempts to complete the queries within that time.
+/// The maximum number of attempts to complete the queries within `SURE`.
 const TRIES: u32 = 3;
 
 /// Pending requests to hosts, and the results of finished ones.
@@ -82,7 +82,8 @@ impl Daemon {
                 .and_then(|memory| memory.power.as_ref())
                 .map(|power| power.step);
             if let Some(Some(why)) = answers.get(host) {
-                // A host that did not receive the shutdown request, or refused it, is still on.
+                // A host that did not receive the shutdown request, or refused it, is still on, so it does
+                // not count as switched off by the daemon.
                 let ours = matches!(step, Some(PowerStep::Off | PowerStep::Waking));
                 self.leave_alone(config, host, ours, why, now);
                 continue;
@@ -321,7 +322,7 @@ async fn shut_down(
     others: &[String],
     controller: Option<Result<redfish::Client, String>>,
 ) -> Option<String> {
-    // If the host could not be woken again, it is not shut down.
+    // A host is not shut down if its controller could not switch it on again later.
     match controller {
         None => {}
         Some(Err(why)) => return Some(format!("it could not be woken again: {why}")),
@@ -374,7 +375,7 @@ async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Resu
     if !status.quorate {
         return Ok(Some("the cluster is not quorate".to_owned()));
     }
-    // The plan relies on the votes of these hosts.
+    // The plan relies on the votes of these other hosts, so all of them must still be members of the cluster.
     let gone = others.iter().find(|other| status.hosts.get(*other) != Some(&true));
     Ok(gone.map(|other| format!("{other} is no longer a member of the cluster")))
 }

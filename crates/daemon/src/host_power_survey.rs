@@ -47,7 +47,7 @@ impl Survey {
         if hosts.is_empty() {
             return None;
         }
-        // This is queried separately, so that the answering hosts are known even if the survey fails.
+        // Which hosts answer is determined separately, so that this is known even if the survey fails.
         let on = hosts.iter().filter(|(_, on, _)| *on).map(|(name, ..)| *name);
         let answering = answering_hosts(proxmox, on).await;
         let hosts: Vec<(&str, bool, bool)> =

@@ -38,9 +38,9 @@ pub(super) struct Observation {
     /// The PCI devices that pools assign to machines.
     pub devices: Arc<Devices>,
     pub at: Timestamp,
-    /// The same time by a monotonic clock, which measures the age of the observation.
+    /// The time of the observation on a monotonic clock, from which its age is calculated.
     pub taken: Instant,
-    /// When each online host came online; every observation since then has confirmed it.
+    /// When each online host came online. Every observation since then has shown the host as online.
     pub online: Arc<BTreeMap<String, Timestamp>>,
     /// The number of earlier observations.
     pub number: u64,

@@ -122,9 +122,9 @@ pub struct Deps {
 /// How the lease is renewed.
 #[derive(Clone, Debug)]
 pub enum Renewal {
-    /// Over the same connections and threads as all other work: for tests in virtual time.
+    /// The renewal uses the same connections and threads as all other work. Only for tests in virtual time.
     Shared,
-    /// Over its own connections and threads, so that other work never delays it.
+    /// The renewal uses its own connections and threads, so that other work never delays it.
     Apart {
         /// A second Kubernetes client.
         kubernetes: Box<Cluster>,
@@ -597,7 +597,8 @@ impl Daemon {
             self.memory.stays(node.as_ref().unwrap_or(&record.name), &record.pool, why, &config, now);
         }
         if matches!(told.ending, Ending::Removed | Ending::Discarded) {
-            // A bare-metal machine still exists, and another client may already be using it.
+            // After its removal, a bare-metal machine still exists, and another client may already be using
+            // it.
             let what = if told.record.is_physical() {
                 "the machine is no longer in use"
             } else {

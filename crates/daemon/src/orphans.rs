@@ -1,10 +1,10 @@
 //! Orphans are VMs that bear this cluster's mark but have no record. This module judges them, and collects
 //! them one at a time.
 //!
-//! A round judges orphans by its own observations. The task that collects one checks the proof again, against
-//! the current state of Kubernetes and Proxmox VE. At most one collection begins per hour, even across
-//! restarts and changes of the leader: its start is stored first. An orphan whose proof failed at the last
-//! moment waits until all others were tried.
+//! A round judges orphans by its own observations. Before an orphan is destroyed (collected), its task checks
+//! again, against the current state of Kubernetes and Proxmox VE, that the VM is proven to be an orphan. At
+//! most one collection begins per hour, even across restarts and changes of the leader: its start is stored
+//! first. An orphan that fails this last check is tried again only after all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Judged {
         (self.claim.host.region().to_owned(), self.claim.vmid)
     }
 
-    /// The form that `status` shows.
+    /// The orphan in the form that `status` shows.
     pub fn status(&self) -> OrphanStatus {
         let Claim { vmid, host, config, .. } = &self.claim;
         OrphanStatus {
@@ -130,13 +130,14 @@ impl Daemon {
         self.spawn(orphans::collect(context, claim, record, self.reports.clone()));
     }
 
-    /// The orphan to collect next, with its record: the one whose collection began longest ago, if ever.
+    /// Returns the orphan to collect next, with a new record for it. Orphans whose collection has not begun
+    /// yet come first, then those whose collection began longest ago.
     fn next_orphan(&self, config: &Config, now: Timestamp) -> Option<(Claim, Record)> {
         let mut proven: Vec<&Judged> = self.orphans.iter().filter(|one| one.verdict.is_proven()).collect();
         proven.sort_by_key(|one| self.orphans_tried.get(&one.key()).copied());
         proven.into_iter().find_map(|one| {
             let record = one.claim.record(config, now)?;
-            // The VM may have become a managed machine in another way since this round looked.
+            // Since this round observed the VM, the machine may have been registered in another way.
             self.registry.get(&record.id).is_none().then(|| (one.claim.clone(), record))
         })
     }

@@ -40,7 +40,7 @@ const CONFIGURED: &[&str] = &["qmconfig"];
 #[derive(Debug)]
 struct Known {
     due: Instant,
-    /// What is wrong with its VM, in words.
+    /// What is wrong with the machine's VM, in words.
     wrong: Vec<String>,
 }
 
@@ -139,7 +139,7 @@ impl Touched {
                     "what its guest did since the snapshot is lost; the VM is started again if it is off"
                 }
                 "qmpause" => "its node falls silent until it is resumed",
-                // The machine's task finds other changes, or the cluster's list shows them.
+                // Other changes are found by the machine's task, or shown by the cluster's list.
                 _ => {
                     self.registry.doubt(&view.record.id);
                     continue;

@@ -134,7 +134,7 @@ impl Remembered {
         }
     }
 
-    /// Remembers the predictions about kube-scheduler, and which of them were missed.
+    /// Remembers the predictions about kube-scheduler, and which of them were wrong.
     pub fn predicted(&mut self, predictions: Predictions, now: Timestamp) {
         let old = std::mem::replace(&mut self.memory.predictions, predictions);
         let new = &self.memory.predictions;

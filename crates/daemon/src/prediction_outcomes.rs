@@ -1,4 +1,4 @@
-//! Compares the predictions behind decisions with what happened, and reports each missed prediction once.
+//! Compares the predictions behind decisions with what happened, and reports each wrong prediction once.
 
 use super::Daemon;
 use model::plan::MissedPrediction;
@@ -8,7 +8,7 @@ use observability::{GaugeValues, names, number};
 use settings::Config;
 
 impl Daemon {
-    /// Remembers the predictions of the last decision, and reports missed ones.
+    /// Remembers the predictions of the last decision, and reports those that were wrong.
     pub(super) fn look_at_outcomes(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let after = planning::follow(snapshot, plan, config);
         let before = &snapshot.memory.predictions;
@@ -38,8 +38,9 @@ impl Daemon {
     }
 }
 
-/// Sets a metric for each pool: the number of kinds of pods for which no machine is created in the pool at
-/// the moment, plus the number of removed nodes whose pods did not start elsewhere.
+/// Sets a metric for each pool: how many wrong predictions currently keep the daemon from changing the pool.
+/// Counted are the kinds of pods for which no machine is created in the pool, and the removed nodes whose
+/// pods did not start elsewhere.
 pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValues) {
     for pool in &config.pools {
         let held = in_words(&snapshot.memory.predictions, &pool.name, snapshot.time).len();
@@ -47,7 +48,7 @@ pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValu
     }
 }
 
-/// What currently keeps the daemon from changing a pool, in words.
+/// Which wrong predictions currently keep the daemon from changing a pool, in words.
 pub(super) fn in_words(predictions: &Predictions, pool: &str, now: jiff::Timestamp) -> Vec<String> {
     let missed = predictions.missed.iter().filter(|one| one.pool.as_deref() == Some(pool));
     let missed = missed.filter(|one| one.backoff.runs(now)).map(|one| {

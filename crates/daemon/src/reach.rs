@@ -46,8 +46,8 @@ impl Daemon {
             let is_refused = found.is_some_and(|found| found.refused.is_some());
             let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
             memory.out_of_sight = out_of_sight;
-            // The reach is recorded even if a template cannot be cloned now: a host that is switched off
-            // later is only woken for pools that are known to reach it.
+            // The hosts that the templates reach are recorded even if a template cannot be cloned now: a host
+            // that is switched off later is only woken for pools that are known to reach it.
             if let Some(found) = found.filter(|_| has_template) {
                 reach(pool, found, memory);
             }

@@ -280,7 +280,8 @@ impl Daemon {
                 continue;
             }
             if unseen {
-                // The time starts over, so that a machine is not discarded while it cannot be checked.
+                // The time for which the Node has been missing starts over, so that the machine is not
+                // discarded while it cannot be checked.
                 self.reconcile.node_missing.remove(&id);
                 continue;
             }

@@ -5,9 +5,9 @@
 //! its address even while its host is off.
 //!
 //! A VM that bears this cluster's mark but has no record has no owner: its record was deleted by hand, or an
-//! administrator cloned a machine with its notes. It is reported, with the commands that remove it, and left
-//! alone unless the configuration says otherwise and everything is proven (`orphans`). If an unmanaged VM or
-//! Node has an address of a pool, the slot with that address is closed.
+//! administrator cloned a machine with its notes. It is reported, with the commands that remove it. It is
+//! left alone unless the setting `orphans` allows its removal and it is proven to be an orphan. If an
+//! unmanaged VM or Node has an address of a pool, the slot with that address is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -127,7 +127,7 @@ impl Strangers {
     }
 
     /// Waits for a short time until the VMs of all visible clusters were read once. The returned receiver
-    /// changes when this becomes true for another cluster.
+    /// changes when the VMs of another cluster were all read once.
     pub async fn first(
         &self,
         regions: &Regions,
@@ -233,7 +233,7 @@ impl Strangers {
         let new =
             || Stranger { host: String::new(), says: None, since: now, steady: (Instant::now(), 0), due };
         let one = known.entry((prefix.to_owned(), guest.vmid)).or_insert_with(new);
-        // A VM that does not answer may have changed in between.
+        // A VM that could not be read may have changed in the meantime.
         if says.is_none() || says != one.says || one.host != guest.host {
             one.steady = (Instant::now(), 0);
         }

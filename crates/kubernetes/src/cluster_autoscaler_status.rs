@@ -26,8 +26,9 @@ impl Cluster {
         Ok(stored.and_then(|map| map.metadata.resource_version))
     }
 
-    /// Replaces the status that has the given version (`None` if no status may be stored yet), and returns
-    /// the new version. `updated` is the time of the update, as text.
+    /// Replaces the status that has the given version, and returns the new version. If `version` is `None`,
+    /// the status is created, which fails if there already is one. `updated` is the time of the update, as
+    /// text.
     ///
     /// # Errors
     /// Returns [`super::ErrorKind::Conflict`], [`super::ErrorKind::AlreadyExists`] or

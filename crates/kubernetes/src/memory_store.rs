@@ -1,5 +1,5 @@
-//! The daemon's memory between rounds, and operators' orders to the leader. Both are stored in one ConfigMap
-//! in the daemon's namespace.
+//! The data that the daemon remembers between rounds (its memory), and operators' orders to the leader. Both
+//! are stored in one ConfigMap in the daemon's namespace.
 //!
 //! The leader writes the memory. The instance that receives an order writes the order. Each write preserves
 //! the other data, and is based on the version that was read.
@@ -67,9 +67,9 @@ impl Cluster {
         Ok(found.as_ref().map(version))
     }
 
-    /// Replaces the memory that has the given version (`None` if no memory may be stored yet), and returns
-    /// the new version. If the ConfigMap would be too large, the largest parts are left out. Back-offs, and
-    /// the count that limits removals, are always stored.
+    /// Replaces the memory that has the given version, and returns the new version. If the given version is
+    /// `None`, nothing must be stored yet. If the ConfigMap would be too large, the largest parts are left
+    /// out. Back-offs, and the count that limits removals, are always stored.
     ///
     /// # Errors
     /// Returns [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client has

@@ -118,7 +118,8 @@ impl Starter<'_> {
                     }
                     () = feed.follow() => {}
                 }
-                // From now on the list is outdated: only the next one can show that a template is missing.
+                // The kind is no longer watched, so the list becomes outdated. Only the next list can show
+                // that a template is missing.
                 store.forget();
                 sleep(PAUSE).await;
             }

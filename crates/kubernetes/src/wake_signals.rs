@@ -13,11 +13,12 @@ use model::{Node, Pod};
 /// How urgent a change is, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Worth {
-    /// The next regular round is soon enough.
+    /// The change triggers no round: the next regular round is soon enough.
     Nothing,
-    /// A round, once related changes have arrived.
+    /// The change triggers a round, after a short wait for related changes.
     Round,
-    /// A pod has become pending. The round only waits for more pending pods.
+    /// A pod has become pending, which triggers a round. The round is only delayed further if more pods
+    /// become pending.
     Haste,
 }
 
@@ -81,7 +82,7 @@ pub(super) fn any<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Worth {
     round_if(old != new)
 }
 
-/// No change triggers a round. The next regular round is soon enough.
+/// A change never triggers a round: the next regular round is soon enough.
 pub(super) fn none<T>(_: Option<&T>, _: Option<&T>) -> Worth {
     Worth::Nothing
 }

@@ -115,8 +115,8 @@ impl Stores {
         }
     }
 
-    /// Whether each template that the request names is known. While the list is outdated, a missing template
-    /// proves nothing, so the request is left out.
+    /// Whether each template that the request names is known. This matters while the list of templates may be
+    /// outdated: a missing template then proves nothing, so the request is left out.
     fn have_templates_of(&self, request: &ProvisioningRequest) -> bool {
         let key = |name: &str| format!("{}/{name}", request.namespace);
         request.sets.iter().all(|(name, _)| self.pod_templates.get(&key(name)).is_some())

@@ -30,7 +30,8 @@ pub(super) struct Place<'c> {
 }
 
 impl<'c> Place<'c> {
-    /// Gives back the turn to be cloned, and returns the place among the machines that are being created.
+    /// Lets the next machine be cloned from these storages. Returns the place among the machines that are
+    /// being created.
     pub fn cloned(self) -> Option<SemaphorePermit<'c>> {
         drop(self.turn);
         self.permit
@@ -71,7 +72,7 @@ pub(super) async fn place<'c>(
         let turn = clones.then(|| ctx.proxmox.running_clone_turn(&sources, full));
         return Ok(Some(Place { turn, permit: ctx.creating.try_acquire().ok() }));
     }
-    // The time that the machine waited under another instance does not count either.
+    // The time that the machine waited under another instance of the daemon does not count towards its limit.
     if ctx.clock.now().duration_since(record.wanted_since()).unsigned_abs() >= TICK {
         machine.wait_on(ctx);
     }
@@ -80,8 +81,8 @@ pub(super) async fn place<'c>(
         machine.say(ctx, &format!("waiting for its turn to be cloned from {}", names.join(", ")));
     }
     let placed = async {
-        // The turn to be cloned comes before the place among the machines being created, so that a machine
-        // that waits for a slow storage holds up no other.
+        // The turn to be cloned is awaited before the place among the machines being created, so that a
+        // machine that waits for a slow storage does not occupy a place.
         let turn = ctx.proxmox.clone_turn(&sources, full).await;
         Place { turn: Some(turn), permit: ctx.creating.acquire().await.ok() }
     };

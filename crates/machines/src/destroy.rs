@@ -262,8 +262,8 @@ async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, 
     }
 }
 
-/// Removes the `Deleting` phase from the record of a machine whose VM was off, because its node has to be
-/// drained first.
+/// Removes the `Deleting` phase from the record, so that the node is drained first: its VM may have been off
+/// and started again.
 pub(super) fn begun_no_more(record: &mut Record) {
     record.entered.remove(&Phase::Deleting);
 }
@@ -355,8 +355,8 @@ async fn stop(
     .await
 }
 
-/// The error if the VM still runs: HA was asked to stop it and has not done so yet, or another client has
-/// started it in the meantime. The VM is stopped again.
+/// The error if the VM runs after it was stopped: HA was asked to stop it and has not done so yet, or another
+/// client has started it in the meantime. Stopping it is tried again later.
 fn still_runs() -> StepError {
     passing(
         STOP,

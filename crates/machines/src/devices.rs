@@ -111,8 +111,8 @@ impl DeviceSurvey {
                     let on_host = one.devices.iter().any(|(of, _)| *of == host);
                     Some(((host.clone(), one.id), one.problem.filter(|_| on_host)?))
                 })),
-                // Until the host can be queried, its last known faults are kept. New faults only appear when
-                // a machine starts on the host.
+                // Until the host can be queried, its last known faults are kept. A new fault is then only
+                // noticed when a machine starts on the host.
                 Err(error) => {
                     tracing::debug!(%host, %error, "its PCI mappings cannot be checked");
                     broken.extend(self.broken.extract_if(.., |(of, _), _| *of == host));

@@ -106,7 +106,8 @@ pub(super) async fn run(
 
 /// The result of one check of the node.
 enum Look {
-    /// Pods that have to move are left. `unsure` is the error, if the daemon could not check for other pods.
+    /// Pods that have to move may be left. `unsure` is the error, if the API server could not be asked for
+    /// pods that the watch does not show.
     Left {
         snapshot: Box<Snapshot>,
         left: Evictions,
@@ -210,7 +211,7 @@ impl Drain<'_> {
         })
     }
 
-    /// The pods that have replaced evicted ones. They end with the machine.
+    /// The pods that have replaced evicted ones. They stay on the node until it is gone.
     fn that_came_back<'s>(&'s self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<Pod>> {
         let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
@@ -265,8 +266,8 @@ impl Drain<'_> {
         }
     }
 
-    /// Returns the pods to evict according to the rules. `others` are the pods that end with other machines.
-    /// If a pod must stay, returns the reason to end the drain.
+    /// Returns the pods to evict according to the rules. `others` are the pods that will be deleted together
+    /// with other machines. If a pod must stay, returns the reason to end the drain.
     fn judge(&self, snapshot: &Snapshot, others: &[Arc<Pod>]) -> Result<Evictions, String> {
         let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let stays = |pod: &Pod| closed.is_some_and(|(first, node)| first.came_back(pod, node));

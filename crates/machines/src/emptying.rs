@@ -18,8 +18,8 @@ use model::snapshot::BEING_DELETED_TAINT;
 /// A node that was seen empty is not checked again for this long.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
-/// The maximum number of times that pods are evicted and volumes awaited. The last result counts even if its
-/// answers were slow.
+/// The maximum number of rounds in which pods are evicted and volumes are awaited. After the last round, the
+/// node counts as empty even if the answers were slow.
 const TURNS: u32 = 3;
 
 pub(super) fn leaving() -> Taint {
@@ -49,7 +49,8 @@ pub(super) async fn empty(
     go_on(ctx, machine, node, &mut Progress::default()).await
 }
 
-/// The progress of emptying a node. Its limits continue after an interruption.
+/// The progress of emptying a node. If emptying is interrupted and continues, its time limits are not
+/// restarted.
 #[derive(Default)]
 pub(super) struct Progress {
     /// When to stop waiting for volumes.

@@ -6,8 +6,8 @@
 //!
 //! * The new size is written to the record before any request to Proxmox VE, so that the host's room and all
 //!   limits account for it. Each step checks the current state and continues from there.
-//! * Proxmox VE silently defers changes that it cannot plug to the VM's next start. So the result is read
-//!   back, and deferred changes are reverted.
+//! * If Proxmox VE cannot plug a change, it silently defers the change to the VM's next start. So the result
+//!   is read back, and deferred changes are reverted.
 //! * Whatever goes wrong, the node stays in service. Plugged resources that the Node does not report are
 //!   removed from the VM again (`failed_growth`), and the record is set to the resulting size of the VM.
 //!   Nothing else ever shrinks a VM. A run that is resumed after a failed growth only reverts changes, and

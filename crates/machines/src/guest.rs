@@ -17,7 +17,8 @@ pub(super) async fn exec(
     command: &[&str],
     input: Option<&SecretString>,
 ) -> Result<i64, StepError> {
-    // The call waits in the queue before the proof, because a silent agent can block the queue for minutes.
+    // A silent agent can block the queue for minutes. So the call takes its place in the queue first:
+    // otherwise, the proof would be outdated when the call is sent.
     let placed = ctx.proxmox.in_line_for_agent(&record.host).await;
     ours(ctx, record).await?;
     Ok(placed.agent_exec(&record.host, record.slot.vmid, command, input).await?)

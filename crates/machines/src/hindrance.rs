@@ -27,7 +27,7 @@ pub(super) enum Hindrance {
 /// Why a node that still reports is not drained now.
 ///
 /// # Errors
-/// The machine's record cannot be written, or was changed by another client.
+/// Returns an error if the machine's record cannot be written, or was changed by another client.
 pub(super) async fn of_running(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -47,7 +47,7 @@ pub(super) async fn of_running(
     }
 }
 
-/// Why a machine's VM could not be destroyed. A VM that was moved is followed.
+/// Why a machine's VM could not be destroyed. If the VM was moved, it is checked on its new host.
 async fn of_vm(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Hindrance>, StepError> {
     let VmSearch::There(config) = find(ctx, machine).await? else { return Ok(None) };
     if let Some(why) = protection::of_running(ctx, machine, &config).await? {

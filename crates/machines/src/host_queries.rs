@@ -82,8 +82,8 @@ where
     answers
 }
 
-/// Waits for an answer that should arrive soon. Returns `None` if too little time was left and the answer did
-/// not arrive by `until`.
+/// Waits for an answer, for at most [`ANSWER`]. If `until` comes earlier, waits only until then, and returns
+/// `None` if there is no answer.
 async fn within<T>(
     host: &str,
     until: Instant,

@@ -46,7 +46,8 @@ pub(super) async fn none(ctx: &Context, machine: &MachineHandle) -> Result<(), S
         let seen = retry_until!(limit, machine.seed(), {
             match ctx.proxmox.disks_of(host, storage, vmid).await {
                 Ok(disks) => Ok(disks),
-                // The storage was removed, or the token has no access to it. The log has to suffice.
+                // The storage was removed, or the token has no access to it, so only the log of the destroy
+                // task can show leftover disks.
                 Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
             }

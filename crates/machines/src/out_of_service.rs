@@ -76,7 +76,7 @@ pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
 }
 
 /// Makes Kubernetes detach the volumes of a machine that is off, before its Node is deleted. Volumes that are
-/// not detached in time are left to Kubernetes. If the taint is refused, all volumes are.
+/// not detached in time are left to Kubernetes, as are all volumes if the taint is refused.
 ///
 /// # Errors
 /// Returns an error if the taint cannot be set now, or if this instance no longer leads.

@@ -3,9 +3,9 @@
 //!
 //! Each daemon makes its machine visible (tag, memory, CPUs) before it checks the room. So if two machines
 //! compete for the last room of a host, at least one daemon sees the other's machine. If each sees the
-//! other's, the machine with the lower VMID waits until the other has withdrawn. If a daemon sees a machine
-//! that already runs or does not withdraw, it withdraws its own. So no machine is started without room for
-//! it.
+//! other's, the machine with the higher VMID withdraws (its creation fails), and the other waits for that. A
+//! machine also withdraws if the other already runs or does not withdraw in time. So no machine is started
+//! without room for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,9 +86,9 @@ fn others<'a>(
     })
 }
 
-/// The resources that were promised to machines of other clusters, by VMID. Only machines that do not run yet
-/// are listed. The list of guests lags behind: a machine that was kept stopped, without a promise, may have
-/// been started since.
+/// The resources that were promised to machines of other clusters, by VMID. Only machines that `others` shows
+/// as not running are included. A machine that is kept stopped has no promise, but it may have been started
+/// since the list was read, so its power state is queried.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
@@ -106,8 +106,8 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     all
 }
 
-/// The resources, as text, that the host lacks to run its current VMs, those that are about to run, and those
-/// to which resources were promised. `None` if there is room.
+/// Which resource the host lacks, as text, if this machine is added to the VMs that run, the daemon's other
+/// machines that are about to run, and the `promised` resources. `None` if there is room.
 fn lacks(
     ctx: &Context,
     pool: &Pool,

@@ -14,7 +14,7 @@ use proxmox::{Power, VmConfig};
 /// be destroyed after the drain.
 ///
 /// # Errors
-/// The VM cannot be read.
+/// Returns an error if the VM's status cannot be read.
 pub(super) async fn of_running(
     ctx: &Context,
     machine: &MachineHandle,
@@ -22,7 +22,7 @@ pub(super) async fn of_running(
 ) -> Result<Option<String>, StepError> {
     let record = machine.record();
     let is_protected = config.is_set("protection");
-    // So that later rounds do not choose the node again.
+    // The protection is noted in the registry, so that later rounds do not choose the node again.
     ctx.registry.protect(&record.id, is_protected);
     Ok((is_protected && runs(ctx, machine).await?).then(|| protected(machine).to_string()))
 }

@@ -31,7 +31,7 @@ struct Refusal {
     at: Instant,
 }
 
-/// Those settings of a pool that affect its calls.
+/// Those settings of a pool that affect the API calls for its machines.
 type Settings = (BTreeMap<String, String>, Vec<String>, String);
 
 fn settings(pool: &Pool) -> Settings {
@@ -96,8 +96,8 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
 }
 
 /// The missing right for which a machine of the pool was refused, with the path on which to grant it. `None`
-/// if the error is not about a right, or if the token has the right on that path: the VM was then removed
-/// from the machines' resource pool.
+/// if the error is not about a right, or if the token does have the right on that path. In the latter case,
+/// the cause is that the VM was removed from the machines' resource pool.
 pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {

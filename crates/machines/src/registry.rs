@@ -112,7 +112,8 @@ struct Inner {
     doubts: Mutex<BTreeMap<MachineId, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
     protected: Mutex<BTreeSet<MachineId>>,
-    /// Pods that end with their machine, because its node is otherwise empty; by the machine's id.
+    /// The pods that will be deleted together with a machine, because nothing else is left on its node; by
+    /// the machine's id.
     staying: Mutex<BTreeMap<MachineId, Vec<Arc<Pod>>>>,
     /// When the Node of a machine was first found silent while its VM was not visible; by the machine's id.
     silent: Mutex<BTreeMap<MachineId, Instant>>,
@@ -218,8 +219,8 @@ impl Registry {
         judged
     }
 
-    /// Forgets the pods that were to end with a machine: its node is in service again, or the pods have
-    /// ended.
+    /// Forgets the pods that were to be deleted together with this machine: its node is in service again, or
+    /// the pods are gone.
     pub(super) fn none_stay(&self, id: &MachineId) {
         self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }

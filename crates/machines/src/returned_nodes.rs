@@ -121,8 +121,9 @@ pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<
 
 /// The Node, if an annotation keeps it, and the reason. The Node is read directly from the API server.
 ///
-/// Call this after the record says that the guest is being shut down, and before the shutdown: `pin` first
-/// writes its annotation and then reads the record, so at least one of the two notices the other.
+/// Call this after the record says that the guest is being shut down, and before the shutdown. `pin` first
+/// writes its annotation and then reads the record. So this function sees the annotation, or `pin` sees that
+/// the guest is being shut down, or both.
 pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = node(ctx, machine).await? else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };

@@ -111,8 +111,8 @@ async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> R
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
-    // Rounds have shown the machine as draining since their decision. It also counts as leaving while its VM
-    // is being checked.
+    // The machine has counted as draining since the round that decided on its removal. It still does while
+    // its VM is being checked.
     (machine.phase, machine.since) = (Phase::Draining, since);
     machine.note.clone_from(&reason);
     machine.stored.record.intent = Intent::Retire { reason, since };
@@ -179,7 +179,7 @@ async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Report
             if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
                 return lost(ctx, &machine, &trouble, reports);
             }
-            // The machine stays in service even if this fails.
+            // The machine stays in service even if its VM cannot be configured to start with its host.
             if let Err(trouble) = warm_machine::come_up_with_host(ctx, &machine, None).await {
                 tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine's VM could not be set to start with its host");
             }
@@ -263,7 +263,8 @@ async fn serves_on(
         return Ok(None);
     }
     match config.lock() {
-        // The daemon checks again later.
+        // The VM is not started while the host's guests are being stopped. The daemon checks the machine
+        // again later.
         None if outside_changes::is_emptied(ctx, &host).await => {
             tracing::info!(machine = %machine.record().name, host, "all guests on its host are being stopped; its VM is not started until that is over");
             Ok(None)

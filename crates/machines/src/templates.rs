@@ -362,7 +362,7 @@ fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
 }
 
 fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
-    /// The maximum number of templates that are named.
+    /// The maximum number of templates that the message names.
     const NAMED: usize = 10;
     let there = seen.guests.values().filter(|guest| guest.template);
     let mut there: Vec<String> = there.map(who).collect();

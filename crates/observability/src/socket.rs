@@ -210,9 +210,9 @@ impl Listener {
     }
 }
 
-/// A client's request. If the client sends nothing, this is a request for the status. Returns `None` if the
-/// request cannot be understood, or if only a part of it has arrived in time, because the client may be
-/// waiting for the answer to an order.
+/// A client's request. A client that sends nothing requests the status. Returns `None` if the request cannot
+/// be parsed or is incomplete after the time limit. Such a client does not receive the status, because it may
+/// be waiting for the answer to an order.
 async fn wanted(stream: &mut UnixStream) -> Option<Request> {
     let mut line = Vec::new();
     let mut reader = BufReader::new(stream).take(REQUEST.1);

@@ -81,8 +81,8 @@ impl Board {
         inner.status.time = now;
     }
 
-    /// A number that increases with every round. Receivers also wake up at [`Self::begin`] and
-    /// [`Self::stand_by`], which therefore feed the watchdog as well.
+    /// A number that increases with every round. [`Self::begin`] and [`Self::stand_by`] also wake up
+    /// receivers, so they feed the watchdog too.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
     }

@@ -12,7 +12,7 @@ const STEP: SignedDuration = SignedDuration::from_secs(30);
 /// The number of samples that are kept: a day's worth.
 const KEPT: usize = 2880;
 
-/// The state within one step.
+/// The numbers of nodes, machines and pods in one step of the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     /// When the step began.
@@ -21,7 +21,7 @@ pub(super) struct Sample {
     pub ready: u32,
     /// The number of machines being created at the end of the step.
     pub coming: u32,
-    /// The highest number of pods that were pending at the same time.
+    /// The highest number of pods that were pending at the same time during the step.
     pub waiting: usize,
 }
 

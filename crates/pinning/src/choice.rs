@@ -5,8 +5,8 @@
 //!   CPUs are chosen, so that larger machines can still use a whole node. If a machine needs several nodes,
 //!   its cores are distributed evenly across them.
 //! * The lowest cores are reserved for the host.
-//! * With NUMA, each of these host nodes becomes a node of the guest. Its memory is in proportion to its
-//!   vCPUs, in whole pages.
+//! * With NUMA, the guest gets one NUMA node for each NUMA node of the host whose cores it uses. The memory
+//!   of such a node is in proportion to its vCPUs, in whole pages.
 
 use std::collections::BTreeMap;
 

@@ -36,7 +36,7 @@ fn words(choice: &Choice) -> String {
 fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
     let two = host(2, 4, 2, 16 * GIB);
     for (topology, taken, wish, expected) in [
-        // Node 0 has three free cores and node 1 has four, so the node with fewer free cores is enough.
+        // Node 0 has three free cores and node 1 has four. The machine needs two, so node 0 is chosen.
         (&two, taken("", &[]), wish(4, 8 * GIB), "1-2,9-10; 0: 4 + 8192"),
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
         // The host's first core is reserved for the host, even if all others are needed.

@@ -103,7 +103,7 @@ enum Refusal {
     Qm(String),
 }
 
-/// Serves the client on standard input, as systemd passes the connection.
+/// Serves the client whose connection systemd passes as standard input.
 ///
 /// # Errors
 /// Returns an error if standard input is not a socket, or the answer cannot be written.

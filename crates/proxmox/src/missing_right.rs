@@ -4,16 +4,16 @@
 /// The missing right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingRight {
-    /// One of these privileges on this path.
+    /// The token lacks all of these privileges on this path; any one of them would be enough.
     Privileges {
         /// The path, e.g. `/vms/9201`.
         path: String,
         /// The privileges, e.g. `VM.Config.Cloudinit`; one of them is enough.
         any: Vec<String>,
     },
-    /// The right to change this tag.
+    /// The token may not set or remove this tag.
     Tag(String),
-    /// An action that no token is allowed, in Proxmox VE's words.
+    /// Only root may perform this action, which is described in Proxmox VE's words.
     ForRoot(String),
 }
 

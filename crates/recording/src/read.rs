@@ -19,7 +19,7 @@ const LARGEST: u64 = 1 << 30;
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
 /// If the next round in the same file follows within this time, the instance led without a break. Rounds with
-/// times in between in other files were then written with a clock that had been set back.
+/// times in between in other files must then have been written after a clock was set back, and are left out.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why a folder cannot be read as a recording.
@@ -139,7 +139,7 @@ impl Recording {
         let one = |at: usize| Self { folder: path.clone(), files: vec![self.files[at].clone()] };
         let mut damages = Vec::new();
         // The file that should contain the round may be damaged from the beginning, and an earlier file of
-        // another instance may have a later round.
+        // another instance may have a round that is closer to the requested time.
         let mut best: Option<(Timestamp, usize, usize)> = None;
         for at in (0..=before).rev() {
             let ends = self.files[at].0.saturating_add(file::LONGEST).unwrap_or(Timestamp::MAX);

@@ -13,7 +13,8 @@ use super::file::{self, LONGEST};
 use crate::RecordError;
 use model::Snapshot;
 
-/// If the clock jumps ahead by more time than files are kept, it is trusted again after this time.
+/// If the time between two rounds is longer than files are kept, the clock may have jumped ahead. It is
+/// trusted again after this time.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
 /// A new file begins when the current one reaches the total limit divided by this, so that dropping an old
 /// file loses only a small part of the recording.

@@ -74,7 +74,7 @@ impl Fold {
             changed.push((key, value));
         }
         changed.extend(changes.put.into_iter().map(|value| (key(&value), value)));
-        // This document comes first, because all other objects are read according to it.
+        // The document `KubernetesCluster` comes first, because all other objects are read according to it.
         changed.sort_by_key(|(key, _)| key.0 != CLUSTER);
         for (key, value) in changed {
             let read = self.read(&value)?;

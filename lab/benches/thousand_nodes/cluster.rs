@@ -1,4 +1,4 @@
-//! The cluster and the Proxmox VE beside it.
+//! The Kubernetes cluster of the benchmark, and the embedded Proxmox VE.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,16 +11,17 @@ use tokio::time::Instant;
 use world::clock::WorldClock;
 use world::proxmox::spec::{ClusterSpec, Timings};
 
-/// Far more than it takes to fill the cluster on a busy machine.
+/// The time limit for filling the cluster, far longer than a busy machine needs.
 const LIMIT: Duration = Duration::from_mins(30);
-/// What the controllers and the scheduler may ask a second while the cluster is filled.
+/// The number of calls per second that the controllers and the scheduler may make, so that the cluster fills
+/// quickly.
 const CALLS: u32 = 2000;
 
 /// A control plane with its nodes and pods.
 pub struct Cluster {
     /// An administrator's access.
     pub admin: Admin,
-    /// The time of the Proxmox VE beside it.
+    /// The clock of the embedded Proxmox VE.
     pub clock: WorldClock,
     folder: PathBuf,
     plane: ControlPlane,
@@ -28,7 +29,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// With this many nodes, and pods that all run. `None`: not on this machine, which was said.
+    /// Starts a cluster with this many nodes and running pods. Returns `None`, after printing the reason, if
+    /// this machine cannot run it.
     pub async fn filled(folder: &Path, nodes: usize, pods: usize) -> Option<Self> {
         let programs = match Programs::get().await.unwrap() {
             Ok(programs) => programs,
@@ -38,8 +40,8 @@ impl Cluster {
             }
         };
         let started = Instant::now();
-        // While the cluster is filled a busy machine may let a node's lease run out, which would take all of
-        // its pods for lost.
+        // A busy machine may let a node's lease expire while the cluster is filled. With the default grace
+        // period, all pods of that node would count as lost.
         let options =
             Options { calls: Some(CALLS), node_monitor_grace: Duration::from_mins(15), ..Options::default() };
         let plane = ControlPlane::start(programs.clone(), folder, &options).await.unwrap();
@@ -57,8 +59,8 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// A Proxmox VE whose machines boot for longer than anybody looks, with room for this many of them, and
-    /// the daemon's configuration for both.
+    /// Starts a Proxmox VE whose machines do not finish booting during the benchmark, and writes the daemon's
+    /// configuration for both clusters, with a pool of at most this many machines.
     pub async fn proxmox(&self, machines: usize) -> Proxmox {
         let timings = Timings { boot_to_agent: Duration::from_hours(24), ..Timings::default() };
         let spec = ClusterSpec { timings, ..ClusterSpec::demo() };
@@ -73,14 +75,14 @@ impl Cluster {
         proxmox
     }
 
-    /// Nodes that are ready.
+    /// The number of nodes without taints, which are ready.
     async fn nodes(&self) -> usize {
         let nodes = self.admin.list("/api/v1/nodes").await.unwrap();
         let untainted = nodes.iter().filter(|node| node["spec"]["taints"].is_null());
         untainted.count()
     }
 
-    /// Pods that are ready.
+    /// The number of ready pods.
     async fn pods(&self) -> usize {
         let sets = self.admin.list("/apis/apps/v1/namespaces/default/deployments").await.unwrap();
         let ready = sets.iter().filter_map(|set| set["status"]["readyReplicas"].as_u64());
@@ -100,14 +102,14 @@ impl Cluster {
     }
 }
 
-/// How many of the pods one node has.
+/// The number of pods on one node.
 fn share(pods: usize, nodes: usize, node: usize) -> usize {
     pods / nodes + usize::from(node < pods % nodes)
 }
 
-/// The Deployment of one node, whose pods leave a fourth of its CPU free. They name their node: a scheduler
-/// that weighs a thousand nodes for each of them takes many times as long, and what comes of it is the same
-/// to those who watch.
+/// The Deployment of one node, whose pods leave a fourth of the node's CPU free. The pods name their node,
+/// because scheduling each of them among a thousand nodes would take many times as long. Clients of the API
+/// server see the same result.
 fn workload(node: usize, replicas: usize) -> Value {
     let name = format!("app-{node}");
     let labels = json!({ "app": name });
@@ -127,7 +129,7 @@ fn workload(node: usize, replicas: usize) -> Value {
     })
 }
 
-/// A pool that only the pods fit which the reaction is measured by.
+/// A pool for the pods with which the reaction is measured; no other pods fit it.
 fn pool(machines: usize) -> String {
     format!(
         r#"

@@ -1,4 +1,4 @@
-//! The daemon as a process, and what it uses as the kernel tells it.
+//! The daemon as a process, and its use of resources according to the kernel.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// Far more than the daemon takes to know both clusters.
+/// The time limit for the daemon to become ready, far longer than it needs.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// What the unit of the package sets.
+/// The environment variables that the package's systemd unit sets.
 fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     let unit = include_str!("../../../systemd/pve-autoscaler.service");
     unit.lines().filter_map(|line| line.strip_prefix("Environment=")?.split_once('='))
@@ -24,20 +24,20 @@ pub struct Daemon {
     since: Instant,
 }
 
-/// What a process has used.
+/// The resources that a process has used.
 pub struct Usage {
-    /// Of all its threads.
+    /// The CPU time of all threads.
     pub cpu: Duration,
-    /// Megabytes that are in memory.
+    /// The resident memory, in megabytes.
     pub resident: u64,
-    /// Megabytes of these that are not from its file.
+    /// The part of `resident` that does not come from files, in megabytes.
     pub own: u64,
-    /// Megabytes that were in memory at most.
+    /// The maximum resident memory so far, in megabytes.
     pub peak: u64,
 }
 
 impl Daemon {
-    /// Starts it with the configuration in this folder.
+    /// Starts the daemon with the configuration in this folder.
     pub fn start(folder: &Path) -> Self {
         let mut command = if let Some(program) = std::env::var_os("DAEMON") {
             Command::new(program)
@@ -54,7 +54,7 @@ impl Daemon {
         Self { child, folder: folder.to_owned(), since: Instant::now() }
     }
 
-    /// Waits until its rounds run; since its start.
+    /// Waits until the daemon runs its rounds. Returns the time since its start.
     pub async fn ready(&mut self) -> Duration {
         loop {
             let status = pve_autoscaler::observability::ask(&self.folder.join("control.sock")).await;
@@ -70,18 +70,18 @@ impl Daemon {
         }
     }
 
-    /// How often it stopped to lead, as its log says.
+    /// How many times the daemon lost leadership, according to its log.
     pub fn lost_terms(&self) -> usize {
         let said = fs::read_to_string(self.folder.join("daemon.log")).unwrap();
         said.matches("lost leadership").count()
     }
 
-    /// What it has used so far.
+    /// The resources that the daemon has used so far.
     pub fn usage(&self) -> Usage {
         let folder = format!("/proc/{}", self.child.id().unwrap());
         let stat = fs::read_to_string(format!("{folder}/stat")).unwrap();
-        // The name in parentheses may hold anything; utime and stime are the 14th and 15th field, in
-        // hundredths of a second.
+        // The process name, in parentheses, may contain anything, so the fields after it are counted. Fields
+        // 14 and 15 of the line are utime and stime, in hundredths of a second.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
         let status = fs::read_to_string(format!("{folder}/status")).unwrap();
@@ -97,7 +97,7 @@ impl Daemon {
         }
     }
 
-    /// Ends it as systemd does.
+    /// Stops the daemon as systemd does.
     pub async fn stop(self) {
         lab::daemon::stop(self.child).await.unwrap();
     }

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 
-/// How long each nap is.
+/// The intended length of each nap.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Naps beside what is measured: how much longer each lasts than it should is what the machine lets a process
-/// wait that it should run.
+/// Short sleeps during the measurement. How much longer than intended they last shows how long the machine
+/// makes a process wait that is ready to run.
 pub struct Naps(tokio::task::JoinHandle<()>, std::sync::mpsc::Receiver<Duration>);
 
 impl Naps {
@@ -30,7 +30,7 @@ impl Naps {
         Self(task, lateness)
     }
 
-    /// Ends; how late they were, shortest first.
+    /// Stops the naps. Returns how late each one ended, shortest first.
     pub fn end(self) -> Vec<Duration> {
         self.0.abort();
         let mut all: Vec<Duration> = self.1.try_iter().collect();
@@ -39,8 +39,8 @@ impl Naps {
     }
 }
 
-/// How many ConfigMaps the API server was asked to make, as machines' records are, and the shares of them
-/// that took it no longer than this many seconds, by its own count.
+/// The number of ConfigMaps that the API server was asked to create (each machine's record is one), and how
+/// many of these calls took at most a given number of seconds, according to the server's metrics.
 pub async fn record_writes(cluster: &Cluster) -> (u64, BTreeMap<String, u64>) {
     let text = cluster.admin.text("/metrics").await.unwrap();
     let mut within: BTreeMap<String, u64> = BTreeMap::new();

@@ -1,11 +1,12 @@
-//! The daemon at the size of a large cluster: a **real** API server, controller manager, scheduler and etcd
-//! with 1000 nodes that renew their leases and 30,000 running pods of Deployments, the embedded Proxmox VE,
-//! and the daemon as a process with the rights of `packaging/rbac.yaml`.
+//! Measures the daemon in a large cluster: a **real** API server, controller manager, scheduler and etcd with
+//! 1000 nodes that renew their leases and 30,000 running pods of Deployments, the embedded Proxmox VE, and
+//! the daemon as a process with the rights of `packaging/rbac.yaml`.
 //!
-//! `cargo bench -p lab --bench thousand_nodes` prints the figures, after five to ten minutes: most of them go
-//! into filling the cluster. `DAEMON=PATH` measures that `pve-autoscaler` instead of the one in `lab`;
-//! `NODES`, `PODS` and `SAMPLES` change the size. With `STORM=8000` this many pods come within the first
-//! minute of the samples, and wait. What is real and what is not is in `docs/internals/testing.md`.
+//! `cargo bench -p lab --bench thousand_nodes` prints the figures after five to ten minutes, most of which it
+//! takes to fill the cluster. `DAEMON=PATH` measures the `pve-autoscaler` at this path instead of the one in
+//! `lab`; `NODES`, `PODS` and `SAMPLES` change the size. With `STORM=8000`, this many more pods are created
+//! within the first minute of the samples, and stay pending. `docs/internals/testing.md` says what is real
+//! and what is not.
 
 #![expect(
     clippy::unwrap_used,
@@ -26,20 +27,20 @@ use cluster::Cluster;
 use daemon::Daemon;
 use tempfile::TempDir;
 
-/// How long the daemon is watched while nothing is to be done.
+/// How long the daemon is measured while it has nothing to do.
 const STEADY: Duration = Duration::from_mins(1);
 
 #[tokio::main]
 async fn main() {
     let (nodes, pods, samples) = (number("NODES", 1000), number("PODS", 30_000), number("SAMPLES", 60));
-    // Sockets and keys of the control plane; its path has to be short.
+    // The folder contains sockets and keys of the control plane. Its path must be short.
     let folder = TempDir::with_prefix_in("rig-", "/tmp").unwrap();
     let Some(cluster) = Cluster::filled(folder.path(), nodes, pods).await else { return };
     let proxmox = cluster.proxmox(samples).await;
     let mut daemon = Daemon::start(folder.path());
     let took = daemon.ready().await;
     println!("from the daemon's start until both clusters are known and a round is done: {took:.2?}");
-    // The first minute is that of the allocator and of the first lists.
+    // Right after the start, the memory allocator and the first lists still affect the figures.
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = daemon.usage();
     tokio::time::sleep(STEADY).await;

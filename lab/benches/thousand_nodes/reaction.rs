@@ -1,4 +1,4 @@
-//! How long it takes from a pod that no node can take until a machine for it is asked for.
+//! Measures the time from when a pod fits no node until a machine is requested for it.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use world::clock::WorldClock;
 
 use crate::cluster::Cluster;
 
-/// Far more than one takes.
+/// The time limit for each wait, far longer than usual.
 const LIMIT: Duration = Duration::from_mins(1);
 /// The pods' label.
 const LABEL: &str = "example.com/measured";
@@ -21,10 +21,11 @@ pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> V
     let (said, heard) = channel();
     let admin = cluster.admin.clone();
     let clock = cluster.clock.clone();
-    // Seen by a watch of its own, as the daemon sees it: conditions have whole seconds only.
+    // A separate watch shows when a pod becomes unschedulable, as the daemon sees it. The times in a pod's
+    // conditions are only in whole seconds.
     let watching = tokio::spawn(async move {
         let path = format!("/api/v1/namespaces/default/pods?watch=1&labelSelector={LABEL}");
-        // A busy API server ends watches; a new one begins with the pods that are there.
+        // A busy API server ends watches. A new watch begins with the existing pods.
         while let Err(error) = admin.watch(&path, |event| note(&event, &clock, &said)).await {
             println!("  the watch of the benchmark's pods ended and begins again: {error:#}");
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -40,7 +41,7 @@ pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> V
         cluster.admin.kubectl(&create, &pod(&name)).await.unwrap();
         let asked = until("a clone is requested", || clones(proxmox).get(known).copied()).await;
         let since = until("its pod is unschedulable", || unschedulable(&heard, &name)).await;
-        // A call is noted when it is answered.
+        // The call is recorded when it is answered, so the duration of the request is subtracted.
         let wait = Duration::try_from(asked.duration_since(since)).unwrap_or_default();
         waits.push(wait.saturating_sub(proxmox.pve.request_time()));
     }
@@ -62,7 +63,7 @@ fn unschedulable(heard: &Receiver<(String, Timestamp)>, name: &str) -> Option<Ti
     heard.try_iter().find(|(pod, _)| pod == name).map(|(_, at)| at)
 }
 
-/// When clones were asked for.
+/// The times at which clones were requested.
 fn clones(proxmox: &Proxmox) -> Vec<Timestamp> {
     let calls = proxmox.pve.calls();
     calls.iter().filter(|call| call.path.ends_with("/clone")).map(|call| call.time).collect()

@@ -1,4 +1,4 @@
-//! Thousands of pods that come within a minute and wait, while the daemon has other things to do.
+//! Thousands of pods that are created within a minute and stay pending, while the daemon has other work.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tokio::task::JoinHandle;
 
 use crate::cluster::Cluster;
 
-/// The time in which they come, and in how many parts.
+/// The time within which the pods are created, in `PARTS` parts.
 const WITHIN: Duration = Duration::from_mins(1);
 const PARTS: u32 = 10;
 
-/// How many of them are there.
+/// The number of the storm's pods that exist.
 pub async fn came(cluster: &Cluster) -> usize {
     let sets = cluster.admin.list("/apis/apps/v1/namespaces/default/deployments").await.unwrap();
     let storm = sets.iter().filter(|set| set["metadata"]["name"].to_string().contains("storm-"));
@@ -19,8 +19,8 @@ pub async fn came(cluster: &Cluster) -> usize {
     usize::try_from(replicas.sum::<u64>()).unwrap()
 }
 
-/// This many pods come from now on. They fit no node and no pool: the scheduler refuses them, and the daemon
-/// has to find out, too.
+/// Starts to create this many pods. They fit no node and no pool, which the scheduler and the daemon must
+/// each find out.
 pub fn begin(cluster: &Cluster, pods: usize) -> JoinHandle<()> {
     let admin = cluster.admin.clone();
     tokio::spawn(async move {

@@ -185,8 +185,8 @@ impl Admin {
         if free && self.checker.may_be_taken(vmid) {
             let mut vm = VmSpec::machine(vmid, "pve3", "visitor");
             vm.running = self.random.bool();
-            // A running VM prevents its host from being switched off, so not all new VMs are put on such a
-            // host.
+            // A running VM prevents its host from being switched off. So most of these VMs are put on `pve1`,
+            // which is never switched off.
             if self.world.rules.power.is_some() && !vmid.is_multiple_of(4) {
                 "pve1".clone_into(&mut vm.node);
             }

@@ -205,7 +205,7 @@ impl Faults {
         (!names.is_empty()).then(|| names.get(self.random.usize(..names.len())).cloned()).flatten()
     }
 
-    /// Makes guests of a template's existing and next clones boot with problems.
+    /// Makes the guests of one template's existing and future clones boot with problems.
     fn guests(&mut self) {
         let template = self.random.u32(9000..=9003);
         let faults = match self.random.u8(..8) {

@@ -157,7 +157,8 @@ async fn whole(seed: u64, hours: u64, often: u64, hindered: bool, log: Log) -> a
     if play.is_fine() {
         play.log.say("world", "no more faults from now on");
         play.faults.mend(&mut play.troupe, &play.storm, true);
-        // A daemon may act on the change before the next tick.
+        // Updates the checker's view now, because a daemon may act on the end of the faults before the next
+        // tick.
         play.checker.look_at_places();
         settled = play.settle(false).await?;
     }

@@ -1,5 +1,6 @@
-//! The instances of the daemon, at most one at a time on each of some hosts. They are started, stopped,
-//! killed at a call, and cut off from one or both APIs for a while, and their clocks go wrong.
+//! The instances of the daemon: at most one at a time on each of a random number of hosts. They are started,
+//! stopped, killed right after a call, and cut off from one or both APIs for a while, and their clocks are
+//! set wrong.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -130,7 +130,7 @@ impl World {
             });
         }
         if random.bool() {
-            // Leaves room for only a few copies.
+            // Leaves room on this storage for only a few copies of disks.
             let small = cluster.storages.iter_mut().filter(|storage| storage.id == "local-lvm");
             small.for_each(|storage| storage.used = storage.size - random.u64(50..100) * GIB);
         }

@@ -27,7 +27,7 @@ dns = ["10.10.10.1"]
 bridge = "vmbr0"
 "#;
 
-/// The same settings without the pool. More tables may be appended.
+/// The settings of [`ONE_POOL`] without the pool. More tables may be appended.
 pub fn without_pools() -> &'static str {
     ONE_POOL.split_once("[[pool]]").map_or(ONE_POOL, |(head, _)| head)
 }

@@ -1,4 +1,4 @@
-//! The wires between one daemon and both clusters.
+//! The simulated connections (wires) between one daemon and both clusters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ pub enum Side {
     Kubernetes,
 }
 
-/// A call on its way.
+/// A call from the daemon to a cluster, before it arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The cluster that is called.
@@ -42,14 +42,14 @@ pub struct Call<'a> {
     pub query: &'a str,
     /// The body.
     pub body: &'a [u8],
-    /// When the daemon sent the call. A wire that is held up may have kept it since.
+    /// When the daemon sent the call. If the wire was held up, the call may arrive much later.
     pub sent: Instant,
 }
 
 /// How a call arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrival {
-    /// As it was sent.
+    /// The call arrives as it was sent.
     #[default]
     Once,
     /// The call was repeated on its way. It is carried out twice, and the first answer is lost.

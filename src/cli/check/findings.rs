@@ -14,7 +14,8 @@ use settings::{Finding, Report};
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 const WRONG: Style = AnsiColor::Red.on_default();
-/// The width up to which verdicts are aligned: a longer subject moves only its own verdict to the right.
+/// The maximum width of the column of subjects. The verdict on a longer subject is not aligned with the
+/// others.
 const WIDEST: usize = 60;
 
 /// How serious a finding is.

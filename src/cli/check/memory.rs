@@ -38,7 +38,8 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
 }
 
 /// The storage that Proxmox VE chooses among the storages of a VM's disks (`find_vmstate_storage` of
-/// qemu-server's `QemuConfig`). Shared storages come first; within each group, those that store files do.
+/// qemu-server's `QemuConfig`). Shared storages are preferred to others; in both groups, storages that store
+/// files are preferred.
 fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     let known = || used.iter().filter_map(|name| pve.storages.get(*name));
     let of = |shared: bool| {

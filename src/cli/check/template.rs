@@ -357,7 +357,7 @@ fn thin<'p>(pve: &'p Pve, host: &str) -> Option<&'p str> {
     pve.storages.values().find(fine).map(|one| one.name.as_str())
 }
 
-/// A size in the largest binary unit that gives at least 1.
+/// A size in the largest binary unit in which it is at least 1.
 pub(super) fn binary(bytes: i64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20)];
     let (unit, shift) = units.into_iter().find(|(_, shift)| bytes >> shift > 0).unwrap_or(("KiB", 10));

@@ -184,8 +184,9 @@ fn is_closed(found: &Metadata, right: u32) -> bool {
     keeps_out(found.mode(), found.gid(), right)
 }
 
-/// Whether the service's user lacks a right. That user is neither root nor in root's group. A group other
-/// than root's may be the service's: an administrator may have given it the right for that purpose.
+/// Whether the mode denies a right to the service's user, who is neither root nor in root's group. If a group
+/// other than root's has the right, it counts as granted: an administrator may have made that group the
+/// service's.
 fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     let by_group = group != 0 && mode & (right << 3) != 0;
     mode & right == 0 && !by_group

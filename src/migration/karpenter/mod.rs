@@ -26,7 +26,8 @@ struct Objects {
     made: BTreeMap<(String, String), Table>,
     /// The regions' names, in the order of the clusters.
     regions: Vec<String>,
-    /// The unread rest of each class and template, because several pools may read the same one.
+    /// The settings of each class and template that were not read. They are kept once for each, even if
+    /// several pools read the same class or template.
     left: BTreeMap<String, Tree>,
 }
 

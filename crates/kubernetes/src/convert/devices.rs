@@ -123,9 +123,10 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
     requested.and_then(|amount| Amount::read(&amount.0).ok()).and_then(Amount::whole).unwrap_or(0)
 }
 
-/// The requests of containers for each extended resource that needs more than one request. An init container
-/// that ends uses the devices of later containers before these start, so it only adds the devices that it
-/// needs beyond those. Of these init containers, only the one that adds the most counts.
+/// The requests of each container for extended resources, if a resource needs more than one request. An init
+/// container that runs to completion uses devices that later containers then use, so it only requests the
+/// devices that it needs in addition. Of these init containers, only the one with the most additional devices
+/// counts.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");

@@ -278,8 +278,8 @@ impl Reckoning<'_> {
             pod_level_amounts("status.allocatedResources", self.status.allocated_resources.as_ref())?;
         let of = |list: &BTreeMap<String, i64>, name: &str| list.get(name).copied().unwrap_or(0);
         let before_1_37 = self.version < KubernetesVersion::V1_37;
-        // 1.36 considers the resources in the spec. 1.37 also considers those in the status, and those in the
-        // spec only if the resize is feasible.
+        // 1.36 considers the resources that the spec names. 1.37 considers those that the status names and,
+        // if the resize is feasible, those that the spec names.
         let mut names: BTreeSet<&String> = BTreeSet::new();
         if before_1_37 || !self.infeasible {
             names.extend(level.keys());

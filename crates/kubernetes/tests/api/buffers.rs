@@ -32,7 +32,7 @@ fn deployment(name: &str) -> Value {
     })
 }
 
-/// The names of the buffers that decisions see.
+/// The names of the buffers in the snapshot.
 fn seen(watches: &Watches) -> Vec<String> {
     watches.snapshot().buffers.iter().map(|buffer| buffer.name.clone()).collect()
 }
@@ -138,7 +138,7 @@ fn pod_template(name: &str) -> Value {
     })
 }
 
-/// The names of the requests and of the templates that decisions see.
+/// The names of the requests and of the templates in the snapshot.
 fn asked(watches: &Watches) -> (Vec<String>, Vec<String>) {
     let snapshot = watches.snapshot();
     let requests = snapshot.requests.expect("requests are served");
@@ -161,8 +161,8 @@ async fn there_is_no_request_whose_template_may_be_missing_from_an_old_list_alon
     synced(&watches).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&watches), names(&["r1"], &["t1"]));
-    // Without a request, templates are not watched. The next request cannot rely on templates that were known
-    // before.
+    // Without a request, templates are not watched. When the next request arrives, the templates that were
+    // known before may be outdated, so they are not used.
     server.say(REQUESTS, "DELETED", request("r1", "t1")).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&watches), names(&[], &[]));
@@ -181,8 +181,8 @@ async fn there_is_no_request_whose_template_may_be_missing_from_an_old_list_alon
     server.say(REQUESTS, "ADDED", request("r3", "t3")).await;
     sleep(Duration::from_mins(5)).await;
     assert_eq!(asked(&watches), names(&["r2"], &["t1", "t2"]));
-    // Once templates can be read again, the template of `r3` is known to be missing, so decisions see the
-    // request.
+    // Once templates can be read again, the template of `r3` is known to be missing, so the snapshot contains
+    // the request.
     server.allow(TEMPLATES);
     sleep(Duration::from_mins(1)).await;
     assert_eq!(asked(&watches), names(&["r2", "r3"], &["t1", "t2"]));

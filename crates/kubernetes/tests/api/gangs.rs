@@ -18,7 +18,7 @@ fn group(name: &str, spec: &Value) -> Value {
     })
 }
 
-/// The names of the PodGroups that decisions see, with their minima; `None` if the kind is not served.
+/// The names of the PodGroups in the snapshot, with their minima; `None` if the kind is not served.
 fn seen(watches: &Watches) -> Option<Vec<(String, Option<i64>)>> {
     let groups = watches.snapshot().pod_groups?;
     Some(groups.iter().map(|group| (group.name.clone(), group.minimum)).collect())

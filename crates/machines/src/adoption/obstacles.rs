@@ -197,7 +197,7 @@ pub(super) fn slot(
     Ok(slot)
 }
 
-/// Why the VM cannot become another machine of the pool.
+/// Why the VM cannot be added to the machines of the pool.
 pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String> {
     let (name, vmid) = (&pool.name, vm.guest.vmid);
     let mut against = Vec::new();

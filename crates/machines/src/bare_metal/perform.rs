@@ -153,8 +153,8 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Updates the progress line to say that the controller is asked, if the Node was emptied again in the
-    /// meantime.
+    /// Updates the progress line, which still describes emptying the Node if that was repeated just before
+    /// the request to the controller.
     fn say_asked(&self, machine: &mut MachineHandle, sight: &Sight) {
         if matches!(sight.emptied, Emptied::Yes { again: true, .. }) {
             machine.say(self.ctx, "asking its controller to shut it down");

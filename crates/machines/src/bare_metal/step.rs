@@ -87,8 +87,8 @@ impl Step {
         }
     }
 
-    /// The precondition that is unmet now, if any. The fence of each client that sends a change checks even
-    /// later whether this instance leads.
+    /// The precondition that is unmet now, if any. Whether this instance leads is checked later, when a
+    /// change is sent, by the fence of the client that sends it.
     pub fn unmet(&self, record: &Record, sight: &Sight, now: Now) -> Option<Unmet> {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);

@@ -1,11 +1,10 @@
 //! Orphans: VMs that bear our mark and have no record.
 //!
 //! A VM becomes an orphan if its record was deleted by hand, if etcd was restored from a backup that is older
-//! than the machine, or if an administrator has copied a VM with its notes. So a mark proves little, and
-//! everything else that is known about our machines has to be proven, too ([`verdict`]). Each point is either
-//! proven or missing. If a single point is missing, the VM is left alone. A proven orphan gets a record
-//! again, which says that the VM is to be discarded. From then on, the VM is destroyed like any other
-//! machine's ([`collect`]).
+//! than the machine, or if an administrator has copied a VM with its notes. So the mark alone proves little,
+//! and several other points have to be proven, too ([`verdict`]). If a single point is not proven, the VM is
+//! left alone. A proven orphan gets a record again, which says that the VM is to be discarded. From then on,
+//! the VM is destroyed like any other machine's ([`collect`]).
 
 mod collect;
 mod points;

@@ -101,7 +101,8 @@ impl Collector for Gauges {
         for (state, value) in states {
             family.encode_family(&[("state", state)])?.encode_gauge(&value)?;
         }
-        // Cluster Autoscaler does not count these pods as unschedulable either.
+        // Cluster Autoscaler does not count pods with these verdicts as unschedulable, so they are subtracted
+        // below.
         let held_back: f64 = ["Gated", "DaemonSet", "TooYoung", "Expendable"]
             .iter()
             .map(|verdict| round.sum_with(names::PENDING, verdict))

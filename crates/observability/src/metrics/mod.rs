@@ -85,8 +85,7 @@ fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let removed = RemovalReason::ALL.iter().map(|reason| ("remove", reason.code()));
     [("add", "Pods"), ("add", "Minimum"), ("grow", "Pods"), ("remove", ASKED)].into_iter().chain(removed)
 }
-/// The maximum number of machines for which the time since their first pod became unschedulable is tracked.
-/// Usually, there are far fewer.
+/// The maximum number of machines in `Inner::waiting`. Usually, there are far fewer.
 const FOLLOWED: usize = 4096;
 
 /// The other projects under whose names metrics are served as well.
@@ -266,8 +265,8 @@ impl Metrics {
         }
     }
 
-    /// Stops tracking machines that are not in this set. A machine's task ends without a report if the term
-    /// ends or the machine's record is removed.
+    /// Stops tracking machines that are not in this set. Otherwise, a machine would be tracked forever if its
+    /// task ended without a report, because the term ended or the machine's record was removed.
     pub fn follow_only(&self, machines: &BTreeSet<&MachineId>) {
         locked(&self.0.waiting).retain(|machine, _| machines.contains(machine));
     }
@@ -277,7 +276,8 @@ impl Metrics {
         self.decided(pool, "grow", "Pods");
     }
 
-    /// Counts a missed prediction: pods of a pool, or of a node removed from it, were not placed as expected.
+    /// Counts a missed prediction: a pod did not get the node that was chosen for it, or the pods of a
+    /// removed node did not start on other nodes.
     pub fn missed(&self, pool: &PoolName) {
         self.0.counted.missed.get_or_create(&vec![("pool", pool.to_string())]).inc();
     }
@@ -460,8 +460,8 @@ fn calls() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
 }
 
-/// Buckets for the time until a clone for a pod begins. They range from the usual time to the longest time if
-/// clones are queued.
+/// Buckets for the time from when a pod became unschedulable until a clone for it began. They range from the
+/// usual time to the longest time when clones are queued.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }

@@ -105,7 +105,7 @@ impl Table {
         self
     }
 
-    /// Appends the table under a title, or the text `none` if there are no rows.
+    /// Appends the table under a title. If there are no rows, the text in `none` replaces the table.
     pub fn section(&self, id: &str, title: &str, none: &str, out: &mut String) {
         let _ = write!(out, "<section id=\"{id}\"><h2>{title}</h2>");
         if self.groups.iter().all(|group| group.rows.is_empty()) {

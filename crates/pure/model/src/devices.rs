@@ -9,7 +9,8 @@ use super::amount::Amount;
 use super::pod::Owner;
 use super::selector::NodeSelector;
 
-/// The prefix of the extended resource that every DeviceClass serves. The name of the class follows it.
+/// The prefix of the extended resources that stand for a DeviceClass. The name of the class follows the
+/// prefix.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 /// Amounts of counters or of capacities, by name.
@@ -381,8 +382,8 @@ pub struct ExtendedRequest {
     /// The resource.
     pub resource: String,
     /// The number of devices that the container needs in addition to those of other containers. An init
-    /// container that ends shares the devices of later containers that keep running, so only its additional
-    /// need counts.
+    /// container that ends can use the devices of containers that start later and keep running, so only its
+    /// additional need counts.
     pub count: i64,
 }
 

@@ -178,8 +178,8 @@ pub struct Machine {
     pub vmid: Vmid,
     /// The host that the machine is on.
     pub host: HostKey,
-    /// Another host on which Proxmox VE last showed the machine. An administrator moved the machine, and the
-    /// record was updated only after Proxmox VE was last read, or has not been updated yet.
+    /// The host on which Proxmox VE last showed the machine, if it is not `host`: an administrator moved the
+    /// machine, and the record was updated only after Proxmox VE was last read, or has not been updated yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_on: Option<HostKey>,
     /// vCPUs.

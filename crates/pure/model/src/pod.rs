@@ -201,7 +201,7 @@ pub enum VolumeSource {
         /// `readOnly`.
         read_only: bool,
     },
-    /// Another in-tree disk, which counts as a volume of the CSI driver that serves it.
+    /// Another in-tree disk, which counts as a volume of the CSI driver that handles it.
     InTree(InTreeDisk),
 }
 

@@ -65,11 +65,11 @@ pub struct Awaited {
     pub uid: String,
     /// The node.
     pub node: String,
-    /// A fingerprint of the pods on the node. If it changes, the wait begins again, because other pods may
-    /// have taken the room.
+    /// A fingerprint of the pods on the node. If it changes, the wait for kube-scheduler begins again,
+    /// because other pods may have taken the room.
     pub company: String,
-    /// When the wait began. Since then, every decision has found that the pod fits the node, together with
-    /// the same other pods.
+    /// When the wait for kube-scheduler began. Since then, every decision has found that the pod fits the
+    /// node, together with the same other pods.
     pub since: Timestamp,
     /// A fingerprint of kube-scheduler's last report on the pod.
     pub words: String,

@@ -145,9 +145,9 @@ impl Written {
             let whole = round_up(self.mantissa, self.doublings, self.tens - self.places);
             low(whole.min(u128::from(i64::MAX.unsigned_abs())), shift)
         } else if self.digits <= 18 && self.tens - self.places >= -9 {
-            // Kubernetes stores this quantity as a 64-bit number and a power of ten. It multiplies by the
-            // powers below in one step, which wraps around. It multiplies by others step by step, which
-            // yields zero if the result does not fit.
+            // Kubernetes stores this quantity as a 64-bit number and a power of ten. By the powers of ten
+            // listed below, Kubernetes multiplies in one step, and a result that does not fit wraps around.
+            // By other powers, it multiplies step by step, and a result that does not fit becomes zero.
             match self.tens - self.places + shift {
                 tens @ (1 | 2 | 3 | 6 | 9) => low(self.mantissa, tens),
                 _ => 0,

@@ -93,8 +93,8 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// The pool's back-off. No machine is created in the pool until it ends.
     pub backoff: Option<Backoff>,
-    /// Hosts on which only machines of this pool could not be created, perhaps because a storage or a bridge
-    /// is broken. Until the given time, the pool tries these hosts last.
+    /// Hosts on which creating machines failed for this pool but not for others, perhaps because a storage or
+    /// a bridge is broken. Until the given time, the pool tries these hosts last.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_on: BTreeMap<HostKey, Timestamp>,
     /// The pool's back-off for growing. No running machine of the pool grows until it ends.

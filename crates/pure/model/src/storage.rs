@@ -1,4 +1,4 @@
-//! CSI drivers, their storage capacities, and the in-tree disks that they serve in place of Kubernetes' own
+//! CSI drivers, their storage capacities, and the in-tree disks that they handle in place of Kubernetes' own
 //! code.
 
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ impl StorageCapacity {
     }
 }
 
-/// The kinds of in-tree disks that a CSI driver serves in place of Kubernetes' own code.
+/// The kinds of in-tree disks that a CSI driver handles in place of Kubernetes' own code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InTreeKind {
@@ -94,13 +94,13 @@ impl InTreeKind {
     }
 }
 
-/// An in-tree disk that a CSI driver serves in place of Kubernetes' own code.
+/// An in-tree disk that a CSI driver handles in place of Kubernetes' own code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InTreeDisk {
     /// Its kind.
     pub kind: InTreeKind,
     /// What identifies it.
     pub identity: String,
-    /// Whether this is an unmanaged Azure disk, which the driver does not serve.
+    /// Whether this is an unmanaged Azure disk, which the driver does not support.
     pub unmanaged: bool,
 }

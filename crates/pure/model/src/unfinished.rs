@@ -23,15 +23,17 @@ pub struct Unfinished {
 pub struct PodTurns {
     /// The number of pods that were not looked at.
     pub left: usize,
-    /// The number of kinds of pods that the next round looks at. Every namespace gets its turn.
+    /// The maximum number of kinds of pods that the next round looks at. The kinds are taken from each
+    /// namespace in turn.
     pub most: usize,
     /// For each priority and namespace (`PRIORITY/NAMESPACE`): the kind of pods that was looked at last,
     /// named by its first pod.
     pub after: BTreeMap<String, String>,
-    /// For each priority: the namespace that had its turn last.
+    /// For each priority: the namespace from which a kind of pods was looked at last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last: BTreeMap<i32, String>,
-    /// Kinds of pods that are too much for one round, each named by its first pod. They come last.
+    /// Kinds of pods that are too much work for one round, each named by its first pod. They are looked at
+    /// last.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub heavy: BTreeSet<String>,
 }
@@ -42,7 +44,7 @@ pub struct PodTurns {
 pub struct NodeTurns {
     /// The number of nodes that were not looked at.
     pub left: usize,
-    /// The number of nodes that the next round looks at.
+    /// The maximum number of nodes that the next round looks at.
     pub most: usize,
     /// The node that the last round looked at last.
     pub after: Option<String>,

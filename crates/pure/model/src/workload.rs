@@ -128,7 +128,7 @@ pub struct PersistentVolume {
     pub available: bool,
     /// The CSI driver and the volume handle.
     pub csi: Option<(String, String)>,
-    /// An in-tree disk that a CSI driver serves in place of Kubernetes' own code.
+    /// An in-tree disk that a CSI driver handles in place of Kubernetes' own code.
     pub in_tree: Option<InTreeDisk>,
     /// `spec.volumeMode: Block`.
     pub block: bool,
@@ -158,7 +158,7 @@ pub struct CsiNode {
     pub name: String,
     /// For each driver: the maximum number of volumes, or `None` if there is no limit.
     pub limits: BTreeMap<String, Option<i64>>,
-    /// In-tree plugins whose disks are served by CSI drivers on the node (annotation
+    /// In-tree plugins whose disks are handled by CSI drivers on the node (annotation
     /// `storage.alpha.kubernetes.io/migrated-plugins`).
     pub migrated: Vec<String>,
 }

@@ -53,8 +53,8 @@ impl Deferral {
         Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
     }
 
-    /// The deferral of a node that stays because of this need, found by [`super::scale_up_check`]. `None`
-    /// means that the node was not checked.
+    /// The deferral of a node that stays because it is needed, as found by [`super::scale_up_check`]. `None`:
+    /// the node was not checked.
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
             Some(Need::Machine) => "without it, a new machine would be needed",

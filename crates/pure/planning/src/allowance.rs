@@ -42,7 +42,7 @@ impl Limits {
         [self.reasons, self.shrinkage, self.power].into_iter().fold(self.growth, u64::saturating_add)
     }
 
-    /// This share of each limit, rounded up.
+    /// These limits, multiplied by `part` / `of` and rounded up.
     fn share(self, part: u64, of: u64) -> Self {
         let share = |limit: u64| {
             let share = (u128::from(limit) * u128::from(part)).div_ceil(u128::from(of.max(1)));
@@ -63,8 +63,8 @@ impl Default for Limits {
     }
 }
 
-/// A repeated decision of a round gets at least one part in `LEAST` of the limits, because it could decide
-/// nothing without an allowance.
+/// A repeated decision of a round gets at least 1/`LEAST` of the limits, because it could decide nothing
+/// without an allowance.
 const LEAST: u64 = 4;
 
 /// What a part of a decision may still spend.

@@ -94,7 +94,7 @@ pub(super) struct Place {
     /// others.
     pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
-    /// The warm machine that is woken instead of creating one.
+    /// The warm machine to wake. `None`: a machine is created.
     pub woken: Option<Woken>,
 }
 

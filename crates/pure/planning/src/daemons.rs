@@ -118,8 +118,8 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// The pod prepared for this world, if its checks depend on other pods, or `None` if the probe is valid
-    /// for all worlds.
+    /// The pod prepared for this world, if its checks depend on other pods. `None`: they do not, so the probe
+    /// can be used in any world.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();
@@ -213,7 +213,7 @@ fn expect_waiting<'a>(
     without_room
 }
 
-/// The node that a DaemonSet's pod was created for, by its name.
+/// The name of the node that a DaemonSet's pod was created for.
 fn meant_for(pod: &Pod) -> Option<&str> {
     let fields = pod.affinity.node.as_ref()?.terms.iter().flat_map(|term| &term.match_fields);
     let mut names = fields.filter(|one| one.key == "metadata.name" && one.operator == Operator::In);

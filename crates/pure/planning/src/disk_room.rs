@@ -1,5 +1,5 @@
 //! Room on storages for the disks of new machines and for the memory of suspended machines, as far as the
-//! configuration contains the storages and the required sizes.
+//! storages and the required sizes are known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -26,7 +26,8 @@ struct Trial {
 }
 
 impl Ranked {
-    /// This pool, ranked after all other pools of the same rank, even after those that waste more.
+    /// Lowers the pool's rank by one step: it then comes after all pools that had the same rank, even after
+    /// those that waste more.
     fn later(mut self) -> Self {
         self.rank.1 += 1;
         self
@@ -128,6 +129,6 @@ impl Packer<'_, '_> {
     }
 }
 
-/// The average share of the other pods that a shared node is expected to take is increased by one part in
-/// `SLACK`, because pods rarely fit exactly.
+/// The average share of the other pods that a shared node is expected to take is increased by 1/`SLACK`,
+/// because pods rarely fit exactly.
 const SLACK: i64 = 8;

@@ -58,8 +58,8 @@ impl Slices {
         (!all.is_empty()).then(|| all.into_values().flatten().map(Arc::new).collect())
     }
 
-    /// What a node of the pool will have: what the pool's other nodes have, or else what they had, or else
-    /// what is declared.
+    /// The devices that a node of the pool will have: those that the pool's other nodes have, or else those
+    /// that they had, or else those that the pool declares.
     fn of_node(&self, pool: &Pool, memory: &Memory, node: &str) -> ByDriver {
         let settled = self.pools.get(&pool.name).is_some_and(|seen| seen.settled);
         let declared = if settled { Vec::new() } else { pool.slices_for(node) };

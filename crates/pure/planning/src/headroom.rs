@@ -25,7 +25,8 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether a removal must wait, because it takes free room and leaves less than the pool keeps.
+    /// Whether a removal must wait, because it takes free room and would leave less than the pool must keep
+    /// free.
     fn refuses(&self, before: Room) -> bool {
         let short = |left: i64, before: i64, kept: i64| left < kept && left < before;
         short(self.free.cpu_milli, before.cpu_milli, self.kept.cpu_milli)

@@ -255,10 +255,10 @@ fn decide(
     Decision { plan, homeless: homeless.collect() }
 }
 
-/// The pods to evict from a node that is being drained, by the rules that chose the node. If `stays` is true
-/// for a pod, the pod is not evicted, but ends with the node's machine. `others` are pods that end with the
-/// machines of other nodes. As long as they exist, they use up their budgets like pods that stay on this
-/// node.
+/// The pods to evict from a node that is being drained, by the rules that chose the node. A pod for which
+/// `stays` is true is not evicted: it runs until the node's machine stops. `others` are pods of other nodes
+/// that are left running in the same way. While they exist, they are subtracted from what the budgets allow,
+/// like the pods that stay on this node.
 ///
 /// # Errors
 /// Returns an error if a pod on the node must not be evicted. The error names the pod and the reason.

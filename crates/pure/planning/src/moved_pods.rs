@@ -62,9 +62,9 @@ impl Follower<'_> {
             || age < signed(settings.prediction_timeout)
     }
 
-    /// Describes a pod of a kind that ran on the node, if the pod is newer than the removal and does not run.
-    /// Returns `None` if there are now more pods of these kinds than before, because the added pods were not
-    /// on the node.
+    /// Describes a pod that replaces one of the removed node but does not run: a pod of the same kind that is
+    /// newer than the removal. Returns `None` if there are now more pods of these kinds than before the
+    /// removal, because the pod may then be an additional one.
     fn left_behind(&self, one: &Moved) -> Option<String> {
         let came = |pod: &&Pod| pod.created >= Some(one.at) && pod.phase == PodPhase::Pending;
         if !self.snapshot.pods.iter().any(|pod| came(&pod.as_ref())) {

@@ -95,7 +95,7 @@ impl<'a> Packer<'_, 'a> {
         node.checked_sub(first).filter(|number| *number < self.planned.len())
     }
 
-    /// Whether the node is a new one that will not be created.
+    /// Whether the node belongs to a planned machine that will not be created after all.
     #[inline]
     pub(super) fn is_dropped(&self, node: NodeIndex) -> bool {
         !self.dropped.is_empty() && self.machine_at(node).is_some_and(|number| self.dropped.contains(&number))

@@ -59,8 +59,8 @@ impl Search {
                 return None;
             }
             if self.left == 0 && self.rest.is_empty() {
-                // No node is left that could take the pod. The effort of passing over all of them is counted
-                // nevertheless.
+                // No node is left that could take the pod. Skipping the rest of the list costs effort too,
+                // which is counted here.
                 let glances = self.open.len() / 16 - asked / 16;
                 world.effort().add(16 * u64::try_from(glances).unwrap_or(u64::MAX));
                 return None;

@@ -71,8 +71,8 @@ pub enum Treatment {
     Evicted,
     /// The pod is evicted, and needs no other place: its priority is below the cut-off.
     Expendable,
-    /// The pod ends with its node: it is a DaemonSet's pod or a static one, has finished, or is being
-    /// deleted.
+    /// The pod ends when its node is removed, and needs no other place: it is a DaemonSet's pod or a static
+    /// one, has finished, or is being deleted.
     EndsWithNode,
     /// The removal waits until the pod has finished.
     Awaited,

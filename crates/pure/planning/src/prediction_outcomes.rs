@@ -43,8 +43,8 @@ const BEHIND: SignedDuration = SignedDuration::from_mins(1);
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 /// A missed prediction for which no pods are pending is forgotten this long after its back-off ends.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
-/// The maximum numbers of kinds of pods that are expected or missed, of machines that are followed, and of
-/// pods that are named for each kind.
+/// Three maxima: how many kinds of pods are remembered as expected or missed, how many machines are followed,
+/// and how many pods are named for each kind.
 const MOST: (usize, usize, usize) = (64, 256, 16);
 /// Maximum number of pods of different classes that are looked at in a round.
 const EXAMINED: usize = 256;

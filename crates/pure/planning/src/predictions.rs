@@ -142,8 +142,8 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// By kind of pods: the recent machines that were created for the kind but received none of its pods.
-    /// These are machines that are known to be in vain, and ready ones without a pod. Kinds with fewer than
-    /// [`BOUND`] such machines are left out.
+    /// These are machines that are known to have been created in vain, and ready machines that run no pod.
+    /// Kinds with fewer than [`BOUND`] such machines are left out.
     fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let snapshot = self.view.snapshot;
         let made = &snapshot.memory.predictions.made;

@@ -94,8 +94,8 @@ pub(super) fn choose(
 ) -> Together {
     let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
     let mut best: Option<Together> = None;
-    // An empty machine may have been created so that others can be removed. So with consolidation, the search
-    // also tries to remove empty nodes last.
+    // An empty machine may have been created so that others can be removed. So with consolidation, each order
+    // is tried a second time, with empty nodes last.
     let tries = orders.iter().map(|order| (order, true));
     let tries = tries.chain(orders.iter().map(|order| (order, false)).filter(|_| consolidates));
     // Several sort keys may give the same order. It is tried only once.

@@ -101,9 +101,9 @@ pub(super) fn mark(
 /// shows which of them would fail.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
-    /// Pools in which no node is replaced in this round, and why: nothing is being created or removed, or the
-    /// round allows no more decisions. Reserving room for the nodes' pods would be in vain, and could prevent
-    /// the creation of a machine.
+    /// Pools in which no node is replaced in this round, and why. Either nothing is being created or removed,
+    /// so that room reserved for the nodes' pods would be of no use and could prevent the creation of a
+    /// machine; or the round allows no more decisions.
     stranded: BTreeMap<PoolName, &'static str>,
     /// Nodes that could not be removed whatever is created for their pods, and why. New machines for them
     /// would be created in vain, and removed again.
@@ -112,7 +112,8 @@ pub(super) struct KeptReplacements {
 }
 
 impl KeptReplacements {
-    /// How many times the decision is repeated for single nodes; after that, their pools wait.
+    /// Maximum number of times that the decision is repeated because single nodes cannot be replaced. After
+    /// that, no node of their pools is replaced in this round.
     const TRIES: usize = 4;
     const NO_ROOM: &str = "there is no room for its replacement";
     const LIMIT: &str = "waiting for its turn: the round has reached its limit";
@@ -209,7 +210,7 @@ fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [M
 }
 
 /// Whether anything is created or grows for a reason other than pending pods. False while a host is being
-/// switched off or on: a host that is woken might have room for all.
+/// switched off or on: once a host is woken, it may have room for everything.
 fn makes_for_them(plan: &Plan) -> bool {
     let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
     let made = machines.map(|machine| machine.pods.as_slice());

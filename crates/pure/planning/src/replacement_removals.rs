@@ -55,7 +55,8 @@ pub(super) fn removals(
             continue;
         }
         *drains += usize::from(!moves.is_empty());
-        // The drain repeats evictions that a disruption budget does not allow yet.
+        // The node is removed even if a disruption budget does not allow the evictions yet: the drain retries
+        // them.
         if budgets.allow(drain.asked()).is_ok() {
             budgets.take(drain.asked());
         }

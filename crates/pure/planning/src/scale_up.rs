@@ -278,7 +278,7 @@ impl<'a> Packer<'_, 'a> {
     fn place_nominated(&mut self) {
         for index in 0..self.pods.len() {
             let waiting = &self.pods[index];
-            // A pod that has lost its node was nominated for that node.
+            // The nomination of a pod that has lost its node is ignored: it names the lost node.
             let looks =
                 waiting.settled.is_none() && waiting.pod.digest().nominated && waiting.pod.node.is_none();
             let nominated = waiting.pod.nominated_node.as_deref().filter(|_| looks);

@@ -43,8 +43,8 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
     changed || count != memory.nodes.len()
 }
 
-/// Called at the end of a round. Time before the round in which no instance was watching does not count for
-/// any node.
+/// Called at the end of a round. If no instance was watching for some time before the round, no node counts
+/// as unready for that time.
 pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     let last = memory.last_round;
     for since in memory.nodes.values_mut().filter_map(|node| node.unready_since.as_mut()) {

@@ -30,7 +30,7 @@ pub(super) struct Stock<'p> {
 struct Least {
     cpu_milli: i64,
     memory: i64,
-    /// Each bit represents every 64th row.
+    /// Which rows these are: bit `n` stands for every row whose number modulo 64 is `n`.
     rows: u64,
 }
 

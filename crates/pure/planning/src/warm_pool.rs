@@ -10,8 +10,8 @@
 //!   `replace.maintenance`), closed, to be switched off, or, after a move, not one of its pool's hosts. Such
 //!   a machine is replaced by a new one: one at a time in each pool, and only while no other is being
 //!   created.
-//! * A machine that its host has no room to start is removed if pods are pending and only this machine keeps
-//!   its pool from creating one elsewhere.
+//! * A machine that cannot be started, because its host has no room, is removed if pods are pending and only
+//!   this machine keeps its pool from creating one elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -91,7 +91,7 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
     if config.replace.maintenance && here.maintenance {
         return Some(format!("its host {host} is in maintenance"));
     }
-    // This applies only to a machine that has not started: a running one already has its devices.
+    // Devices are checked only for a machine that has not started: a running one already has its devices.
     let starts = machine.warm == Some(WarmState::Stopped) && !pool.pci.is_empty();
     let machines = || snapshot.proxmox.machines.as_deref().unwrap_or_default();
     (starts && DeviceRoom::new(here, machines(), &config.pools).overdrawn(pool))
@@ -185,9 +185,9 @@ fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
-/// At most one machine of each pool that its host has no room to start. It is returned only if pods are
-/// pending because the pool is at its maximum or has no free slot, and another host has room for a machine of
-/// the pool.
+/// At most one machine of each pool: one that cannot be started, because its host has no room. It is returned
+/// only if pods are pending because the pool is at its maximum or has no free slot, and another host has room
+/// for a machine of the pool.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {
         let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);

@@ -96,7 +96,7 @@ fn is_placed(outcome: PodOutcome) -> bool {
     matches!(outcome, PodOutcome::NewNode | PodOutcome::ExistingNode | PodOutcome::UpcomingNode)
 }
 
-/// By gang: how many of its pods run or were placed, and how many of these were placed.
+/// By gang: how many of its pods run or were placed by the plan, and how many the plan placed.
 fn placed(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, (i64, i64)> {
     let verdicts: BTreeMap<&str, PodOutcome> = plan.pods.iter().map(|one| (&*one.pod, one.verdict)).collect();
     let mut all: BTreeMap<String, (i64, i64)> = BTreeMap::new();

@@ -247,13 +247,13 @@ proptest! {
 enum Manner {
     /// Nothing.
     Plain,
-    /// No other pod of its app on the same host.
+    /// The pod must not share a host with another pod of its app.
     Shy,
-    /// A host port that all pods of its app use.
+    /// The pod uses a host port that all pods of its app use.
     Port,
-    /// Its app is spread over both zones, with a skew of one.
+    /// The pods of its app are spread over both zones, with a skew of one.
     Spread,
-    /// A node of the second pool.
+    /// The pod fits only nodes of the second pool.
     Picky,
 }
 

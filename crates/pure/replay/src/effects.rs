@@ -58,8 +58,8 @@ impl Simulation {
                 let also = going.iter().filter_map(|one| self.machines.get(one));
                 self.leaving(which) + also.filter(|one| which(&one.machine)).count()
             };
-            // Machines of other clusters do not count, and bare-metal machines and VMs are counted
-            // separately.
+            // The limit of parallel removals applies to each Proxmox VE cluster by itself, and separately to
+            // bare-metal machines and VMs.
             let here = self.cluster_of(&pool);
             let of_cluster = |machine: &Machine| self.cluster_of(&machine.pool) == here;
             if phase != Phase::Ready

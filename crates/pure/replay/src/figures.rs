@@ -77,7 +77,8 @@ pub struct PoolFigures {
     pub waits: Waits,
 }
 
-/// Core-hours and GiB-hours. Divided by the hours of the period, they give the average.
+/// Core-hours and GiB-hours. Divided by the hours of the period, they give the average number of cores and of
+/// GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// Cores.

@@ -1,6 +1,6 @@
 //! The pods of a world, counted so that a pod can be checked against all of them without looking at each.
-//! Pods that other pods cannot tell apart form one kind, which is counted by node. The pods that an affinity
-//! term selects are counted by domain.
+//! Pods with equal namespace, labels and anti-affinity form one kind, and the pods of a kind are counted on
+//! each node. The pods that an affinity term selects are counted in each domain.
 //!
 //! All counts are updated when pods are placed or removed. A clone shares all data until the data changes.
 
@@ -23,8 +23,8 @@ pub(super) struct Kind {
     pub pod: Arc<Pod>,
     /// The numbers of the terms that select these pods.
     about: Arc<Vec<usize>>,
-    /// The terms in `about` and the terms of the pods' own anti-affinity, each with what one pod adds to its
-    /// count.
+    /// The terms in `about` and the terms of the pods' own anti-affinity. Each has the amount that one of
+    /// these pods adds to the term's count.
     terms: Vec<(usize, Count)>,
     /// The spreads that count these pods, each with the index of the constraint that selects them.
     spreads: Vec<(usize, usize)>,
@@ -34,16 +34,17 @@ pub(super) struct Kind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stands(Vec<(NodeIndex, i64)>);
 
-/// The pods in each domain that count for one term: pods that the term selects, and pods that have the term
-/// as anti-affinity. Most pods are in both groups, so the groups are counted together.
+/// The pods in each domain that count for one term: pods that the term selects, and pods whose anti-affinity
+/// contains the term. Most of these pods belong to both groups, so the counts of both groups are stored
+/// together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     /// The counts by domain number, in ascending order. If no domain is missing, a domain's number is its
     /// index.
     domains: Vec<(usize, Count)>,
-    /// The counts on nodes that have the term's label.
+    /// The total of the counts on all nodes that have the label of the term's topology key.
     labelled: Count,
-    /// The counts on all nodes.
+    /// The total of the counts on all nodes, with or without that label.
     all: Count,
 }
 

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::pod::Pod;
 
-/// The cost of running all filters for a pod on a node. If the node's free resources already rule it out, the
-/// cost is 1.
+/// The cost of running all filters for a pod on a node: ten times the cost of looking only at the node's free
+/// resources.
 const CHECK: u64 = 10;
-/// The additional cost of each expression about a node's labels.
+/// The additional cost of a check for each expression in the pod's node affinity.
 pub const EXPRESSION: usize = 12;
-/// The cost of counting a pod that requires something of other pods.
+/// The cost of placing or removing a pod that requires something of other pods, because the counts must be
+/// updated.
 pub(super) const SOCIAL: u64 = 100;
 /// The cost of preparing a pod.
 const PREPARATION: u64 = 20;
@@ -21,7 +22,7 @@ const PREPARATION: u64 = 20;
 pub struct Effort(Arc<AtomicU64>);
 
 impl Effort {
-    /// Adds this many units.
+    /// Adds this many units to the total cost.
     #[inline]
     pub fn add(&self, units: u64) {
         self.0.store(self.spent().saturating_add(units), Ordering::Relaxed);

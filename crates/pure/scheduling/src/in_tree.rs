@@ -1,5 +1,5 @@
-//! In-tree disks that CSI drivers serve in place of Kubernetes' own code (`k8s.io/csi-translation-lib`): the
-//! driver that serves a disk, the handle of its volume, and the nodes that can use it.
+//! In-tree disks that CSI drivers handle in place of Kubernetes' own code (`k8s.io/csi-translation-lib`): the
+//! driver that handles a disk, the handle of its volume, and the nodes that can use it.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const REGION: (&str, &str) = ("topology.kubernetes.io/region", "failure-domain.b
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Untranslatable;
 
-/// The CSI driver that serves disks of the kind.
+/// The CSI driver that handles disks of this kind.
 pub(super) fn driver(kind: InTreeKind) -> &'static str {
     match kind {
         InTreeKind::AwsElasticBlockStore => "ebs.csi.aws.com",
@@ -131,8 +131,8 @@ pub(super) fn node_affinity(
     Ok(affinity)
 }
 
-/// Whether the volume names its zone by the beta label: in its node affinity or, if that names no zone, in
-/// its labels.
+/// Whether the volume states its zone with the old label (`failure-domain.beta.kubernetes.io/zone`): in its
+/// node affinity or, if the node affinity states no zone, in the volume's labels.
 fn speaks_old_labels(volume: &PersistentVolume) -> bool {
     let required =
         |key: &str| expressions(volume.node_affinity.as_ref()).any(|requirement| requirement.key == key);

@@ -151,8 +151,8 @@ impl State {
     }
 
     /// Whether the required affinity is satisfied: for every term, the node has the label, and its domain has
-    /// a matching pod. If no pod in the cluster matches, the labels are enough for a pod that matches its own
-    /// terms.
+    /// a matching pod. If no pod in the cluster matches, but the pod matches its own terms, the node only
+    /// needs the labels.
     fn affinity_holds(&self, domain: &impl Fn(&Key) -> Domain, world: &World) -> bool {
         let own = self.own(|own| &own.affinity);
         if own.is_empty() {

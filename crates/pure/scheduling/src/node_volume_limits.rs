@@ -14,9 +14,9 @@ use model::workload::CsiNode;
 /// The volumes on a node. Each volume counts once. The counts are updated when pods are placed or removed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    /// The volumes that pods on the node use, in order, each with the number of these pods.
+    /// The volumes that pods on the node use, sorted, each with the number of pods that use it.
     used: Vec<(Counted, i64)>,
-    /// The volumes that VolumeAttachments name for the node, in order.
+    /// The volumes that VolumeAttachments name for the node, sorted.
     attached: Option<Arc<[Counted]>>,
     /// For each driver: the total number of volumes on the node.
     present: Vec<(u32, i64)>,

@@ -1,4 +1,5 @@
-//! A table of numbers by fingerprint. Lookups are frequent: every round looks up tens of thousands of pods.
+//! A table that maps fingerprints to numbers. Lookups are frequent: every round looks up tens of thousands of
+//! pods.
 
 use hashbrown::HashTable;
 

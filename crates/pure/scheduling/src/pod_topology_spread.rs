@@ -40,8 +40,8 @@ pub(super) struct Counted {
     known: usize,
 }
 
-/// Each count that occurs, with the number of domains that have it, in ascending order. The first count is
-/// the global minimum. There are few different counts.
+/// The different counts that domains have, in ascending order, each with the number of domains that have it.
+/// The first count is the global minimum. The list is short.
 #[derive(Clone, Debug, Default)]
 struct Levels(Vec<(i64, usize)>);
 

@@ -56,7 +56,7 @@ pub enum Refusal {
     /// nodes (from Kubernetes 1.37 on).
     DriverMissing(Arc<str>),
     /// A volume of the pod, or of a pod on the node, cannot be counted: an in-tree disk that its driver does
-    /// not serve, or an ephemeral volume whose claim belongs to another pod.
+    /// not support, or an ephemeral volume whose claim belongs to another pod.
     VolumesUncountable,
     /// A claim's volume cannot be used or bound on this node.
     VolumeBinding(VolumeProblem),

@@ -19,11 +19,13 @@ pub struct SimNode {
     pub node: Arc<Node>,
     /// The pods on the node, without those in `copies`. Forks of a world share the list until they change it.
     pub pods: Arc<Vec<Arc<Pod>>>,
-    /// Equal pods that were placed together, as a sample and their number. They cannot be removed again.
+    /// Equal pods that were placed together: one of them, and how many they are. They cannot be removed
+    /// again.
     pub copies: Vec<(Arc<Pod>, i64)>,
     /// The total requests of all pods on the node.
     pub used: Resources,
-    /// The requests of pods that others may preempt. They count only for pods that never preempt others.
+    /// The total requests of pods that others may preempt. This total reduces the free resources only for
+    /// pods that never preempt others.
     pub(super) yielded: Resources,
     pub(super) ports: Vec<HostPort>,
     /// The node's CSI drivers, with their limits.

@@ -31,8 +31,8 @@ pub(super) struct Mounted {
     /// Whether one of the volumes is a disk that its driver does not support. If kube-scheduler has to count
     /// such a disk, it rejects the node.
     pub untranslatable: bool,
-    /// Whether the claim of an ephemeral volume belongs to another pod. kube-scheduler gives up on a node for
-    /// this too.
+    /// Whether the claim of an ephemeral volume belongs to another pod. In this case, too, kube-scheduler
+    /// rejects the node.
     pub of_another: bool,
 }
 

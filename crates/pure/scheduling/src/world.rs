@@ -602,8 +602,8 @@ impl World {
         self.tell_of(prepared, pod, (node, count), handed_back);
     }
 
-    /// Drops the counts that the preparation shares with the world. Returns the number of their spread, or
-    /// `None` if no counts are shared.
+    /// Drops the counts that the preparation shares with the world. Returns the number of the spread that
+    /// these counts belong to, or `None` if no counts are shared.
     fn hand_back(&self, prepared: &mut Prepared) -> Option<usize> {
         prepared.spread.hand_back(self.crowd.get()?)
     }
@@ -623,8 +623,8 @@ impl World {
         self.tell_of(prepared, other, (node, by), None);
     }
 
-    /// Like [`Self::tell`], for a preparation whose shared counts were dropped: `handed_back` is the number
-    /// of their spread.
+    /// Like [`Self::tell`], for a preparation whose shared counts may have been dropped: `handed_back` is
+    /// then the number of the spread that they belong to.
     fn tell_of(
         &self,
         prepared: &mut Prepared,

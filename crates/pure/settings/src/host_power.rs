@@ -42,8 +42,8 @@ pub struct Redfish {
 }
 
 impl Redfish {
-    /// Whether both tables may describe the same system. A table without `system` means the controller's only
-    /// system.
+    /// Whether this table and `other` may describe the same system. A table without `system` means the
+    /// controller's only system.
     pub fn may_be(&self, other: &Self) -> bool {
         let path = |redfish: &Self| redfish.system.as_ref().map(|path| path.trim_end_matches('/').to_owned());
         let same = path(self).zip(path(other)).is_none_or(|(one, other)| one == other);
@@ -56,8 +56,8 @@ impl Redfish {
     }
 }
 
-/// The management controllers' systems of hosts and machines. Each system must belong to only one host or
-/// machine, so that the daemon never switches off the wrong one.
+/// The systems on management controllers that hosts and machines use. Each system must belong to only one
+/// host or machine, so that the daemon never switches off the wrong one.
 #[derive(Default)]
 pub(super) struct Systems(Vec<(String, Redfish)>);
 

@@ -26,8 +26,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns the maximum size of the files of one kind, in bytes: half of `max_size` if `rounds` and `days`
-    /// are both set.
+    /// Returns the maximum size in bytes of the files that are kept for `rounds`, and of those that are kept
+    /// for `days`: half of `max_size` each, if both are set.
     pub fn share(&self) -> u64 {
         if self.rounds > 0 && self.days > 0 { self.max_size / 2 } else { self.max_size }
     }

@@ -16,8 +16,8 @@ pub enum Expander {
     LeastWaste,
     /// The pool whose new machine has room for the most pods.
     MostPods,
-    /// The pool with the highest `priority`. Among pools with the same priority, the one with the least
-    /// waste.
+    /// The pool with the highest `priority`. Among pools with the same priority, the one whose machines leave
+    /// the least CPU and memory idle.
     Priority,
 }
 

@@ -128,7 +128,7 @@ impl Checker {
             let title = format!("`{key}` must be between {} and {}", bounds.0, bounds.1);
             let label = format!("must be from {} to {}", bounds.0, bounds.1);
             let help = match value {
-                // A fraction written as a percentage.
+                // The user wrote a percentage instead of a fraction.
                 value if bounds.1 <= 1.0 && value > 1.0 && value <= 100.0 => {
                     format!("{value} % is written as {}", value / 100.0)
                 }

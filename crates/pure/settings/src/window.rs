@@ -29,8 +29,8 @@ pub(super) struct Written {
 /// Start of the search for a window's first opening. If the search finds none, the window is reported.
 const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
-/// Maximum number of openings within one window's length that are examined. Examining more could only make
-/// the window close later.
+/// Maximum number of openings within one window's length that are examined. If there are more, the window may
+/// seem to close earlier than it does.
 const MOST_STARTS: usize = 100;
 
 impl Window {

@@ -158,7 +158,8 @@ pub struct Sights {
     pub off: BTreeMap<String, Instant>,
     /// Hosts whose VMs and storages are not known.
     pub silent: BTreeMap<String, Instant>,
-    /// The bytes that are not used by machines' clones on the storages that pools name, by storage and host.
+    /// The used bytes of each storage that pools name, without those of machines' clones; by storage and
+    /// host.
     pub others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
     /// When `others` was last updated.
     pub weighed: Option<Instant>,
@@ -166,8 +167,9 @@ pub struct Sights {
     pub as_of: Option<u64>,
     /// When the token last had no rights over VMs. Without those rights, it cannot see other clients' VMs.
     pub blind: Option<Instant>,
-    /// Which daemon created a record, and when. `None` if the answer was lost: other records may then be
-    /// created instead, and the daemon drops this one unused once it finds the record.
+    /// By VMID: which daemon created the record, and when. `None` if the answer was lost, so that even this
+    /// daemon may not know of the record. Other records may then be created instead, and the daemon drops
+    /// this one unused once it finds it.
     pub written: BTreeMap<u32, Option<(String, Instant)>>,
     /// Which daemon asked a warm machine to join, and when.
     pub woken: BTreeMap<u32, (String, Instant)>,
@@ -178,7 +180,7 @@ pub struct Sight {
     pub node: String,
     pub running: bool,
     pub since: Instant,
-    /// When the VM was moved to this host, if its record named another one.
+    /// When the VM was moved to this host, if its record named another host.
     pub moved: Option<Instant>,
     /// How often the VM was started.
     pub starts: u32,
@@ -226,14 +228,14 @@ pub struct Touched {
 pub struct LookedAt {
     pub nodes: u64,
     pub addresses: u64,
-    /// VMs and pools.
+    /// The versions of VMs and pools.
     pub guests: Option<[u64; 2]>,
-    /// The Lease and the pause switch.
+    /// The versions of the Lease and the pause switch.
     pub turns: [u64; 2],
-    /// VMs, volumes and records.
+    /// The versions of VMs, volumes and records.
     pub disks: Option<[u64; 3]>,
     pub secrets: (u64, usize),
-    /// Secrets, records and VMs.
+    /// The versions of Secrets, records and VMs.
     pub tokens: Option<[u64; 3]>,
 }
 

@@ -21,7 +21,8 @@ pub fn draw(random: &mut Rng, rules: &mut Rules, pools: &mut [PoolShape]) {
     for pool in pools {
         let places = &mut pool.places;
         if random.u8(..3) == 0 {
-            // Two of three hosts, so that at least one of the two is not closed.
+            // Chooses two of the three hosts, so that one is left even if the other is closed to new
+            // machines.
             let without = random.usize(..HOSTS.len());
             places.hosts =
                 HOSTS.into_iter().enumerate().filter(|(at, _)| *at != without).map(|it| it.1).collect();

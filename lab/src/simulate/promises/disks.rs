@@ -65,7 +65,8 @@ impl Checker {
         stored.collect()
     }
 
-    /// The bytes that are not used by those clones on the storages that pools name, by storage and host.
+    /// The used bytes of each storage that pools name, without those of machines' clones; by storage and
+    /// host.
     pub fn others_on_storages(&self) -> Vec<((String, String), u64)> {
         let named = self.world.pools.iter().flat_map(|pool| &pool.places.storages);
         let places: Vec<_> =

@@ -147,7 +147,8 @@ impl Checker {
             let sights = &self.inner().sights;
             [&sights.kept_empty, &sights.off, &sights.silent].map(|since| since.get(host).copied())
         };
-        // Without `as_of`, the present state is checked: a host that a daemon switched off may be woken.
+        // Without `as_of`, the present state is checked, and a host that a daemon switched off is allowed,
+        // because it may be woken.
         let stays_shut = |since| as_of.map_or_else(|| !self.is_asleep(host), |as_of| as_of.knew(since));
         if shut.into_iter().flatten().any(stays_shut) {
             return Some("is off, in maintenance or silent".to_owned());

@@ -110,7 +110,7 @@ pub(super) fn call<'s>(
                 0
             }
             "date" => {
-                // The time that a program sets is assumed to be correct.
+                // A program that sets the time is assumed to set the correct time.
                 if words.contains(&"-s") {
                     shell.guest.set_clock();
                 }

@@ -54,8 +54,8 @@ impl State {
                 }
             }
         }
-        // The preconditions are checked last, as in Kubernetes: an eviction that they refuse has already used
-        // up the budget.
+        // The preconditions are checked last, as in Kubernetes: if they refuse the eviction, it has already
+        // been counted against the budget.
         options.check(&POD, &pod)?;
         if !options.dry_run {
             self.disrupt(&key);

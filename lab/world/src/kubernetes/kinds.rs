@@ -16,7 +16,7 @@ pub(super) struct Kind {
     pub namespaced: bool,
     /// Short names, for discovery.
     pub short: &'static [&'static str],
-    /// Whether the status is a subresource. Writes to the object itself do not change it.
+    /// Whether the status is a subresource, so that writes to the object itself do not change the status.
     pub status: bool,
     /// Whether `metadata.generation` counts the changes of its spec.
     pub generation: bool,

@@ -200,7 +200,7 @@ impl Kube {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Performs all work that is due. Returns when the next work is due.
+    /// Performs all work that is due. Returns the time at which the next work is due.
     fn work_off(&self) -> Option<Instant> {
         loop {
             let mut state = self.state();

@@ -21,7 +21,7 @@ impl PatchType {
     /// The patch type of a media type.
     ///
     /// # Errors
-    /// Returns 415 if the media type is not one of a patch.
+    /// Returns 415 if the media type is not that of a patch.
     pub fn of(media: &str) -> Result<Self, Refusal> {
         match media {
             "application/json-patch+json" => Ok(Self::Json),

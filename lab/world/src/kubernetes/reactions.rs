@@ -1,4 +1,4 @@
-//! What each change puts on the agenda.
+//! The work that each change of an object puts on the cluster's agenda.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ impl Refusal {
         Self::new(409, "AlreadyExists", message, named(kind, name))
     }
 
-    /// The 409 for an update.
+    /// The 409 for a conflicting update.
     pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(409, "Conflict", message, named(kind, name))

@@ -58,7 +58,7 @@ impl Options {
     /// Compares the uid and the version in the preconditions with those of the object.
     ///
     /// # Errors
-    /// Returns 409 if one of them differs.
+    /// Returns 409 if the uid or the version differs.
     pub fn check(&self, kind: &Kind, object: &Value) -> Result<(), Refusal> {
         let name = object::name(object);
         let found = object::uid(object);

@@ -109,8 +109,8 @@ impl State {
                 }
                 Outcome::Unschedulable(message) => {
                     self.unschedulable(&pod, &message, None);
-                    // This is inexact: a pod that is bound later in this pass may still satisfy an affinity
-                    // of this class.
+                    // Skipping the rest of the class is inexact: a pod that is bound later in this pass may
+                    // still satisfy an affinity of the class.
                     failed.insert(facts.class.clone(), message);
                 }
             }

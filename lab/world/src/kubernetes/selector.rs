@@ -86,7 +86,7 @@ impl Selection {
     /// Parses the values of `labelSelector` and `fieldSelector`.
     ///
     /// # Errors
-    /// Returns 400 with the API server's message if one of them is invalid.
+    /// Returns 400 with the API server's message if a selector is invalid.
     pub fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Refusal> {
         Ok(Self { labels: parse_labels(labels)?, fields: parse_fields(kind, fields)? })
     }

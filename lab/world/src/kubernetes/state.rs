@@ -113,7 +113,7 @@ pub(super) struct State {
     pub faults: Vec<Fault>,
     pub calls: VecDeque<CallRecord>,
     pub away: bool,
-    /// Watches end when this changes.
+    /// The signal that ends all watches.
     pub cut: Signal,
     pub random: fastrand::Rng,
     pub events: broadcast::Sender<KubeEvent>,

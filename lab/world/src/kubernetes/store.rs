@@ -55,7 +55,7 @@ impl Collection {
         self.latest.waiter()
     }
 
-    /// The version up to which all changes are forgotten. `None` if the given version is not older than that.
+    /// Returns the version up to which all changes are forgotten, if the given version is older than that.
     pub fn too_old(&self, revision: u64) -> Option<u64> {
         (revision < self.forgotten).then_some(self.forgotten)
     }
@@ -193,7 +193,7 @@ impl Store {
     /// Compares the version that a writer sent with the version of the object.
     ///
     /// # Errors
-    /// Returns 409 if they differ.
+    /// Returns 409 if the versions differ.
     pub fn check_version(kind: &Kind, old: &Value, given: &Value) -> Result<(), Refusal> {
         match given["metadata"]["resourceVersion"].as_str() {
             Some(given) if !given.is_empty() && old["metadata"]["resourceVersion"] != given => {

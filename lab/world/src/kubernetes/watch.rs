@@ -26,7 +26,7 @@ use crate::{
 const BOOKMARKS: Duration = Duration::from_mins(1);
 /// How long before the end of a watch its last bookmark is sent.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// A watch without a timeout lasts between this and twice this.
+/// The minimum duration of a watch without a timeout. The maximum is twice as long.
 const MINIMUM: Duration = Duration::from_mins(30);
 
 /// One open watch.

@@ -253,7 +253,7 @@ impl State {
         let size = |pointer: &str| usize::try_from(number(&job, pointer).unwrap_or(1)).unwrap_or(0);
         let (parallel, completions) = (size("/spec/parallelism"), size("/spec/completions"));
         let pods = self.pods_of(&job);
-        // A success still counts when its pod is gone.
+        // A pod's success still counts after the pod is gone.
         let counted = self.succeeded.entry(object::uid(&job).to_owned()).or_default();
         let successes = pods.iter().filter(|pod| text(pod, "/status/phase") == "Succeeded");
         counted.extend(successes.map(|pod| object::uid(pod).to_owned()));

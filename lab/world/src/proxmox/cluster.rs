@@ -326,7 +326,7 @@ fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
         row.as_object_mut().into_iter().for_each(|members| drop(members.remove("level")));
         return row;
     }
-    // The HA manager knows this state without pvestatd.
+    // The HA manager reports its state of the host even if the host's pvestatd is silent.
     if let Some(host) = state.hosts.get(name).filter(|_| online && state.ha_runs) {
         row["hastate"] = if host.maintenance { "maintenance" } else { "online" }.into();
     }

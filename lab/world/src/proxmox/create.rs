@@ -212,7 +212,8 @@ fn may_create(
     Ok(())
 }
 
-/// Returns the privileges for a key of a new VM. There is no old value, so all of them are checked at once.
+/// Returns the privileges for a key of a new VM. All of them are checked in one step, because there is no old
+/// value to compare with.
 fn needed_for_new(key: &str, value: &str) -> Needed {
     let numbered = |kinds: &[&str]| kinds.iter().any(|kind| rights::numbered(key, kind));
     if numbered(&["scsi", "virtio", "sata", "ide", "efidisk", "tpmstate"]) {

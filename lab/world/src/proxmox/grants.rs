@@ -74,7 +74,8 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    /// The list always contains a user who makes the call. A token does not count as its user.
+    /// A user who makes the call always appears in the list. A token that makes the call does not count as
+    /// its user.
     pub(super) fn users(&self, call: &ApiCall) -> Answer {
         let state = self.state();
         let all = call.who.has(&state, "/access/groups", "User.Modify")

@@ -482,7 +482,7 @@ impl Pve {
         })
     }
 
-    /// Whether a VM is still on the same node and in the same pool, with the same config.
+    /// Whether a VM still has the node, the pool and the config that it had in `then`.
     pub fn is_as(&self, vmid: u32, then: &VmView) -> bool {
         let state = self.state();
         let now = state.vms.get(&vmid);

@@ -12,7 +12,7 @@ use crate::qemu::{FIRST, Features, Plug, Running, dimms};
 
 /// When a new value applies to a running VM.
 pub(super) enum Taken {
-    /// At once, as this value.
+    /// At once. Contains the value that applies, after rounding.
     Now(String),
     /// At the next start.
     Later,

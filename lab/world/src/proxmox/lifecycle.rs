@@ -115,7 +115,8 @@ impl Pve {
         let kept = self.free_volumes(node, vmid);
         for (volid, why) in kept {
             if why.contains("no quorum") {
-                // Proxmox VE waits in vain for the lock of a shared storage, for ten seconds per volume.
+                // Without quorum, Proxmox VE waits in vain for the lock of a shared storage, for ten seconds
+                // per volume.
                 tokio::time::sleep(Duration::from_secs(10)).await;
             }
             let warns = !self.state().is_release_8();

@@ -195,8 +195,8 @@ pub(super) fn numbered(key: &str, kind: &str) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Checks the privileges for the source VM's storages, then for its mappings, bridges and CPU model. They are
-/// needed even if the clone will use others.
+/// Checks the privileges that cloning a VM needs: for the `target` storage (without it, for the storages of
+/// the source VM's drives), then for the source VM's mappings, bridges and CPU model.
 pub(super) fn clone(state: &State, who: &Identity, vmid: u32, target: Option<&str>) -> Result<(), Refusal> {
     let Some(vm) = state.vms.get(&vmid) else { return Ok(()) };
     for (key, value) in &vm.config {

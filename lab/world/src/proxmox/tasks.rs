@@ -14,7 +14,7 @@ use super::{
 impl Pve {
     pub(super) fn cluster_tasks(&self, call: &ApiCall) -> Answer {
         let state = self.state();
-        // In this list, a token does not match its own tasks. Only administrators see rows.
+        // This list does not show a token its own tasks: only callers with `Sys.Audit` see any rows.
         if !call.who.has(&state, "/", "Sys.Audit") {
             return json!([]).into();
         }

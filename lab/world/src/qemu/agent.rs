@@ -15,7 +15,8 @@ use tokio::{
 
 /// Sentinel of `guest-sync-delimited`.
 const DELIMITER: u8 = 0xFF;
-/// The largest answer in bytes. The agent keeps 16 MiB of a stream, and sends it as base64.
+/// The largest answer in bytes. The agent keeps 16 MiB of each output stream of a command, and sends it as
+/// base64.
 const ANSWER: u64 = 64 << 20;
 
 /// Why the agent gave no answer.

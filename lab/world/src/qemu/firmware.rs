@@ -1,8 +1,8 @@
 //! The firmware of a machine: SeaBIOS, which is part of QEMU, or OVMF, with its variables on the VM's EFI
 //! disk.
 //!
-//! As in Proxmox VE (`OVMF.pm`), with two differences: the firmware is Debian's, and it is the build without
-//! System Management Mode, which is left out for emulated machines.
+//! As in Proxmox VE (`OVMF.pm`), with two differences: the firmware comes from Debian, and its build without
+//! System Management Mode is always used.
 
 use std::{
     collections::BTreeMap,

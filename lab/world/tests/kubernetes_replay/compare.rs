@@ -30,8 +30,8 @@ const CHANGING: &[&str] = &[
     "image",
 ];
 
-/// Path endings of fields that only the recorded cluster's environment has, with a hollow kubelet's node and
-/// containers that really ran.
+/// Path endings of fields that only the recorded cluster has, because its node was a hollow kubelet's and its
+/// containers really ran.
 const SURROUNDINGS: &[&str] = &[
     ".status.images",
     ".status.declaredFeatures",

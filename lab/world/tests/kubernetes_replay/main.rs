@@ -95,7 +95,7 @@ struct Replay {
     compared: usize,
     watched: usize,
     differences: BTreeMap<u64, Vec<String>>,
-    /// Listed stories that differ.
+    /// The stories listed in `known` that were found to differ.
     other_stories: BTreeSet<(u64, String)>,
 }
 
@@ -169,8 +169,8 @@ impl Replay {
         self.open.push((entry.clone(), call));
     }
 
-    /// Handles a write that is guarded by a version that only an open watch has shown: that version stands
-    /// for the latest one.
+    /// If a recorded write of a Node names a version that only a still open watch has shown, uses the Node's
+    /// latest version instead.
     fn catch_up(&mut self, entry: &Entry) {
         let version = entry.0["request_body"]["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let Some(name) = entry.path().strip_prefix("/api/v1/nodes/").filter(|_| entry.status() == 200) else {

@@ -112,8 +112,8 @@ impl Given {
         }
     }
 
-    /// Returns a text with the values of the embedded cluster. A version that was never shown is replaced by
-    /// the version of the change before it.
+    /// Returns the embedded cluster's value for a recorded one. A version that no answer showed counts as the
+    /// latest known version before it.
     fn swap(&self, text: &str, version: bool) -> String {
         if let Some(own) = self.0.get(text) {
             return own.clone();

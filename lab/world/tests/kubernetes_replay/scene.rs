@@ -68,8 +68,8 @@ pub fn made_by_hand(scenario: &str, entries: &[Entry], began: Timestamp) -> Vec<
                 continue;
             }
             let version = number_of(&object["metadata"]["resourceVersion"]);
-            // The object was created before the first look at its version or a later one, and after all looks
-            // at earlier versions.
+            // The object was created just before the first look at its version or a later one. If no earlier
+            // look shows an older version, the object existed before the scenario.
             let there = looks.iter().position(|other| other.version >= version).unwrap_or(number).min(number);
             let earlier = looks.iter().take(there).any(|other| other.version > 0 && other.version < version);
             let at = looks.get(there).filter(|_| earlier && !old).map(|look| look.at - 0.004);
@@ -107,7 +107,7 @@ fn looks(entries: &[Entry]) -> Vec<Look> {
                 let object = event["object"].clone();
                 let version = number_of(&object["metadata"]["resourceVersion"]);
                 let added = event["type"] == "ADDED";
-                // With a selector, the object may only have left the selection.
+                // With a selector, `DELETED` may only mean that the object no longer matches the selector.
                 let went = event["type"] == "DELETED" && entry.query("labelSelector").is_empty();
                 let gone = went.then(|| identity(&object));
                 let objects = added.then_some(object).into_iter().collect();

@@ -81,7 +81,7 @@ pub fn bodies(path: &str, before: &BTreeSet<u64>, recorded: &Value, ours: &Value
     found
 }
 
-/// Removes what differs only because of the recording's surroundings.
+/// Removes the differences that come only from how the recordings were made.
 fn tidy(path: &str, before: &BTreeSet<u64>, recorded: &mut Value, ours: &mut Value) {
     if path.ends_with("/tasks") {
         // `total` counts the tasks of other scenarios, too.

@@ -46,8 +46,8 @@ async fn send(pve: Pve, request: http::Request<bytes::Bytes>) -> Reply {
 struct Replay {
     pve: Pve,
     scenario: &'static str,
-    /// The task ids, digests and process ids of the recorded cluster, each with the one that this cluster
-    /// gave out instead.
+    /// The task ids, digests and process ids of the recorded cluster, each with the one that the embedded
+    /// cluster gave out instead.
     given: BTreeMap<String, String>,
     /// The VMs that existed before the scenario.
     before: BTreeSet<u64>,
@@ -205,8 +205,8 @@ impl Replay {
     }
 }
 
-/// Removes the state of a task from both bodies if the recorded task was running, because the other one may
-/// have ended already.
+/// Removes the state of a task from both bodies if the recorded task was running, because the embedded
+/// cluster's task may have ended already.
 fn without_moment(recorded: &Value, ours: &Value) -> (Value, Value) {
     let (mut recorded, mut ours) = (recorded.clone(), ours.clone());
     if recorded["data"]["status"] == "running" && recorded["data"].get("upid").is_some() {

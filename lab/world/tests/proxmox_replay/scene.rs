@@ -7,8 +7,8 @@ use world::proxmox::{Pve, spec::VmSpec};
 
 use crate::{cluster, recording::Entry};
 
-/// Returns the VMs that existed before the scenario, as far as its calls show them. Each VM has its first
-/// recorded configuration, unless that was changed before it was read.
+/// Returns the VMs that existed before the scenario, as far as its calls show them. Each VM has the first
+/// configuration that was read, unless a call changed the VM before that.
 ///
 /// `there`: the VMs that the cluster contains in any case. `plain`: makes a VM whose configuration is not
 /// recorded.

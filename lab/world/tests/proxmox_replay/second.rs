@@ -94,7 +94,7 @@ fn change_role(pve: &Pve, name: &str, change: impl Fn(&mut Vec<String>)) {
     pve.change_access(|access| access.roles.get_mut(name).into_iter().for_each(&change));
 }
 
-/// The cluster of a scenario, with the VMs that it shows.
+/// The cluster of a scenario, with the VMs that its recording shows.
 pub fn cluster(scenario: &str, entries: &[Entry]) -> Pve {
     let mut vms = scene::vms(entries, &[], vm);
     for vmid in [9000, 9001] {

@@ -55,7 +55,8 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
     let Some(heard) = sight.heard else {
         let left = NOTICED.saturating_sub(now.date.duration_since(off).unsigned_abs());
-        // A Node that still reports after that time runs on the machine.
+        // After a machine is switched off, its Node may seem to report for up to `NOTICED`. A Node that
+        // reports after that runs on the machine.
         let may_fall_silent = sight.watched.is_heard() && !left.is_zero();
         return Some(if may_fall_silent {
             Next::Wait(now.moment + left, Wait::Silence)

@@ -49,7 +49,8 @@ impl Evictions {
 impl Rules<'_> {
     /// The pods of a node that is being drained, without pods that stay until the node is gone. If a budget
     /// does not allow an eviction now, the drain goes on, and the eviction is retried. Pods that stay all end
-    /// together with their machine, so the drain waits until the budgets have room for all of them.
+    /// at once when their machine stops, so the drain waits until the budgets allow this for all of them
+    /// together.
     pub(crate) fn evictions<'p>(
         &self,
         pods: impl IntoIterator<Item = &'p Arc<Pod>>,

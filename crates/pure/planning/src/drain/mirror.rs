@@ -1,4 +1,5 @@
-//! The mirror of a static pod ends with its node, because the node's kubelet runs the static pod.
+//! The mirror of a static pod needs no other place: the node's kubelet runs the static pod until the node is
+//! removed.
 
 use super::{Outcome, Question};
 use crate::facts::pod::is_mirror;

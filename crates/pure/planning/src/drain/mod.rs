@@ -36,7 +36,7 @@ pub use volumes::volumes_that_stay;
 /// What happens to a pod when its node is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The pod ends with its node, or by itself.
+    /// The pod needs no other place: it ends by itself, or when its node is removed.
     Skip,
     /// The pod has ended, and needs no other place.
     Finished,

@@ -160,7 +160,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Notes what the pods of a node show about the cluster.
+    /// Adds what the pods of a node show about the cluster: annotations, DaemonSets' pods, and the requests
+    /// of static pods.
     fn know(&mut self, node: &'a str, pods: &'a NodePods) {
         self.annotated.extend(&pods.annotated);
         pods.daemons.iter().for_each(|pod| self.know_daemon(pod));

@@ -1,5 +1,5 @@
-//! For every filter, DaemonSet pods come to a node before other pods: to new nodes, to those being created,
-//! and to young ones.
+//! All filters assume that DaemonSet pods are on a node before other pods come: on new nodes, on those being
+//! created, and on young ones.
 
 use model::Plan;
 use model::plan::PodOutcome;

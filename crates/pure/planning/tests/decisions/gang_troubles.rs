@@ -151,7 +151,7 @@ fn a_round_that_leaves_gangs_to_a_later_one_places_no_pod_on_their_machines() {
     }
 }
 
-/// Checks that each pod that is planned on a new machine is on one that is created.
+/// Checks that the new machines list exactly as many pods as the plan places on new nodes.
 fn is_made_of_its_pods(plan: &Plan, growth: u64) {
     let made = plan.scale_up.iter().flat_map(|pool| &pool.machines);
     let on: usize = made.map(|machine| machine.pods.len()).sum();

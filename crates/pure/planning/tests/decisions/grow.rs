@@ -47,7 +47,8 @@ fn one(waiting: &[&str]) -> Cluster {
     waiting.iter().enumerate().fold(cluster, |all, (number, cpu)| all.pod(&format!("p{number}"), cpu, ""))
 }
 
-/// The machines that grow, with their new cores and tenths of a GiB; and how many machines are created.
+/// The machines that grow, with their new number of cores and their new memory in tenths of a GiB; and how
+/// many machines are created.
 fn told(plan: &Plan) -> (Vec<(&str, u32, i64)>, usize) {
     let grown =
         plan.grow.iter().map(|one| (one.machine.as_str(), one.to.cores, one.to.memory_bytes * 10 / GIB));

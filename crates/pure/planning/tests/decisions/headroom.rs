@@ -16,7 +16,7 @@ fn three() -> Cluster {
 
 #[test]
 fn a_removal_leaves_the_room_that_the_pool_keeps() {
-    // 8 CPUs are free. Without w2, 4 are free. Without w1 too, its pod moves, and none are free.
+    // 8 CPUs are free, and 4 if w2 is removed. If w1 is removed too, its pod moves to w0, and none are free.
     let cases = [
         ("", 2),
         ("headroom = { cpu = 0 }", 2),

@@ -40,21 +40,21 @@ fn config() -> Config {
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Plain,
-    /// They select pool `far`.
+    /// The pods select pool `far`.
     Far,
-    /// They tolerate the taint of pool `own`, and may run on any node.
+    /// The pods tolerate the taint of pool `own`, and may run on any node.
     Tolerant,
-    /// They tolerate the taint of pool `own`, and select this pool.
+    /// The pods tolerate the taint of pool `own`, and select this pool.
     Own,
-    /// No two of them share a node.
+    /// No two of the pods may share a node.
     Shy,
-    /// They share a host port.
+    /// The pods all use the same host port.
     Port,
-    /// They are spread over zones.
+    /// The pods are spread over zones.
     Spread,
-    /// They must run on nodes with a pod of the first DaemonSet.
+    /// The pods must run on nodes with a pod of the first DaemonSet.
     Beside,
-    /// They must run on nodes without a pod of the second DaemonSet.
+    /// The pods must run on nodes without a pod of the second DaemonSet.
     Apart,
 }
 

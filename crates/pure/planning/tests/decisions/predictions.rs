@@ -217,7 +217,8 @@ fn it_is_tried_again_after_a_time_that_doubles_and_never_on_the_node_that_was_re
     let mut rounds = Rounds::new(of_pool("", ""));
     let plan = rounds.minutes(0..=44, &refused(FULL));
     assert_eq!((rounds.missed(), plan.scale_up.len()), (1, 0));
-    // The node still exists and is idle, but another one may be different.
+    // The node that was refused still exists and is idle. A machine is created nevertheless, because its node
+    // may be different.
     let plan = rounds.minutes(45..=45, &refused(FULL));
     assert_eq!((pod_verdict(&plan, "d/p"), plan.scale_up.len()), (PodOutcome::NewNode, 1));
     let fresh = "apiVersion: v1\nkind: Node\nmetadata: {name: w1, labels: {pve-autoscaler/pool: w}, creationTimestamp: 2026-01-01T12:46:00Z}\n\

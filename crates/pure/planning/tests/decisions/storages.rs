@@ -68,7 +68,7 @@ fn all_disks_of_the_template_count_for_a_full_clone() {
         let cluster = with_inventory(6, "xx: {total: 100Gi, used: 0}", "").with(&memory(bytes));
         places(&cluster.plan(&config)).len()
     };
-    // The pool's disk has 40 GiB. With 0, nothing is known about the template.
+    // The pool sets a disk of 40 GiB, so a full clone takes no less. 0: the size of the template is unknown.
     assert_eq!([0, 10 << 30, 40 << 30, 60 << 30, 101 << 30].map(made), [2, 2, 2, 1, 0]);
 }
 

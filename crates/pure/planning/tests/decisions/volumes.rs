@@ -198,7 +198,8 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
     );
 }
 
-/// A pending pod for each of these claims, which may be the same, and a node with a local disk for one claim.
+/// Pending pods that each use one of these claims (several may use the same claim), and a node with a local
+/// disk for one claim.
 fn with_local_disk(claims: &[&str]) -> Cluster {
     let cluster = Cluster::new().with(
         "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\

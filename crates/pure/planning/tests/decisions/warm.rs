@@ -123,7 +123,8 @@ fn one_that_cannot_be_started_makes_room_for_one_elsewhere_where_pods_wait() {
     for (state, used, other, pods, gone) in [
         ("stopped", "25Gi", elsewhere, 1, vec!["w-a"]),
         ("suspended", "25Gi", elsewhere, 1, vec!["w-a"]),
-        // The machine can be started, or runs already; no pod is pending; or no other host has room.
+        // No machine is removed in these cases: it can be started, or runs already; no pod is pending; or no
+        // other host has room.
         ("stopped", "4Gi", elsewhere, 1, vec![]),
         ("booted", "25Gi", elsewhere, 1, vec![]),
         ("stopped", "25Gi", elsewhere, 0, vec![]),

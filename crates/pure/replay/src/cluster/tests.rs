@@ -151,7 +151,8 @@ fn pods_on_nodes_of_no_pool_are_not_multiplied() {
     for demand in [100, 1000, 3000] {
         assert_eq!(names(&play(demand, &[settled.at(0), settled.at(10)])), ["a"], "{demand}");
     }
-    // A pod that is pending at first is multiplied, or left out, only until it gets a node outside all pools.
+    // A pod that is pending at first is multiplied or left out as the demand says. Once the pod gets a node
+    // outside all pools in the record, there is exactly one of it.
     let waits = Seen { nodes: nodes(), pods: vec![pod("a", None)], ..Seen::default() };
     for demand in [100, 3000] {
         let played = play(demand, &[waits.at(0), settled.at(10)]);

@@ -28,7 +28,7 @@ pub fn value_of(driver: &str, device: &Device) -> Result<Value, Fault> {
     ]))
 }
 
-/// Values by domain and name.
+/// The attributes or capacities of a device, by domain and name.
 #[derive(Default)]
 struct Domains(Vec<(String, Vec<(Value, Value)>)>);
 

@@ -91,7 +91,7 @@ impl Program {
     }
 }
 
-/// The depth of nested brackets. Brackets in string literals count too.
+/// The maximum depth to which brackets are nested. Brackets in string literals count too.
 fn depth(text: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for letter in text.bytes() {
@@ -105,9 +105,9 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// The maximum number of operators and selections in a row, including those around the enclosing brackets and
-/// those in string literals. `&&`, `||` and commas start a new row, because the parser does not nest the
-/// parts that they join.
+/// The length of the longest chain of operators and field selections. Operators around the brackets that
+/// enclose a part belong to its chain, and operators in string literals count too. `&&`, `||` and commas
+/// start a new chain, because the parser does not nest the parts that they join.
 fn chain(text: &str) -> usize {
     let (mut open, mut sum, mut most) = (vec![0_usize], 0_usize, 0);
     for letter in text.bytes() {

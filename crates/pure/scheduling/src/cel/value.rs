@@ -8,8 +8,8 @@ use super::Fault;
 use model::amount::Amount;
 use model::semver::Version;
 
-/// The maximum number of comparisons with each key of a map during a lookup. It can be low, because keys are
-/// short.
+/// The maximum number of comparisons that are made to find out whether two keys of maps are equal. It can be
+/// low, because keys are short.
 const FOR_A_KEY: usize = 100;
 
 /// A value.
@@ -68,7 +68,7 @@ impl Map {
     }
 }
 
-/// Deducts this many comparisons from the remaining ones.
+/// Deducts `comparisons` from the number of comparisons that may still be made (`left`).
 fn take(left: &Cell<usize>, comparisons: usize) -> Result<(), Fault> {
     let after = left.get().checked_sub(comparisons);
     left.set(after.unwrap_or(0));

@@ -8,7 +8,8 @@ pub(super) struct Constraint<'c> {
     object: &'c DeviceConstraint,
     /// The values of the attribute on the chosen devices to which the constraint applies.
     chosen: Vec<Attribute>,
-    /// The value on the first of these devices. It is kept even after that device is given back.
+    /// The attribute's value on the device that was chosen first. It is kept even if the search gives that
+    /// device back.
     first: Option<Attribute>,
 }
 

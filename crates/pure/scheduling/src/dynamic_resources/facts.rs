@@ -22,7 +22,7 @@ pub(crate) struct Facts {
     objects: Vec<Arc<ResourceSlice>>,
     slices: OnceLock<Slices>,
     classes: BTreeMap<String, Class>,
-    /// The class that serves each extended resource.
+    /// For each extended resource: the class that provides devices for it.
     resources: BTreeMap<String, String>,
     claims: BTreeMap<ClaimKey, Claim>,
     /// The claims that the scheduler created for pods' extended resources, by the pod's uid.
@@ -79,9 +79,10 @@ impl Facts {
         }
     }
 
-    /// Registers the extended resources that a class serves. If two classes name the same resource, the newer
-    /// class serves it. If the newer one was added first, the older one does not even serve the resource
-    /// named after itself ([`CLASS_PREFIX`]), as in kube-scheduler (`ExtendedResourceCache`).
+    /// Registers the extended resources for which a class provides devices. If two classes name the same
+    /// resource, the newer class provides it. If the newer class was registered first, the older one is
+    /// ignored: not even the resource named after it ([`CLASS_PREFIX`]) is registered, as in kube-scheduler
+    /// (`ExtendedResourceCache`).
     fn serve(&mut self, class: &DeviceClass) {
         if let Some(resource) = &class.extended_resource {
             let other = self.resources.get(resource).and_then(|name| self.classes.get(name));
@@ -143,7 +144,7 @@ impl Facts {
         self.extended.get(uid)
     }
 
-    /// The class that serves an extended resource.
+    /// The class that provides devices for an extended resource.
     pub(crate) fn class_of(&self, resource: &str) -> Option<&str> {
         self.resources.get(resource).map(String::as_str)
     }

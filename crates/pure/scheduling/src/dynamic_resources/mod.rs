@@ -1,5 +1,5 @@
-//! DynamicResources: it must be possible to allocate devices for the pod's claims, and for the extended
-//! resources that a class serves.
+//! DynamicResources: it must be possible to allocate devices for the pod's claims, and for the pod's extended
+//! resources if a class provides devices for them.
 //!
 //! Devices are chosen in kube-scheduler's order, so that the same devices are left for the next pod. When a
 //! pod is removed in the simulation, its devices are given back, unless another pod may still use the claim.
@@ -58,7 +58,8 @@ pub(super) struct NodeDevices {
 pub(super) struct Asked {
     problem: Option<DeviceProblem>,
     claims: Vec<AskedClaim>,
-    /// Extended resources that classes serve: the resource, the class and the number of devices.
+    /// Extended resources for which a class provides devices: the resource, the class and the number of
+    /// devices.
     extended: Vec<(String, String, i64)>,
 }
 
@@ -116,7 +117,7 @@ impl Devices {
         Self { facts: self.facts.clone(), state: State::new(&self.facts) }
     }
 
-    /// Whether a class serves an extended resource.
+    /// Whether a class provides devices for an extended resource.
     pub(super) fn serves(&self, resource: &str) -> bool {
         self.facts.class_of(resource).is_some()
     }
@@ -189,7 +190,7 @@ impl Devices {
         Ok(Some(AskedClaim { key, ask: found.ask.clone(), own, place, moves: pod.node.is_some() }))
     }
 
-    /// The extended resources of a pod for which classes serve devices.
+    /// The extended resources of a pod for which classes provide devices.
     fn extended(&self, pod: &Pod) -> Vec<(String, String, i64)> {
         let mut all = Vec::new();
         for (resource, total) in pod.requests.other.iter().filter(|(_, total)| **total > 0) {
@@ -297,7 +298,7 @@ impl Devices {
         }
     }
 
-    /// Whether the pod runs with a reservation of the claim.
+    /// Whether the pod has a node, and the claim is reserved for the pod.
     fn is_reserving(&self, pod: &Pod, key: &ClaimKey) -> bool {
         let reserved =
             || self.facts.claim(key).is_some_and(|claim| claim.object.reserved_for.contains(&pod.uid));

@@ -41,7 +41,8 @@ pub(super) struct Use {
 struct Held {
     /// The number of pods of the world that use the claim.
     users: u32,
-    /// The number of these pods that run with a reservation, and the maximum of this number so far.
+    /// The number of these pods that already have a node and for which the claim is reserved, and the maximum
+    /// of this number so far.
     reserving: u32,
     most: u32,
     /// The number of pods that the claim is reserved for, if the cluster has allocated it. `None` if it was
@@ -209,8 +210,8 @@ impl State {
         first
     }
 
-    /// Notes that another pod uses a claim. `reserving` states whether the pod runs with a reservation of the
-    /// claim. Returns false if nothing is allocated for the claim.
+    /// Notes that another pod uses a claim. `reserving` is true if the pod already has a node and the claim
+    /// is reserved for the pod. Returns false if nothing is allocated for the claim.
     pub(super) fn join(&mut self, claim: &ClaimKey, reserving: bool) -> bool {
         let Some(held) = self.claims.get_mut(claim) else { return false };
         held.users += 1;

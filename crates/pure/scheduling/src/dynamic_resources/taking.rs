@@ -48,7 +48,7 @@ impl<'s> Search<'s> {
             return Ok(None);
         }
         let mut undo = Undo { step, choice, pool, place, constraints: 0, counted: false, share: false };
-        // The first share of a device already consumes its counters.
+        // A device's counters are reduced when its first share is taken, but not for further shares.
         let consumed_already = device.shared && self.has_shares(id);
         if !consumed_already && !device.consumes.is_empty() {
             if !self.counters.take(pool, &device.consumes) {

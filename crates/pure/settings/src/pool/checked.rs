@@ -246,8 +246,8 @@ impl Pool {
         self.filled(BTreeMap::from([("region", region), ("pool", self.name.to_string())]))
     }
 
-    /// Whether guests need an address, a user or SSH keys from the daemon. A name alone does not count,
-    /// because the daemon recognizes a Node by its `systemUUID`.
+    /// Whether the daemon must give guests an address, a user or SSH keys. A guest does not need its name
+    /// from the daemon, because the daemon recognizes a Node by its `systemUUID`.
     pub fn tells_guests(&self) -> bool {
         self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
     }
@@ -264,7 +264,8 @@ impl Pool {
         self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
     }
 
-    /// Whether the pool's labels use variables that all of its machines share: region and pool.
+    /// Whether the pool's labels use `region` or `pool`, the variables that have the same value for all of
+    /// the pool's machines.
     pub fn labels_vary(&self) -> bool {
         self.labels.values().any(|value| labels::uses(value, &["region", "pool"]))
     }

@@ -129,7 +129,7 @@ pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
 struct Filling<'w> {
     devices: Vec<Device>,
     names: BTreeSet<String>,
-    /// The number of devices that are already named after each pattern.
+    /// For each name pattern, the number of devices that are already named after it.
     numbers: BTreeMap<&'w str, u32>,
 }
 
@@ -178,7 +178,7 @@ impl Written {
         self.name.as_ref().map_or("device-{{ number }}", |name| name.get_ref())
     }
 
-    /// Returns the place of `count`, or else of `driver`.
+    /// Returns the place of `count` in the file, or of `driver` if `count` is not set.
     fn at(&self) -> std::ops::Range<usize> {
         self.count.as_ref().map_or_else(|| self.driver.span(), Spanned::span)
     }

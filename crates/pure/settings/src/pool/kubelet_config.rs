@@ -320,8 +320,8 @@ fn argument(field: &str) -> String {
     named.map_or_else(|| kebab(field), |(_, argument)| (*argument).to_owned())
 }
 
-/// The words of a field's name. An abbreviation is one word, even in the plural: `cpuCFSQuota` is
-/// `cpu-cfs-quota`, and `reservedSystemCPUs` is `reserved-system-cpus`.
+/// Returns a field's name as words joined by hyphens. An abbreviation is one word, even in the plural:
+/// `cpuCFSQuota` becomes `cpu-cfs-quota`, and `reservedSystemCPUs` becomes `reserved-system-cpus`.
 fn kebab(field: &str) -> String {
     let letters: Vec<char> = field.chars().collect();
     let mut out = String::new();

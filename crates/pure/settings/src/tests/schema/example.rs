@@ -62,8 +62,9 @@ impl Texts {
         self.of_keys.entry(inside(table, key)).or_insert(number);
     }
 
-    /// Returns the comment of a key or a table: its own, one that it shares, that of a table with the same
-    /// keys, or that of the table around it.
+    /// Returns the comment on a key or a table. If it has none, returns a comment in the same table that
+    /// names it, the comment on the same key in a table with the same keys, or the comment on the table
+    /// around it, in this order.
     pub fn of(&self, path: &str) -> String {
         let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
         if let Some(text) = self.own(path).or_else(|| self.beside(table, key)) {
@@ -159,7 +160,7 @@ struct Line {
     line: usize,
 }
 
-/// The example with its settings enabled, in all alternatives.
+/// All configurations that `texts` makes from the example, and the lines that set each key.
 pub(super) struct Documents {
     all: Vec<Document>,
     places: BTreeMap<String, Vec<Line>>,
@@ -345,7 +346,7 @@ impl Facts {
     }
 }
 
-/// Configurations in which each key is used somewhere.
+/// Configurations that together use every key.
 pub(super) fn texts() -> Vec<String> {
     let secret = |text: &str, name: &str, file: &str| {
         let from = format!("{name}_credential = \"{file}\"");

@@ -77,7 +77,7 @@ fn types(shape: &Shape) -> Schema {
     }
     if let Some((least, most)) = shape.bounds {
         schema.insert("minimum".to_owned(), json!(least));
-        // TOML has no larger integers, so this maximum need not be stated.
+        // `i64::MAX` is the largest integer in TOML, so it need not be stated as a maximum.
         if most < i64::MAX {
             schema.insert("maximum".to_owned(), json!(most));
         }
