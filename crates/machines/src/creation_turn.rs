@@ -81,8 +81,8 @@ pub(super) async fn place<'c>(
         machine.say(ctx, &format!("waiting for its turn to be cloned from {}", names.join(", ")));
     }
     let placed = async {
-        // The turn to be cloned is awaited before the place among the machines being created, so that a
-        // machine that waits for a slow storage does not occupy a place.
+        // The machine first waits for its turn at the storage, and only then takes one of the limited places
+        // for machines that are being created. Otherwise it would occupy a place while its storage is busy.
         let turn = ctx.proxmox.clone_turn(&sources, full).await;
         Place { turn: Some(turn), permit: ctx.creating.acquire().await.ok() }
     };

@@ -198,5 +198,5 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
 /// this.
 fn a_word(ctx: &Context, machine: &MachineHandle) -> String {
     let dropped = kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record());
-    format!("then, because the token cannot check that nothing is left: {dropped}")
+    format!("then confirm that no disks are left, because the token cannot check this: {dropped}")
 }

@@ -75,7 +75,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Whether pods of a class are not expected on this node of the world.
+    /// Whether the planner must not expect pods of this class on this node, because kube-scheduler refused
+    /// such pods there.
     #[inline]
     pub(super) fn is_closed_to(&self, class: &Class<'a>, at: NodeIndex) -> bool {
         class.hold.as_ref().is_some_and(|hold| self.is_held(hold, at)) || self.is_dropped(at)

@@ -19,8 +19,8 @@ pub struct SimNode {
     pub node: Arc<Node>,
     /// The pods on the node, without those in `copies`. Forks of a world share the list until they change it.
     pub pods: Arc<Vec<Arc<Pod>>>,
-    /// Equal pods that were placed together: one of them, and how many they are. They cannot be removed
-    /// again.
+    /// Groups of equal pods that were placed together: one pod of each group, and the number of pods. They
+    /// cannot be removed again.
     pub copies: Vec<(Arc<Pod>, i64)>,
     /// The total requests of all pods on the node.
     pub used: Resources,

@@ -202,7 +202,7 @@ pub struct AsOf<'a> {
 }
 
 impl AsOf<'_> {
-    /// Whether the daemon must have known about a state that has lasted since this time.
+    /// Whether a state that began at `since` began early enough for the daemon to know about it.
     pub fn knew(self, since: Instant) -> bool {
         since + STALE + self.stood <= self.sent
     }
