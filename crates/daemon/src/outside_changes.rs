@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::inventory::Observation;
 use super::regions::{Region, Regions};
-use machines::{MachineView, Owner, Registry, ask_hosts_in_time, by_clock_of, by_others, deed, is_ours};
+use machines::{MachineView, Owner, Registry, ask_hosts_in_time, by_others, deed, is_ours, seconds_ahead};
 use model::Record;
 use model::machine::{Intent, Phase};
 use observability::{Board, Problem};
@@ -125,12 +125,18 @@ impl Touched {
         // Tasks from before the first observation were already reported by the leader at that time.
         let Some(before) = before else { return };
         let is_new = |row: &&TaskRow| row.user != own && !before.contains(&row.upid.to_string());
+        // Each host's clock is read once: a host that hangs delays the round by one time limit at most.
+        let mut ahead: BTreeMap<&str, i64> = BTreeMap::new();
         for row in rows.iter().filter(is_new) {
             let about = |view: &&&MachineView| row.about == view.record.slot.vmid.to_string();
             let Some(view) = views.iter().find(about) else { continue };
             let Some(what) = deed(row.upid.kind()) else { continue };
-            let since = view.record.created.max(old);
-            if row.started < by_clock_of(&region.proxmox, row.upid.node(), &self.clock, since).await {
+            let host = row.upid.node();
+            if !ahead.contains_key(host) {
+                ahead.insert(host, seconds_ahead(&region.proxmox, host, &self.clock).await);
+            }
+            let since = view.record.created.max(old).as_second();
+            if row.started < since.saturating_add(ahead.get(host).copied().unwrap_or(0)) {
                 continue;
             }
             let follows = match row.upid.kind() {
@@ -229,8 +235,8 @@ impl Touched {
         if new.is_empty() {
             return;
         }
-        let since = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
-        let since = by_clock_of(&region.proxmox, &record.host, &self.clock, since).await;
+        let since = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN).as_second();
+        let since = since.saturating_add(seconds_ahead(&region.proxmox, &record.host, &self.clock).await);
         let by = by_others(&region.proxmox, &record.host, (record.slot.vmid, own), since, CONFIGURED).await;
         let by = by.map(|row| format!(" (the last to change it was {})", row.user)).unwrap_or_default();
         for what in new {

@@ -2,7 +2,7 @@
 //! of this daemon's clock or behind it. So our own times are converted before they are compared with those of
 //! a task.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use runtime::boxed;
 
 use proxmox::Client;
@@ -11,13 +11,19 @@ use runtime::clock::SharedClock;
 /// The time that a host's clock showed, or will show, at the time `at` of our clock, as Unix time in seconds.
 /// If the host's clock cannot be read, it counts as correct.
 #[boxed]
-pub async fn by_clock_of(proxmox: &Client, host: &str, clock: &SharedClock, at: Timestamp) -> i64 {
-    let ahead = match proxmox.host_time(host).await {
-        Ok(time) => SignedDuration::from_secs(time.saturating_sub(clock.now().as_second())),
+pub(super) async fn by_clock_of(proxmox: &Client, host: &str, clock: &SharedClock, at: Timestamp) -> i64 {
+    at.as_second().saturating_add(seconds_ahead(proxmox, host, clock).await)
+}
+
+/// By how many seconds a host's clock is ahead of our own: negative if it is behind, and zero if it cannot
+/// be read.
+#[boxed]
+pub async fn seconds_ahead(proxmox: &Client, host: &str, clock: &SharedClock) -> i64 {
+    match proxmox.host_time(host).await {
+        Ok(time) => time.saturating_sub(clock.now().as_second()),
         Err(error) => {
             tracing::debug!(%error, host, "the clock of a host cannot be read");
-            SignedDuration::ZERO
+            0
         }
-    };
-    at.as_second().saturating_add(ahead.as_secs())
+    }
 }

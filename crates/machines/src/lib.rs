@@ -85,7 +85,7 @@ pub use cluster_facts::KnownFacts;
 pub use context::{Context, Controllers};
 pub use devices::{DeviceSurvey, Devices};
 pub use grow::grow;
-pub use host_clock::by_clock_of;
+pub use host_clock::seconds_ahead;
 pub use host_queries::{answering as answering_hosts, in_time as ask_hosts_in_time};
 pub use learned_delays::Pace;
 pub use node::{astray, is_bare, is_ready, is_silent, seen as node_of};
