@@ -233,7 +233,7 @@ async fn in_guest(
             }
         }
         if Instant::now() >= end {
-            let what = format!("{what}: no answer");
+            let what = format!("{what}: the guest's answer");
             return Err(StepError::Limit { what, limit: IN_GUEST, blame: BackoffTarget::Pool });
         }
         tokio::time::sleep(LOOK).await;

@@ -161,17 +161,19 @@ impl Pages {
             },
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
-            "/" if self.has_status() => {
-                page(StatusCode::OK, TEXT, "/status\n/metrics\n/healthz\n/readyz\n".to_owned())
-            }
-            "/" => page(StatusCode::OK, TEXT, "/metrics\n/healthz\n/readyz\n".to_owned()),
+            "/" => page(StatusCode::OK, TEXT, self.pages().map(|page| format!("{page}\n")).collect()),
             "/status" if self.has_status() => self.status(uri.query().unwrap_or_default(), headers),
             _ => page(
                 StatusCode::NOT_FOUND,
                 TEXT,
-                "not found; the pages are /metrics, /healthz and /readyz\n".to_owned(),
+                format!("not found; the pages are {}\n", self.pages().collect::<Vec<_>>().join(", ")),
             ),
         }
+    }
+
+    fn pages(&self) -> impl Iterator<Item = &'static str> {
+        let status = self.has_status().then_some("/status");
+        status.into_iter().chain(["/metrics", "/healthz", "/readyz"])
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {

@@ -56,8 +56,13 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
         }
     }
     let path = ["disruption", "budgets"];
-    let place = tree.place(&path);
+    let mut place = tree.place(&path);
     let (mut tables, mut strictest) = (Vec::new(), None);
+    // As if the API server had filled in the default of the NodePool's schema.
+    if tree.peek(&path).is_none() {
+        place = format!("{place}: 10 %, which is Karpenter's default");
+        strictest = Some(10);
+    }
     for budget in tree.list(&path) {
         tables.extend(one(&budget, pool, &place, down, several, &mut strictest));
     }
@@ -207,7 +212,11 @@ mod tests {
 
     /// The text of `[scale_down]` and of each `[[disruption]]` for these budgets.
     fn converted(budgets: &Json) -> String {
-        let spec = json!({ "disruption": { "budgets": budgets } });
+        of_disruption(json!({ "budgets": budgets }))
+    }
+
+    fn of_disruption(disruption: Json) -> String {
+        let spec = json!({ "disruption": disruption });
         let mut down = Table::new("[scale_down]");
         let tables = read(&mut Tree::new("NodePool a", spec), "a", &mut down, false);
         let mut draft = Draft::default();
@@ -233,6 +242,15 @@ mod tests {
             };
             assert_eq!(text.lines().filter(of_budgets).collect::<Vec<_>>(), lines, "{text}");
         }
+    }
+
+    #[test]
+    fn without_budgets_karpenters_default_applies() {
+        assert!(of_disruption(json!({})).contains("\nmax_removal_percentage = 10\n"));
+        assert!(
+            !converted(&json!([])).contains("max_removal_percentage"),
+            "an empty list allows all removals"
+        );
     }
 
     #[test]

@@ -61,9 +61,11 @@ fn head(status: &Status, view: &View<'_>, out: &mut String) {
         out.push_str("waiting until both clusters have been read");
     } else if status.leads {
         let _ = write!(out, "{mode}, {}, the last {} ago", counted(status.rounds, "round"), span(age));
+    } else if status.leader.is_empty() {
+        out.push_str("on standby: no instance leads yet");
     } else {
-        let leader = if status.leader.is_empty() { "none yet" } else { &status.leader };
-        let _ = write!(out, "on standby: <b>{}</b> leads, and its status page shows more", escaped(leader));
+        let leader = escaped(&status.leader);
+        let _ = write!(out, "on standby: <b>{leader}</b> leads, and its status page shows more");
     }
     let other = Asked { still: !view.asked.still, ..view.asked }.address();
     let words = if view.asked.still {

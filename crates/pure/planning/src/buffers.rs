@@ -24,7 +24,7 @@ use model::selector::{Labels, Operator, Requirement};
 use scheduling::NodeIndex;
 use scheduling::selector::labels_match;
 
-/// Maximum number of chunks of all buffers together.
+/// Maximum number of chunks of all buffers together. If buffers ask for more, the namespaces share it.
 const MOST: i64 = 10_000;
 
 /// A buffer and its chunks.
@@ -62,21 +62,49 @@ struct Template<'a> {
 pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
     let mut sorted: Vec<&CapacityBuffer> = snapshot.buffers.iter().map(AsRef::as_ref).collect();
     sorted.sort_by(|a, b| (a.created, &a.namespace, &a.name).cmp(&(b.created, &b.namespace, &b.name)));
-    let mut left = MOST;
-    let resolved = sorted.into_iter().map(|of| {
+    let sized = sorted.into_iter().map(|of| {
         let found = template(snapshot, of);
         let template = found.as_ref().ok().and_then(|found| found.of.clone());
-        let size = found.and_then(|found| Ok((size(of, &found)?, found.pod)));
-        let chunks = match &size {
-            Ok((size, pod)) => {
-                (1..=(*size).min(left)).map(|number| Arc::new(chunk(of, pod, number))).collect()
-            }
-            Err(_) => Vec::new(),
-        };
-        left -= i64::try_from(chunks.len()).unwrap_or(i64::MAX);
+        (of, template, found.and_then(|found| Ok((size(of, &found)?, found.pod))))
+    });
+    let sized: Vec<_> = sized.collect();
+    let wanted = sized.iter().map(|(of, _, size)| {
+        let size = size.as_ref().map_or(0, |(size, _)| *size);
+        (of.namespace.as_str(), size)
+    });
+    let mut shares = shares(wanted, MOST);
+    let resolved = sized.into_iter().map(|(of, template, size)| {
+        let mut chunks = Vec::new();
+        if let Ok((size, pod)) = &size {
+            let left = shares.get_mut(of.namespace.as_str());
+            let count = left.as_deref().map_or(0, |left| *size.min(left));
+            chunks = (1..=count).map(|number| Arc::new(chunk(of, pod, number))).collect();
+            left.into_iter().for_each(|left| *left -= count);
+        }
         Buffer { of, size: size.map(|(size, _)| size), template, chunks }
     });
     resolved.collect()
+}
+
+/// How much of `most` each namespace gets: an equal share, and part of what other namespaces do not use of
+/// theirs.
+fn shares<'a>(wanted: impl Iterator<Item = (&'a str, i64)>, most: i64) -> BTreeMap<&'a str, i64> {
+    let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
+    for (namespace, size) in wanted {
+        let sum = sums.entry(namespace).or_default();
+        *sum = sum.saturating_add(size);
+    }
+    let mut smallest_first: Vec<(i64, &str)> = sums.into_iter().map(|(name, sum)| (sum, name)).collect();
+    smallest_first.sort_unstable();
+    let mut left = most;
+    let count = smallest_first.len();
+    let shared = smallest_first.into_iter().enumerate().map(|(number, (sum, namespace))| {
+        let others = i64::try_from(count - number).unwrap_or(i64::MAX);
+        let share = sum.min(left / others);
+        left -= share;
+        (namespace, share)
+    });
+    shared.collect()
 }
 
 /// Returns the pods, followed by the imagined pods of requests and buffers.
@@ -381,7 +409,7 @@ fn conclude(verdict: &mut BufferVerdict, buffer: &Buffer) {
     }
     let beyond = size.saturating_sub(i64::try_from(planned).unwrap_or(i64::MAX));
     if beyond > 0 {
-        parts.push(format!("{beyond} exceed the limit of {MOST} for all buffers together"));
+        parts.push(format!("{beyond} exceed the namespace's share of the {MOST} chunks of all buffers"));
     }
     let chunks = if size == 1 { "1 chunk".to_owned() } else { format!("{size} chunks") };
     verdict.message = if parts.is_empty() { chunks } else { format!("{chunks}: {}", parts.join(", ")) };

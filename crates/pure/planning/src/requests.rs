@@ -53,12 +53,15 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
     }
     let consumers = consumers(snapshot);
     let templates = templates(snapshot);
-    let mut left = MOST;
-    let resolved = sorted.into_iter().map(|of| {
+    let states = sorted.into_iter().map(|of| {
         let own = consumers.get(&(of.namespace.as_str(), of.name.as_str())).map_or(&[][..], Vec::as_slice);
         let bound = own.iter().filter(|pod| pod.node.is_some()).count();
         let bound = i64::try_from(bound).unwrap_or(i64::MAX);
-        let mut settled = state(of, bound, snapshot.time).or_else(|| too_many(of, left));
+        (of, own, state(of, bound, snapshot.time).or_else(|| too_large(of)))
+    });
+    let mut states: Vec<_> = states.collect();
+    postpone(&mut states, snapshot.time);
+    let resolved = states.into_iter().map(|(of, own, mut settled)| {
         let booked = matches!(settled, Some((RequestOutcome::Booked, _)));
         let mut pods = Vec::new();
         if settled.is_none() || booked {
@@ -76,7 +79,6 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
                 Err(why) => settled = Some((RequestOutcome::Broken, why)),
             }
         }
-        left -= i64::try_from(pods.len()).unwrap_or(i64::MAX);
         Request { of, settled, pods }
     });
     resolved.collect()
@@ -304,20 +306,36 @@ fn templates(snapshot: &Snapshot) -> Templates<'_> {
     all.map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect()
 }
 
-/// The outcome of a request with too many pods to look for room now. `left` is how many of the [`MOST`] pods
-/// older requests leave.
-fn too_many(request: &ProvisioningRequest, left: i64) -> Option<(RequestOutcome, String)> {
-    let pods = request.pods();
-    if pods > MOST {
-        Some((RequestOutcome::Broken, beyond(pods)))
-    } else if pods > left {
-        let why = format!(
-            "together with older requests, it asks for more than {MOST} pods; a later round looks at it"
-        );
-        Some((RequestOutcome::Unfinished, why))
-    } else {
-        None
+/// A request, its real pods, and its outcome unless the planner looks for room.
+type State<'a> = (&'a ProvisioningRequest, &'a [&'a Pod], Option<(RequestOutcome, String)>);
+
+/// Postpones requests to later rounds if all together are for more than [`MOST`] pods. They take turns: each
+/// minute, another request comes first, so that one for which there is no room does not keep others waiting.
+fn postpone(states: &mut [State], now: Timestamp) {
+    let is_held = |one: &&State| matches!(one.2, Some((RequestOutcome::Booked, _))) && one.0.pods() <= MOST;
+    let held = states.iter().filter(is_held).map(|one| one.0.pods()).fold(0, i64::saturating_add);
+    let mut left = MOST.saturating_sub(held);
+    let open: Vec<usize> = (0..states.len()).filter(|at| states[*at].2.is_none()).collect();
+    let all = open.iter().map(|at| states[*at].0.pods()).fold(0, i64::saturating_add);
+    if all <= left {
+        return;
     }
+    let turn = usize::try_from(now.as_second() / 60).unwrap_or_default() % open.len();
+    for &at in open[turn..].iter().chain(&open[..turn]) {
+        let (request, _, settled) = &mut states[at];
+        if request.pods() <= left {
+            left -= request.pods();
+        } else {
+            let why =
+                format!("all requests together are for more than {MOST} pods; a later round looks at it");
+            *settled = Some((RequestOutcome::Unfinished, why));
+        }
+    }
+}
+
+/// The outcome of a request that is for more pods than a round can look for room for.
+fn too_large(request: &ProvisioningRequest) -> Option<(RequestOutcome, String)> {
+    (request.pods() > MOST).then(|| (RequestOutcome::Broken, beyond(request.pods())))
 }
 
 fn beyond(pods: i64) -> String {

@@ -273,10 +273,31 @@ fn no_more_chunks_are_provided_for_than_a_decision_can_bear() {
     let plan = with("limits: {cpu: 999999}").plan(&pools(0, 5, ""));
     let verdict = only(&plan);
     assert_eq!((verdict.verdict, verdict.chunks), (BufferOutcome::Short, Some(499_999)));
-    let limit = "exceed the limit of 10000 for all buffers together";
+    let limit = "exceed the namespace's share of the 10000 chunks of all buffers";
     assert!(verdict.message.ends_with(&format!("489999 {limit}")), "{}", verdict.message);
-    // A younger buffer is not too large by itself.
+    // A younger buffer of the namespace is not too large by itself.
     let second = buffer("c", "podTemplateRef: {name: t}, replicas: 2");
     let plan = with("limits: {cpu: 999999}").with(&second).plan(&pools(0, 5, ""));
     assert_eq!(plan.buffers[1].message, format!("2 chunks: 2 {limit}"));
+}
+
+#[test]
+fn a_namespace_with_a_huge_buffer_leaves_the_others_their_share() {
+    let elsewhere =
+        |text: &str, namespace: &str| text.replace("namespace: d", &format!("namespace: {namespace}"));
+    let small = elsewhere(&buffer("c", "podTemplateRef: {name: t}, replicas: 2"), "e");
+    let large = elsewhere(&of_template("limits: {cpu: 999999}"), "f");
+    let cluster = with("limits: {cpu: 999999}").with(&small).with(&large);
+    let cluster = cluster.with(&elsewhere(TEMPLATE, "e")).with(&elsewhere(TEMPLATE, "f"));
+    let plan = cluster.plan(&pools(0, 5, ""));
+    let beyond = |at: usize| {
+        let message = &plan.buffers[at].message;
+        message.rsplit(", ").next().unwrap().split(' ').next().unwrap().parse::<i64>().ok()
+    };
+    assert_eq!(
+        plan.buffers.iter().map(|one| one.chunks).collect::<Vec<_>>(),
+        [499_999, 2, 499_999].map(Some)
+    );
+    assert_eq!([beyond(0), beyond(2)], [499_999 - 4_999; 2].map(Some));
+    assert!(!plan.buffers[1].message.contains("exceed"), "{}", plan.buffers[1].message);
 }

@@ -170,7 +170,25 @@ fn a_real_pod_replaces_a_pod_of_the_set_that_it_belongs_to() {
 }
 
 #[test]
-fn a_request_waits_if_older_ones_are_for_too_many_pods_and_keeps_what_it_has() {
+fn requests_for_too_many_pods_take_turns() {
+    let config = of_pool("", "");
+    let cluster =
+        with(ATOMIC, 9_999, "").with(&request("s", ATOMIC, 2, "")).with(&request("t", CHECK, 1, ""));
+    let outcomes = |time: &str| {
+        let mut snapshot = cluster.snapshot();
+        snapshot.time = time.parse().unwrap();
+        let plan = planning::plan(&snapshot, &config);
+        plan.requests.iter().map(|one| one.verdict == RequestOutcome::Unfinished).collect::<Vec<_>>()
+    };
+    // The requests r, s and t: whether they wait. The one whose turn it is comes first.
+    assert_eq!(outcomes("2026-01-01T12:00:00Z"), [false, true, false]);
+    assert_eq!(outcomes("2026-01-01T12:01:00Z"), [true, false, false]);
+    assert_eq!(outcomes("2026-01-01T12:02:59Z"), [false, true, false]);
+    assert_eq!(outcomes("2026-01-01T12:04:00Z"), [true, false, false]);
+}
+
+#[test]
+fn a_request_waits_if_others_are_for_too_many_pods_and_keeps_what_it_has() {
     let config = of_pool("", "");
     let second = |count, status: &str| {
         let plan = with(ATOMIC, 9_999, "").with(&request("s", ATOMIC, count, status)).plan(&config);
