@@ -27,7 +27,7 @@ use mixes::{CPU, MEMORY, Make, Mix, Random, machines};
 const MIXES: u32 = 100;
 /// The cells of the grid: one for each 50m of CPU, and one for each 64 MiB of memory.
 const GRID: (usize, usize) = (160, 256);
-/// The maximum number of sets of pods that are added.
+/// The maximum number of sets of pods that are added to the linear program.
 const ROUNDS: usize = 400;
 /// If there are more kinds of pods, the search for sets takes too long. The bound from sizes alone is good in
 /// that case.
@@ -115,7 +115,7 @@ fn relaxed(mix: &Mix) -> usize {
         let (price, counts) = dearest(&kinds, &values);
         let sum: f64 = kinds.iter().zip(&values).map(|(kind, value)| f64::from(kind.pods) * value).sum();
         proven = proven.max(sum / price.max(1.0));
-        // The final prices cannot prove more than this sum, because they must satisfy more constraints.
+        // Later prices cannot prove a higher bound than this sum, because each added set can only lower it.
         if price <= 1.0 + SLACK || (proven - SLACK).ceil() >= (sum - SLACK).ceil() {
             break;
         }
@@ -135,7 +135,7 @@ fn solved(outcome: Result<SolveOutcome, microlp::Error>) -> Solution {
     }
 }
 
-/// Converts a whole number to an integer.
+/// Converts a float that holds a whole number to an integer.
 fn whole(number: f64) -> usize {
     format!("{number:.0}").parse().unwrap()
 }

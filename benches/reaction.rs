@@ -27,7 +27,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 /// The number of pods for which the reaction is measured.
 const TRIALS: usize = 200;
-/// The number of linked clones at a time from one storage: the configuration's default.
+/// The maximum number of concurrent linked clones from one storage: the configuration's default.
 const CLONES: u32 = 4;
 
 fn main() {

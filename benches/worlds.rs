@@ -2,7 +2,7 @@
 //! past.
 //!
 //! `cargo bench --bench worlds` prints a table. The result of each world is checked before it is timed. With
-//! `-- adversarial TEXT`, only the worlds of [`adversarial`] whose names contain the text are decided; with
+//! `-- adversarial TEXT`, only the worlds of [`adversarial`] whose names contain the text are measured; with
 //! `-- devices`, only those of [`devices`].
 
 #![expect(
@@ -186,8 +186,8 @@ fn add_volume(all: &mut Snapshot, pod: &Pod) {
     }));
 }
 
-/// This many nodes with this many pods each, and pending pods. Every pod has a claim, and each node supports
-/// a hundred volumes.
+/// `nodes` nodes with `pods` pods each, and `waiting` pending pods. Every pod has a volume claim, and each
+/// node supports a hundred volumes.
 fn with_claims(nodes: usize, pods: usize, cpu: i64, waiting: usize) -> Snapshot {
     let mut all = Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), ..Snapshot::default() };
     let class = StorageClass {
@@ -473,7 +473,7 @@ fn main() {
     if written_to().is_none() {
         steady();
     }
-    // Written worlds are read by other commits, which may not know devices.
+    // Written worlds are read by other commits, which may not support devices.
     if written_to().is_none() {
         with_devices();
         beside_devices();

@@ -71,7 +71,7 @@ fn words(line: &Value) -> String {
     format!("{} | {}", line["message"].as_str().unwrap(), line["help"].as_str().unwrap_or_default())
 }
 
-/// The message and help of the first line that is not `ok`, or of the first line.
+/// The message and help of the first line that is not `ok`, or of the first line if all are.
 fn first_bad(lines: &[Value]) -> String {
     words(lines.iter().find(|line| line["level"] != "ok").unwrap_or(&lines[0]))
 }

@@ -37,7 +37,7 @@ fn pod() -> Value {
                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}})
 }
 
-/// Answers a GET with a list, and a watch with endless silence.
+/// Answers a GET with a list. Keeps a watch open without sending anything.
 async fn kubernetes(request: Request<Bytes>) -> Result<Response<Body>, NoAnswer> {
     let path = request.uri().path();
     if request.uri().query().unwrap_or_default().contains("watch=true") {

@@ -211,7 +211,7 @@ async fn it_is_ready_when_both_clusters_were_seen_and_healthy_before() {
     let (_, body) = served.get("/metrics").await;
     assert!(body.contains("pve_autoscaler_ready 0"), "{body}");
     openmetrics::read(&body);
-    // While it runs, no other daemon can take its control socket.
+    // This daemon must end before the next one can take the control socket.
     served.daemon.kill().await.unwrap();
     bench.write("kubeconfig", &kubeconfig, 0o600);
     let served = start(&bench).await;

@@ -112,7 +112,8 @@ fn what_runs_as_root_is_as_closed_and_its_socket_is_off() {
         return;
     };
     assert!(output.status.success(), "{}", said(&output));
-    // The packaging tool enables each unit with a line that begins with `[Install]`.
+    // The packaging tool enables each unit that has a line beginning with `[Install]`. The socket's is
+    // indented, so the socket stays off.
     let socket = text("systemd/pve-autoscaler-pinning.socket");
     assert!(socket.lines().all(|line| !line.starts_with("[Install]")) && socket.contains("\n [Install]\n"));
     assert!(socket.contains(&format!("ListenStream={}\n", pve_autoscaler::pinning::SOCKET)));
@@ -141,7 +142,8 @@ fn every_line_of_the_helpers_units_is_understood() {
 
 #[test]
 fn every_line_of_the_units_is_understood() {
-    // Copies that run an existing program and name no manual.
+    // `systemd-analyze verify` requires that the program and the manual exist: it gets copies that run
+    // `/bin/true` and name no manual.
     let folder = tempfile::TempDir::new().unwrap();
     for (name, verified) in [
         ("pve-autoscaler.service", "pve-autoscaler.service"),

@@ -1,6 +1,6 @@
-//! Parts of the playbooks that need no separate machine and are run on this one: `access.yml` creates its
-//! folders, with the embedded Proxmox VE, and every host of `daemon.yml` gets the token. The tests are
-//! skipped if Ansible was not installed for them.
+//! Parts of the playbooks that can run on this machine: `access.yml` creates its folders, against the
+//! embedded Proxmox VE, and `daemon.yml` puts the token on every host. The tests are skipped if Ansible was
+//! not installed for them.
 
 #![expect(
     clippy::unwrap_used,
@@ -130,7 +130,7 @@ async fn every_host_of_the_daemon_gets_the_token_or_the_play_says_that_none_has_
     fs::write(at("three"), "its-own\n").unwrap();
     let (well, said) = played(&programs, folder.path(), &[&play], hosts.clone(), &[]).await;
     assert!(well && !said.contains("the-secret") && said.matches("it is restarted").count() == 1, "{said}");
-    // Perhaps the token was replaced, and this one is old.
+    // The third host's token differs: it may be an old one that was replaced, so this is reported.
     assert_eq!(said.matches("differs from the one on pve2 and is kept").count(), 1, "{said}");
     assert_eq!(fs::read_to_string(at("one")).unwrap(), "the-secret\n");
     assert_eq!(mode(&at("one")), 0o600);

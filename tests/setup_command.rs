@@ -201,7 +201,7 @@ async fn a_further_cluster_of_the_host_gets_what_the_first_one_has_not() {
         "{said}"
     );
 
-    // Addresses of the first cluster.
+    // These addresses overlap with those of the first cluster.
     let taken =
         answers.map(|answer| if answer.contains("10.60-") { "10.10.10.55-10.10.10.64" } else { answer });
     let folder = bench.path("etc/clusters/web").display().to_string();
@@ -367,7 +367,7 @@ async fn what_an_earlier_set_up_closed_to_the_service_is_opened_or_named() {
     bench.has_mode("etc/config.toml", 0o644);
     let opened = format!("created       `{}`: mode 0644", bench.path("etc/config.toml").display());
     assert!(said.contains(&opened), "{said}");
-    // It is unknown whose folder it is, and what else is in it.
+    // `setup` does not know who owns the folder and what else is in it, so it only names the command.
     bench.has_mode("etc", 0o700);
     let folder = format!("run `chmod 0755 {}`\n", bench.path("etc").display());
     assert!(said.contains(&folder), "{said}");

@@ -316,7 +316,8 @@ async fn a_clone_that_a_user_made_of_the_template_is_left_alone() {
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
     assert_eq!(shop.pve.vmids(), [9000, 9012, 9013, 9015]);
-    // The clone is not finished in place of a missing version either.
+    // If the replaced version is needed again, it is created from its image; the clone is not finished in its
+    // place.
     shop.describe(URL, 'a', "");
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));

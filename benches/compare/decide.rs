@@ -1,4 +1,4 @@
-//! Decides about snapshot files, so that two builds of the planner can be compared. The script `run` in this
+//! Runs the planner on snapshot files, so that two builds of it can be compared. The script `run` in this
 //! folder also copies this file into an older commit, so it only uses code that exists in every commit.
 //!
 //! `decide time DIRECTORY NAME` prints the lowest CPU time of the planner's thread in several runs, in

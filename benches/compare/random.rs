@@ -1,4 +1,4 @@
-//! Prints small random worlds, one on each line, about which two builds of the planner decide: `random FIRST
+//! Prints small random worlds, one on each line, as input for two builds of the planner: `random FIRST
 //! COUNT`.
 
 #![allow(

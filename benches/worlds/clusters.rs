@@ -1,4 +1,5 @@
-//! Clusters of any number of nodes, pods, apps and pending pods, for decisions.
+//! Creates clusters with any number of nodes, pods, apps and pending pods, so that decisions about them can
+//! be measured.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -200,7 +201,7 @@ fn budget(app: &str) -> DisruptionBudget {
     }
 }
 
-/// The settings of this many pools: for each number of cores, one pool in each of three zones.
+/// The settings of `count` pools: for each number of cores, one pool in each of three zones.
 pub fn pools(count: usize) -> String {
     let mut text =
         "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"

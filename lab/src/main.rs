@@ -42,7 +42,7 @@ enum Command {
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
         nodes: u32,
     },
-    /// Simulate hours of cluster life with faults, in seconds; the same seed gives the same log
+    /// Simulate hours of cluster life with faults within seconds; the same seed gives the same log
     Simulate(simulate::Wanted),
     /// Record a day of ordinary cluster life in a minute, for `pve-autoscaler simulate`
     Record(record::Wanted),

@@ -82,7 +82,7 @@ impl Measures {
     }
 }
 
-/// The number of calls to Proxmox VE, without the regular inventory.
+/// The number of calls to Proxmox VE, except those for the regular inventory.
 pub fn calls(pve: &Pve) -> usize {
     pve.calls().iter().filter(|call| call.path != "/cluster/resources").count()
 }

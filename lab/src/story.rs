@@ -210,7 +210,7 @@ impl Play<'_> {
         self.nothing_left()?;
         ensure!(
             self.clusters.pve.vm(FOREIGN) == foreign,
-            "VM {FOREIGN}, which does not belong to the pool, was touched"
+            "VM {FOREIGN}, which does not belong to the pool, was changed"
         );
         self.screen.say(&format!("VM {FOREIGN} is unchanged."))?;
         self.measures.listen();

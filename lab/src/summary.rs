@@ -15,7 +15,7 @@ pub struct Summary {
     pub running: Option<Duration>,
     /// The part of `running` that Proxmox VE, the machines and Kubernetes need in any case.
     pub best: Duration,
-    /// The time from the moment at which the last nodes are no longer needed until they are removed.
+    /// The time from the moment at which most nodes are no longer needed until only one node is left.
     pub shrinking: Duration,
     /// The part of `shrinking` that is the configuration's `unneeded_time`.
     pub unneeded: Duration,

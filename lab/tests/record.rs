@@ -1,4 +1,4 @@
-//! Simulating a recording with the configuration that was in force gives the results that were recorded.
+//! Checks that simulating a recording with the configuration of that time reproduces the recorded results.
 //!
 //! By default, the test runs two seeds of six hours. For more seeds and whole days: `RECORD_SEEDS=10
 //! RECORD_HOURS=24 cargo test -p lab --test record -- --nocapture`.

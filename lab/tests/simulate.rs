@@ -14,8 +14,8 @@ use lab::simulate::play;
 const FIXED: std::ops::RangeInclusive<u64> = 1..=12;
 /// Hours of cluster life for each seed.
 const HOURS: u64 = 2;
-/// The environment variable with the number of seconds during which fresh seeds are started. If a fresh seed
-/// fails, it is added to the fixed ones.
+/// The environment variable with the number of seconds during which fresh seeds, taken from the clock, are
+/// also simulated.
 const FRESH: &str = "SIMULATE_FRESH_SECONDS";
 
 fn holds(seed: u64, hindered: bool) {

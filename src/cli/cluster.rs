@@ -1,5 +1,5 @@
-//! Several Kubernetes clusters on one host, each with its own daemon. The first cluster has no name. Each
-//! additional cluster has a name, and its own configuration, credentials, socket and unit.
+//! One host can serve several Kubernetes clusters, each with its own daemon. The first cluster has no name.
+//! Each additional cluster has a name, and its own configuration, credentials, socket and unit.
 
 use std::fmt;
 use std::fs;

@@ -51,7 +51,7 @@ pub(super) enum Failure {
     File(String, std::io::Error),
     /// The recorded rounds cannot be read.
     Recording(RecordingError),
-    /// The configuration lacks what the command needs.
+    /// The configuration lacks this table, which the command needs.
     Lacking(&'static str),
     /// A file, a secret or a certificate cannot be used: what it is, and why.
     Named(String, Box<dyn Error + Send + Sync>),
@@ -147,8 +147,8 @@ impl Failure {
             Self::Configuration(report) => anstream::eprint!("{}", report.styled()),
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             Self::Lacking(_) => anstream::eprintln!(
-                "error: {}, which is needed to look at the live cluster\n\
-                 help: add it (see config.example.toml), or give a file with `--snapshot`",
+                "error: {}, which is needed to read the live cluster\nhelp: add it (see \
+                    config.example.toml), or give a file with `--snapshot`",
                 self.words()
             ),
             Self::Shared { with, clashes } => {

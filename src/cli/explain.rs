@@ -167,7 +167,8 @@ fn render(story: &Story, plan: Option<&Plan>) -> String {
     }
     for one in missed {
         let place = one.pool.as_deref().map_or_else(|| one.node.clone(), |pool| format!("pool {pool}"));
-        let _ = writeln!(text, "  prediction missed, {place} until {}: {}", one.until, one.words());
+        let _ =
+            writeln!(text, "  prediction missed, in effect for {place} until {}: {}", one.until, one.words());
     }
     text
 }

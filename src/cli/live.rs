@@ -30,7 +30,7 @@ const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Runs a future on a new runtime.
 pub(super) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    // Installing the provider a second time has no effect.
+    // Fails if a TLS provider is already installed, which then stays in use.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Failure::Output)?.block_on(future)
@@ -126,7 +126,7 @@ async fn daemons_own(
             MachineView::found(stored, node.map(|node| node.name.clone()), now).machine(config)
         })
         .collect();
-    // If there are no records, no daemon has created a machine yet: only the pools' nodes exist.
+    // If there are no records, the daemon has no machines: only the pools' nodes exist.
     let machines = Some(machines).filter(|machines| !machines.is_empty());
     Arc::make_mut(&mut snapshot.proxmox).machines = machines;
     snapshot.memory = memory;
@@ -152,7 +152,8 @@ pub(super) async fn kubernetes(config: &Config) -> Result<Cluster, Failure> {
 /// The objects in the Kubernetes cluster, listed once.
 pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
     let unreachable = |error| Failure::Unreachable(format!("Kubernetes at {}", cluster.server()), error);
-    // A wrong address or certificate is reported immediately, not after the limit.
+    // This call comes first so that a wrong address or certificate is reported immediately, not after the
+    // time limit.
     cluster.version().await.map_err(|error| unreachable(error.into()))?;
     let cancel = CancellationToken::new();
     let watches = Watches::start(cluster, &cancel);

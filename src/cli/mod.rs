@@ -95,7 +95,7 @@ enum Command {
     Simulate(simulate::Arguments),
     /// Show which nodes could take a pod, or why a node is kept
     Explain(explain::Arguments),
-    /// Give a machine its CPUs, as root, for the daemon connected to standard input
+    /// Pin a machine's CPUs, as root, for the daemon connected to standard input
     #[command(hide = true)]
     PinningHelper(pinning_helper::Arguments),
     /// Print names for shell completion

@@ -283,7 +283,7 @@ pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -
         }
         for clash in clashes {
             tracing::warn!(
-                "{}: the daemon of {} is not running and will not start",
+                "{}: the daemon of {} is not running and will not start while this daemon runs",
                 clash.words,
                 other.words()
             );

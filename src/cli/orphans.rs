@@ -48,7 +48,12 @@ fn render(status: &Status) -> String {
     let mut out = String::new();
     if !status.leads {
         let leader = if status.leader.is_empty() { "another instance" } else { &status.leader };
-        let _ = writeln!(out, "this instance does not lead: ask the one on {}", plain(leader));
+        let _ = writeln!(
+            out,
+            "this instance does not lead, so it has no list of orphans: ask the \
+            leader ({})",
+            plain(leader)
+        );
     } else if status.orphans.is_empty() {
         out.push_str("every VM with this cluster's mark has a record\n");
     }

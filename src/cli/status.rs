@@ -105,7 +105,7 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
     let _ = if stands_by {
         writeln!(
             out,
-            ", on standby while the daemon on {} leads: ask that one for more",
+            ", on standby while the daemon on {} leads: run `status` there for details",
             plain(&status.leader)
         )
     } else if status.ready {

@@ -8,7 +8,7 @@ const HEADING: Style = Style::new().bold();
 /// Blanks between two columns.
 const GAP: &str = "   ";
 
-/// Rows below a heading, in aligned columns: numbers to the right, the last column without padding.
+/// Rows below a heading, in aligned columns. The last column is not padded.
 #[derive(Debug)]
 pub(super) struct Table {
     heading: Vec<(&'static str, Align)>,

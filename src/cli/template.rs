@@ -182,7 +182,7 @@ async fn done(client: &Client, template: &Template, step: &Step) -> Result<u8, F
     }
     match outcome {
         Ok(()) => {
-            // A template that could not be destroyed was already reported as kept.
+            // The outcome of a destruction was already reported: the VM was destroyed or kept.
             if !matches!(step, Step::Destroy(..)) {
                 line("done", &step_text(step))?;
             }

@@ -1,5 +1,5 @@
-//! A configuration that is being written. A comment on each line says where the setting comes from. At the
-//! end, our own parser reads the text, and each line that it refuses is replaced by a comment or a
+//! A configuration that is being written. A comment before each line says where the setting comes from. At
+//! the end, our own parser reads the text, and each line that it refuses is replaced by a comment or a
 //! placeholder.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ enum Line {
     Set { key: String, value: Value, why: String, instead: Option<Value> },
     /// A setting that only the operator knows; its value is a placeholder.
     Fill { key: String, value: Value, why: String },
-    /// A setting that only the operator knows, with an example.
+    /// A setting that only the operator knows; a comment shows an example.
     Missing { key: String, example: String, why: String },
     /// A remark.
     Note(String),
@@ -80,7 +80,7 @@ impl Table {
         self.lines.push(Line::Fill { key: key.to_owned(), value: value.into(), why: why.into() });
     }
 
-    /// Adds a setting that `run` needs, and that only the operator knows.
+    /// Adds a comment with an example, for a setting that `run` needs and that only the operator knows.
     pub fn missing(&mut self, key: &str, example: &str, why: impl Into<String>) {
         let (key, example) = (key.to_owned(), example.to_owned());
         self.lines.push(Line::Missing { key, example, why: why.into() });

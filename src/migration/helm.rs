@@ -9,7 +9,7 @@ use super::source::{SourceError, documents, text_at};
 /// The values in a document. A document that is not a Kubernetes object is itself the values.
 pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     let inside = |text: Option<&str>| match text {
-        Some(text) => documents(SourceFile { name: "the values in it", text }),
+        Some(text) => documents(SourceFile { name: "the Helm values in an object", text }),
         None => Ok(Vec::new()),
     };
     let map = |path: &[&str]| {

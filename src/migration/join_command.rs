@@ -1,5 +1,5 @@
-//! Converts the parts of kproximate's join command that have a setting here. Secrets in the command are not
-//! copied.
+//! Converts the parts of kproximate's join command for which there is a setting. Secrets in the command are
+//! not copied.
 
 /// The settings in a join command.
 #[derive(Debug, Default)]
@@ -11,13 +11,14 @@ pub(super) struct JoinCommand {
     pub labels: Vec<(String, String)>,
     /// `key=value:Effect`.
     pub taints: Vec<String>,
-    /// Preflight checks of kubeadm that may fail.
+    /// Preflight checks of kubeadm whose failures are ignored.
     pub ignored_checks: Vec<String>,
     /// Parts that are not converted: the name of each, and the reason.
     pub told: Vec<String>,
 }
 
-/// Agent options that the daemon sets another way, or does not need.
+/// Agent options that are not converted, because the daemon sets them in another way or does not need them;
+/// each with the reason.
 const MEANT_OTHERWISE: [(&str, &str); 5] = [
     ("with-node-id", "machine names are already unique"),
     ("node-name", "each node has the name of its machine"),

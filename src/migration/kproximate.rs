@@ -134,7 +134,12 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
         join = join_command::of_k3s(&command);
         match join.server.take() {
             Some(server) => table.set("api_server", server, "kpJoinCommand"),
-            None => table.fill("api_server", "10.10.10.2:6443", "the K3s server's address for nodes"),
+            None => table.fill(
+                "api_server",
+                "10.10.10.2:6443",
+                "the address at which nodes reach the \
+                K3s server",
+            ),
         }
         table.set(
             "server_token_credential",

@@ -287,7 +287,10 @@ fn devices(table: &mut Table, tree: &mut Tree) {
             table.set("vlan", vlan, format!("{place}.vlanTag"));
         }
         if device.get("macPrefix").is_some() {
-            table.note(format!("{place}.macPrefix: Proxmox VE's own prefix (datacenter options)"));
+            table.note(format!(
+                "{place}.macPrefix: not converted; Proxmox VE uses the prefix in its \
+                datacenter options"
+            ));
         }
     }
 }

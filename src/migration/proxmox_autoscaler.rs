@@ -117,13 +117,14 @@ fn top(draft: &mut Draft, tree: &mut Tree) {
         }
     }
     if let Some(wait) = tree.number(&["pxe_vm_lost_cleanup_delay"]) {
-        let why = "pxe_vm_lost_cleanup_delay was shorter (";
+        let why = "pxe_vm_lost_cleanup_delay is not converted (";
         let wait = parts::seconds(wait);
         down.set(
             "unready_time",
             "20m",
             format!(
-                "{why}{wait}): a node that is not ready for a while is not a lost VM; this is the default"
+                "{why}{wait}): a VM is not lost just because its node is not ready for a while; this is \
+                    the default of `unready_time`"
             ),
         );
     }

@@ -1,8 +1,9 @@
-//! Assignments of plain values in a Python file, which is all that a settings file needs. No code is run.
+//! Reads assignments of plain values from a Python file. A settings file needs no more than these. No code is
+//! run.
 
 use serde_json::{Map, Value};
 
-/// The assigned names, each with the last string, number or truth value that is assigned to it. If only other
+/// The assigned names, each with the last string, number or Boolean that is assigned to it. If only other
 /// expressions are assigned, the value is `false`.
 pub(super) fn assignments(text: &str) -> Map<String, Value> {
     let mut found = Map::new();
@@ -24,7 +25,7 @@ pub(super) fn assignments(text: &str) -> Map<String, Value> {
     found
 }
 
-/// A quoted string, a number or a truth value, with or without a comment after it.
+/// A quoted string, a number or a Boolean, with or without a comment after it.
 fn literal(text: &str) -> Option<Value> {
     let quote = text.chars().next().filter(|c| "'\"".contains(*c));
     if let Some(quote) = quote {

@@ -110,7 +110,7 @@ impl Tree {
             .cloned()
     }
 
-    /// Takes a string. A number or truth value is returned as a string.
+    /// Takes a string. A number or Boolean is returned as a string.
     pub fn text(&mut self, path: &[&str]) -> Option<String> {
         match self.take(path)? {
             Value::String(text) => Some(text),
@@ -140,7 +140,7 @@ impl Tree {
         number.filter(|number| *number >= 0).or_else(|| self.is_odd(path))
     }
 
-    /// Takes a truth value; it may be in quotes.
+    /// Takes a Boolean; it may be in quotes.
     pub fn truth(&mut self, path: &[&str]) -> Option<bool> {
         match self.take(path)? {
             Value::Bool(truth) => Some(truth),

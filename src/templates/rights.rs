@@ -41,8 +41,8 @@ pub async fn missing(
         ("/".to_owned(), &["Sys.Audit"]),
     ];
     let everywhere = client.privileges_on("/").await?;
-    // With Sys.Modify on `/`, the older alternative, the token needs no rights on hosts. But Sys.Modify
-    // allows far more.
+    // Instead of Sys.AccessNetwork on each host, Proxmox VE also accepts Sys.Modify on `/`. Sys.Modify allows
+    // far more, so it is never reported as missing.
     if !everywhere.contains("Sys.Modify") {
         let hosts: BTreeSet<&String> = places.iter().map(|place| &place.host).collect();
         wanted.extend(

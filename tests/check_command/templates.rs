@@ -61,7 +61,7 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
         let (status, lines) = bench.about("template").await;
         let said = first_bad(&lines);
         assert!(said.contains(expected), "{expected}: {lines:#?}");
-        // Room may become free, so this is a warning.
+        // Too little free space is only a warning, because space may become free.
         assert_eq!(status, i32::from(!said.contains(" left on ")), "{said}");
         assert_eq!(lines[0]["pool"], "workers");
     }

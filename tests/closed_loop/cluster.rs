@@ -13,7 +13,8 @@ use crate::judge::{Bindings, Judge};
 const NOW: &str = "2026-01-15T12:00:00Z";
 const POOL_LABEL: &str = "pve-autoscaler/pool";
 
-/// What a machine of a pool is: described once for both the configuration and the Node that it becomes.
+/// A pool and the size of its machines, from which both the pool's table in the configuration and its Nodes
+/// are made.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub name: String,
@@ -36,7 +37,7 @@ pub struct Cluster {
     pub pods: Vec<Value>,
     /// DaemonSets, ReplicaSets, and all other objects that do not change.
     pub rest: Vec<Value>,
-    /// How many machines were created, which numbers their names.
+    /// How many machines were created. This number is part of the next machine's name.
     pub made: usize,
 }
 
@@ -136,7 +137,7 @@ impl Cluster {
         self.pods.iter().filter(|pod| node_of(pod).is_none() && !theirs(pod)).map(id).collect()
     }
 
-    /// Nodes of pools on which nothing but DaemonSets' pods runs.
+    /// The number of nodes that run no pods except those of DaemonSets.
     pub fn idle(&self) -> usize {
         let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
         let busy = |node: &&Value| {
@@ -186,7 +187,7 @@ impl Cluster {
         self.made += 1;
     }
 
-    /// Drains and removes these nodes; the controllers of their pods create others.
+    /// Drains and removes these nodes; the controllers of their pods create new pods.
     pub fn remove(&mut self, names: &BTreeSet<&str>) {
         self.nodes.retain(|node| !node["metadata"]["name"].as_str().is_some_and(|name| names.contains(name)));
         let of_daemons = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";

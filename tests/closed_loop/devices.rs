@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::worlds::{Draw, HOSTNAME};
 
 const DRIVERS: [&str; 2] = ["gpu.example.com", "nic.example.com"];
-/// Expressions of selectors, some of which have no value for devices without the attribute.
+/// CEL expressions of selectors. Some of them have no result for devices that lack the attribute.
 const SELECTORS: [&str; 21] = [
     r#"device.driver == "gpu.example.com""#,
     r#"device.attributes["gpu.example.com"].model == "a""#,
@@ -68,7 +68,7 @@ struct World {
 }
 
 impl World {
-    /// An object of `resource.k8s.io` with these fields beside its metadata.
+    /// Adds an object of `resource.k8s.io` with this metadata and these other fields.
     fn add(&mut self, kind: &str, metadata: Value, mut fields: Value) {
         fields["apiVersion"] = json!("resource.k8s.io/v1");
         fields["kind"] = json!(kind);
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// Adds a pool; if `reach` is none, its devices say from where they can be used.
+    /// Adds a pool of devices. If `reach` is `None`, each device has its own node selection.
     fn add_pool(&mut self, driver: &str, name: &str, reach: Option<&Value>) {
         let counts = self.draw.percent(30);
         let slices = self.draw.of(&[1, 1, 2]);

@@ -9,13 +9,13 @@ use crate::judge::Judge;
 use crate::oddities;
 use crate::worlds::{self, Draw};
 
-/// The number of pairs of a pod and a node in the world of this seed, and those on which our filters are
-/// wrong.
+/// The number of pod-node pairs in the world of this seed, and the pairs for which our filters disagree with
+/// the scheduler's.
 pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     let mut cluster = worlds::draw(seed);
     let mut draw = Draw(fastrand::Rng::with_seed(seed.wrapping_add(3 << 32)));
     oddities::add(&mut draw, &mut cluster);
-    // Some of the pods have nodes; the waiting ones are judged beside them.
+    // Half of the pods are scheduled first. The filters judge the other half, which still waits.
     let late: Vec<_> = cluster.pods.split_off(cluster.pods.len() / 2);
     cluster.schedule(judge, seed);
     oddities::age(&mut draw, &mut cluster);

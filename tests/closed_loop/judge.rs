@@ -50,8 +50,8 @@ enum Answer<T> {
 }
 
 impl Judge {
-    /// Starts the judge, and builds it first if necessary; `None` if there is no Go, which is an error with
-    /// `CI=true`.
+    /// Starts the judge, and builds it first if necessary; `None` if Go is not installed, which is an error
+    /// with `CI=true`.
     pub fn start() -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let programs = match runtime.block_on(rig::Programs::only(&["judge"])).unwrap() {

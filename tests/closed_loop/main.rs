@@ -1,7 +1,7 @@
 //! Plans are carried out on random clusters in which the real kube-scheduler decides where pods go, until
 //! nothing is left to do.
 //!
-//! `LOOP_WORLDS=5000` plays this many; `LOOP_SEED=17` plays one, reports what happened, and leaves its
+//! `LOOP_WORLDS=5000` plays that many worlds; `LOOP_SEED=17` plays one, reports what happened, and leaves its
 //! objects in a file.
 
 #![expect(
@@ -28,7 +28,7 @@ use crate::rounds::Tally;
 const WORLDS: u64 = 300;
 /// Further worlds, different ones each time.
 const FRESH: u64 = 50;
-/// All machines that are created may be this percentage of those in the first plans.
+/// The maximum number of machines created in total, as a percentage of the machines in the first plans.
 const PERCENT: usize = 105;
 
 /// The seeds to play: those that were requested, or the known ones and fresh ones.
@@ -44,8 +44,8 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// One of this many removed nodes may leave a pod without a place: the planner does not try all orders in
-/// which the scheduler may take pods.
+/// At most one in this many removed nodes may leave a pod without a place: the planner does not try all
+/// orders in which the scheduler may take pods.
 const UNLUCKY: usize = 500;
 
 /// Plays the worlds, two at a time; `None` if there is no judge.
@@ -79,7 +79,7 @@ fn what_is_planned_runs_wherever_the_scheduler_puts_it() {
     assert!(sum.faults.is_empty(), "{}", sum.faults.join("\n"));
     let unlucky = sum.unlucky.len() * UNLUCKY;
     assert!(unlucky <= sum.removed.max(2 * UNLUCKY), "{sum}");
-    // For a few worlds, the share means nothing.
+    // With only a few worlds, the percentage means nothing.
     if sum.worlds >= 300 {
         assert!(sum.planned > 1000, "hardly a machine was made: {sum}");
         assert!(sum.made * 100 <= sum.planned * PERCENT, "{sum}");

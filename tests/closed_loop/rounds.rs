@@ -113,7 +113,7 @@ fn grow(cluster: &mut Cluster, judge: &mut Judge, seed: u64, tally: &mut Tally) 
     tally.idle = cluster.idle();
 }
 
-/// Waiting pods that another machine of a pool would take, although the last plan creates none.
+/// Waiting pods that would fit one more machine of a pool, although the last plan creates none.
 fn taken_by_another(cluster: &Cluster, judge: &mut Judge, seed: u64) -> Vec<String> {
     let before = cluster.waiting();
     if before.is_empty() {

@@ -63,7 +63,7 @@ pub fn draw(seed: u64) -> Cluster {
         let set = daemon_set(&mut draw, number);
         cluster.rest.push(set);
     }
-    // Most groups have nothing special, so that special pods meet ordinary ones.
+    // The percentage of groups with constraints varies, so that constrained pods often meet ordinary ones.
     let odd = draw.of(&[0, 25, 50, 80]);
     for number in 0..draw.of(&[1, 2, 3, 4, 6]) {
         group(&mut draw, &mut cluster, number, odd);
@@ -168,7 +168,8 @@ fn constrain(draw: &mut Draw, spec: &mut Value, own: usize) {
     let key = draw.of(&[HOSTNAME, HOSTNAME, ZONE]);
     let other = if draw.percent(50) { own } else { draw.0.usize(..=own) };
     let term = json!([{"topologyKey": key, "labelSelector": app(other)}]);
-    // Beside the pods of one node, room is limited, whichever pool has taken it.
+    // Pod affinity uses zones only: on a single node, which may belong to any pool, room for further pods is
+    // limited.
     let beside = json!([{"topologyKey": ZONE, "labelSelector": app(other)}]);
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     match draw.0.u32(..10) {

@@ -11,8 +11,8 @@ use super::folder;
 const HEAD: &str = "\
 # Compared with the other autoscalers for Proxmox VE
 
-Based on the sources as of summer 2026: kproximate 0.3.1, proxmox-autoscaler (Python, January 2023), KubeNodeSmith (January
-2026), karpenter-provider-proxmox 0.12. They were read, not run. ✔ yes · ◐ partly · ✘ no. Each of our ✔ links to the test
+Based on the source code as of summer 2026: kproximate 0.3.1, proxmox-autoscaler (Python, January 2023), KubeNodeSmith (January
+2026), karpenter-provider-proxmox 0.12. The code was read, not run. ✔ yes · ◐ partly · ✘ no. Each ✔ of pve-autoscaler links to the test
 that proves it. How to migrate: [coming from another autoscaler](../guides/migration.md).
 ";
 
@@ -20,13 +20,13 @@ that proves it. How to migrate: [coming from another autoscaler](../guides/migra
 const OTHERS: &str = "
 ## Others
 
-Based on the sources as of summer 2026, which were read, not run.
+Based on the source code as of summer 2026. The code was read, not run.
 
 | | What it is | Here |
 |---|---|---|
-| [algo7/karpenter-provider-pve](https://github.com/algo7/karpenter-provider-pve) | Karpenter for RKE2 and K3s, with templates built by Packer. Creating and removing machines was not implemented yet: each of these calls answers \"not implemented\" | `method = \"k3s\"` or `\"command\"` ([joining](../guides/bootstrap.md)), `[[template]]` |
+| [algo7/karpenter-provider-pve](https://github.com/algo7/karpenter-provider-pve) | Karpenter for RKE2 and K3s, with templates built by Packer. Calls that create or remove machines still return \"not implemented\" | `method = \"k3s\"` or `\"command\"` ([joining](../guides/bootstrap.md)), `[[template]]` |
 | [shokohsc/karpenter-provider-proxmox](https://github.com/shokohsc/karpenter-provider-proxmox) | a fork of karpenter-provider-proxmox whose machines boot Talos from the network (`bootMethod: pxe`) | `migrate karpenter` reads its files; `boot = \"network\"` ([network boot](../guides/network-boot.md)) |
-| [shokohsc/talos-proxmox-autoscaler](https://github.com/shokohsc/talos-proxmox-autoscaler) | Talos workers that boot from the network: every 30 s it sums up what pending pods request, and creates machines between a minimum and a maximum size. It removes nodes that the descheduler has labelled | `boot = \"network\"` and `sizes`; `min_workers` and `max_workers` are `min` and `max` |
+| [shokohsc/talos-proxmox-autoscaler](https://github.com/shokohsc/talos-proxmox-autoscaler) | Talos workers that boot from the network: every 30 s it sums up what pending pods request, and creates machines whose size is between a minimum and a maximum. It removes nodes that the descheduler has labelled | `boot = \"network\"` and `sizes`; `min_workers` and `max_workers` are `min` and `max` |
 | [Pzharyuk/proxmox-autoscaler](https://github.com/Pzharyuk/proxmox-autoscaler) | Talos workers; adds one if pods have lacked CPU or memory for 30 s, and removes nodes whose measured usage has been below a threshold for five minutes | `[[pool]]`; `SCALE_DOWN_UTILIZATION_PCT` refers to measured usage, `utilization_threshold` to what pods request |
 | [vgstdev/proxmox-autoscaler](https://github.com/vgstdev/proxmox-autoscaler) | resizes containers (LXC) of a Proxmox host; no Kubernetes nodes | – |
 ";

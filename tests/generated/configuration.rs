@@ -1,5 +1,4 @@
-//! Section 5 of the manual and the page of the reference: the configuration, generated from the commented
-//! example.
+//! The configuration in section 5 of the manual and in the reference, generated from the commented example.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,7 +20,7 @@ Every setting of `/etc/pve-autoscaler/config.toml`, with its default, or with an
 enum Entry<'a> {
     /// The settings that follow are in this table.
     Table(&'a str, String),
-    /// Settings with a common text, each with whether it is an alternative to the one above.
+    /// Settings that share a text. Each has a flag that says whether it is an alternative to the one above.
     Settings(Vec<(&'a str, bool)>, String),
 }
 
@@ -99,7 +98,7 @@ pub fn reference(example: &str) -> String {
     out
 }
 
-/// A text in which the pages that it names become links, for a page of the reference.
+/// Turns the paths of documentation pages in a text into links, for a page of the reference.
 fn linked(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let page = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -150,7 +149,7 @@ fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
     (above, entries)
 }
 
-/// What only the schema says about settings: allowed words, once for each list of them, and ranges that are
+/// What only the schema says about settings: allowed words (each list only once), and ranges that are
 /// narrower than the type.
 fn limits<'e>(
     schema: &Value,
@@ -192,7 +191,7 @@ fn described<'s>(schema: &'s Value, table: &str, key: &str) -> &'s Value {
         let table = &at["properties"][name];
         table.get("items").unwrap_or(table)
     });
-    // If any key is allowed, all keys have the same description.
+    // If a table allows any key, all its keys have the same description.
     let found =
         inside["properties"].get(key).or(inside.get("additionalProperties").filter(|it| it.is_object()));
     found.unwrap_or_else(|| panic!("the schema has no `{key}` in `{table}`: make it first"))

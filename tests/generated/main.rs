@@ -1,6 +1,6 @@
 //! Man pages and completions, generated from the program's own help; the configuration's man page and
 //! reference, generated from its example; the comparison with others, and what machines inherit. They are
-//! kept in the repository, so that a package needs no program to build them; the tests fail if a file
+//! kept in the repository, so that the package can be built without generating them; the tests fail if a file
 //! differs. `UPDATE=1 cargo test --test generated` updates the files.
 
 #![expect(
@@ -139,7 +139,7 @@ fn says_nothing(program: &str, arguments: &[&str], folder_name: &str, pick: impl
 
 #[test]
 fn man_pages_are_rendered_without_warnings() {
-    // The warnings that lintian asks man for.
+    // The warnings that lintian checks man pages for.
     says_nothing("groff", &["-man", "-Tutf8", "-wall", "-rLL=80n", "-z"], "docs/man", |_| true);
 }
 

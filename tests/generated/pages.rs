@@ -69,8 +69,8 @@ fn bold(line: &str) -> String {
     out
 }
 
-/// The text below a help: `Heading` with indented rows below it becomes a section, other text becomes
-/// paragraphs.
+/// The text below the options of a command's help: `Heading` with indented rows below it becomes a section,
+/// other text becomes paragraphs.
 fn sections(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let mut page = Below::default();
@@ -81,7 +81,7 @@ fn sections(text: &str) -> String {
     page.out
 }
 
-/// The sections that are built from the text below a help, line by line.
+/// The sections that are built, line by line, from the text below the options of a command's help.
 #[derive(Default)]
 struct Below {
     out: String,

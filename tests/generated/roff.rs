@@ -22,7 +22,7 @@ fn escape(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('…', "\\&...")
 }
 
-/// A line that begins with a dot would be a request.
+/// Protects a line that begins with a dot, which roff would read as a request.
 fn protected(text: String) -> String {
     if text.starts_with('.') { format!("\\&{text}") } else { text }
 }

@@ -125,7 +125,7 @@ fn good(schema: &Value) -> Value {
     let bare = || match schema["type"].as_str() {
         Some("object") => needed(schema).into(),
         Some("integer") => schema["minimum"].clone(),
-        // Windows and disks in inline tables.
+        // Durations and sizes in the inline tables of windows and disks.
         Some("string") if schema.get("pattern").is_some() => {
             let fits = ["1h", "1GiB"].map(Value::from);
             fits.into_iter().find(|value| Validator::of(schema).takes(value)).unwrap()
@@ -231,8 +231,8 @@ fn strings(parts: &[&str], most: usize) -> Vec<String> {
     all
 }
 
-/// How many of the texts a setting accepts; asserts that its pattern matches all of these and none of the
-/// wrong ones.
+/// How many of the texts a setting accepts; asserts that its pattern matches every accepted text, and that
+/// both refuse the wrong ones.
 fn pattern_fits(key: &str, texts: &[String], wrong: &[&str]) -> usize {
     let schema = schema();
     let pattern = schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/"))).unwrap();

@@ -47,7 +47,7 @@ impl Bench {
         Self::of(crate::lab::pve(spec), kube).await
     }
 
-    /// The same with this Proxmox VE cluster, as a test has left it.
+    /// Like [`Self::new`], but with an existing Proxmox VE cluster, as a test has left it.
     pub async fn of(pve: Pve, kube: KubeSpec) -> Self {
         let tls = ServerTls::for_loopback("Both").unwrap();
         let any = || "127.0.0.1:0".parse().unwrap();

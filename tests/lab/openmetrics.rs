@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One family: its type, and the value of each sample by its text as written, without the value.
+/// One metric family: its type, unit, help and labels, and the value of each sample. The key of a sample is
+/// its text as written, without the value.
 #[derive(Debug, Default)]
 pub struct Family {
     pub kind: String,

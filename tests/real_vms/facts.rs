@@ -1,5 +1,5 @@
-//! One machine from its clone to its end, run by the client alone: the facts about a real guest that the
-//! daemon's decisions rely on.
+//! The life of one machine, driven by the Proxmox VE client without the daemon: the facts about a real guest
+//! that the daemon's decisions rely on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

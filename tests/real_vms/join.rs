@@ -15,7 +15,8 @@ use crate::scene::{ADDRESS, SOON, Scene, VMID, WORKLOAD};
 use crate::stage::{BOOT, Firmware, HOST};
 use crate::{place, uefi};
 
-/// The pool's machines: a first boot by the daemon's seed, and fields of the kubelet's configuration.
+/// Settings of the pool: its machines get a seed for their first boot, and fields of the kubelet's
+/// configuration.
 const POOL: &str = r##"template = "k8s-worker"
 max_pods = 57
 grow = { max_cores = 4, max_memory = "3GiB" }
@@ -48,9 +49,9 @@ spec:
       image: registry.k8s.io/pause:3.10.2
       resources: { requests: { cpu: 2500m, memory: 2200Mi } }
 ";
-/// The minimum time that the machine sleeps: far more than a clock that was set may differ.
+/// How long the machine sleeps at least: longer than [`APART`], so that a clock that was not set is noticed.
 const SLEEP: Duration = Duration::from_secs(15);
-/// How many seconds a clock that was set may differ on a busy machine.
+/// How many seconds the guest's clock may be off after it was set, on a busy machine.
 const APART: i64 = 8;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,7 +74,7 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     its_first_boot_was_told_by_our_seed(&scene, &config["name"]).await;
     the_kubelet_has_the_settings_of_its_pool(&scene, &node).await;
     it_grows_where_it_is(&scene, &node).await;
-    // No new machine replaces the one that is removed.
+    // Without `[pool.warm]`, no new machine replaces the one that is removed.
     scene.reload(POOL);
     a_guest_that_has_joined_does_not_join_again(&scene).await;
     a_killed_machine_is_not_ready_until_it_runs_again(&scene).await;
@@ -211,7 +212,7 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     let said = again.stdout + &again.stderr;
     assert!(said.contains("/etc/kubernetes/kubelet.conf already exists"), "{said}");
     assert!(started.elapsed() < Duration::from_mins(1), "it is refused before anybody is asked");
-    // The daemon's script checks this first.
+    // The daemon's script first checks whether the guest has already joined.
     let settle = WaitForBoot {
         settle: Duration::from_mins(1),
         join: Duration::from_mins(1),
@@ -225,7 +226,7 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     assert_eq!(read, JoinEnd::Joined { degraded: false });
 }
 
-/// The Node of a machine that lost its power stays, and shows this after the grace period.
+/// The Node of a machine that lost its power stays, and becomes not ready after the grace period.
 async fn a_killed_machine_is_not_ready_until_it_runs_again(scene: &Scene) {
     let before = scene.node(true).await.unwrap()["metadata"]["uid"].clone();
     scene.stage.hardware.kill(VMID.0);

@@ -1,16 +1,16 @@
-//! What real machines need from the machine that they run on, and the namespaces that they run in.
+//! What the tests with real VMs require of the computer they run on, and the namespaces that they run in.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long all of it may take together.
+/// The time limit for all tests with real VMs together.
 const LIMIT: Duration = Duration::from_mins(30);
-/// Tells the other tests that they are in a separate place, and which image guests are cloned from.
+/// The environment variable that tells the tests which image guests are cloned from.
 const IMAGE: &str = "PVE_AUTOSCALER_TEST_IMAGE";
 /// Tells this process that it is in a separate namespace.
 const INSIDE: &str = "PVE_AUTOSCALER_TEST_INSIDE";
-/// Emulation in older releases of QEMU crashes the guest's kernel.
+/// The oldest major release of QEMU whose emulation does not crash the guest's kernel.
 const QEMU: u32 = 8;
 
 /// Whether a missing tool is a failure.
@@ -75,8 +75,8 @@ fn namespace() -> Command {
     command
 }
 
-/// Runs the tests that are otherwise ignored: one machine's tests and the others side by side, each in a
-/// separate place. An emulated machine hardly keeps more than one core busy, and most of the time is spent
+/// Runs the tests that are otherwise ignored: those of `facts` and all others side by side, each group in its
+/// own namespaces. An emulated machine hardly keeps more than one core busy, and most of the time is spent
 /// waiting for it.
 pub async fn run_the_others(image: &Path) {
     // The filter in `cargo test --test real_vms -- NAME` applies to these tests, too.

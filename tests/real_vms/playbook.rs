@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::place;
 use crate::stage::Stage;
 
-/// Every task is a separate Python program in an emulated guest.
+/// The limit is long because every task runs as a separate Python program in an emulated guest.
 const LIMIT: Duration = Duration::from_mins(15);
 
 /// Creates a key with which Ansible logs in; returns its public part.

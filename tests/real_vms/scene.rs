@@ -54,7 +54,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// `pool`: the settings of the pool besides its size, template and slot, which end the configuration.
+    /// `pool`: settings of the pool, appended to the end of the configuration, which already contains the
+    /// pool's size, slot and network.
     pub async fn new(image: &Path, firmware: Firmware, pool: &str) -> Self {
         let stage = Stage::new(image, firmware).await;
         let programs = Programs::get().await.unwrap().unwrap();

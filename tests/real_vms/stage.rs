@@ -188,8 +188,8 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
     cluster
 }
 
-/// Guests get a network only if nothing else is in it: if this machine has another interface, they are
-/// refused.
+/// Guests get a network only in a namespace of their own: if this one has another interface, the hardware
+/// cannot be opened.
 pub async fn is_refused_beside_other_interfaces() {
     let others = std::fs::read_dir("/sys/class/net").unwrap().flatten().any(|one| one.file_name() != "lo");
     if !others {

@@ -1,4 +1,4 @@
-//! What a machine keeps of OVMF and its TPM during the life that `join` gives it.
+//! What a machine keeps in its EFI variables and its TPM throughout the test in `join`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,7 +39,8 @@ pub fn is_a_clone_of_its_template(scene: &Scene, config: &BTreeMap<String, Strin
 
 /// Returns the measurement of the boot.
 ///
-/// It was suspended since: a TPM that was started again would have lost it.
+/// The machine was suspended after that boot. If its TPM had started without the saved state, the measurement
+/// would be lost.
 pub async fn was_measured_and_woke_with_it(scene: &Scene) -> String {
     assert_eq!(processes().len(), 1, "{:?}", processes());
     let script = "cat /sys/firmware/efi/fw_platform_size /sys/class/tpm/tpm0/tpm_version_major && test -c /dev/tpm0 && \

@@ -182,7 +182,7 @@ fn rounds_after_a_clock_was_set_back_do_not_come_between_those_before() {
         writer.keep(folder.path(), (7, MUCH), &seen).unwrap();
         written.push(seen);
     }
-    // Rounds before the last one of the first file are left out.
+    // Of the second file, rounds that are earlier than the last round of the first file are left out.
     let expected = written[..30].iter().chain(&written[45..]);
     let mut rounds = Recording::open(folder.path()).unwrap().rounds();
     for round in expected {

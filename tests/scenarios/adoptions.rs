@@ -1,4 +1,5 @@
-//! Workers of other origin become machines of a pool, and are then treated like any other machine.
+//! Workers that the daemon did not create are adopted into a pool, and are then treated like any other
+//! machine.
 
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ async fn a_worker_that_is_adopted_at_another_host_counts_for_its_pools_maximum_a
     let (stage, node, vmid) = with_a_foreign_worker().await;
     let one = quick().replace("max = 5", "max = 1");
     stage.reload(&one);
-    // The daemon is not notified.
+    // The worker is adopted on another host, so the daemon is not notified.
     Operator::new(&stage, &one).adopt(&stage, &node).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     let alone = |stage: &Stage| stage.vms(9100..=9109) == [vmid];

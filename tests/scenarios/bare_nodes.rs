@@ -1,4 +1,5 @@
-//! Nodes of machines that have lost their labels or taints: they still count, and get them back.
+//! Nodes of machines that have lost their labels or taints: the machines still count, and the daemon restores
+//! what is missing.
 
 use std::time::Duration;
 

@@ -133,7 +133,7 @@ async fn pools_become_nodes_each_in_their_own_way() {
         assert_eq!(stage.ready_nodes(pool).len(), 1, "{pool}");
         assert!(stage.pve.vm(vmid).unwrap().running, "{vmid}");
     }
-    // The template's own token does not belong to the daemon; the other machine's token is deleted.
+    // Two records and the template's own token are left: the daemon deletes only the token that it created.
     stage.until("its token is gone", SOON, |stage| stage.leftovers().len() == 3).await;
 }
 

@@ -64,8 +64,8 @@ async fn while_paused_nothing_is_made_whichever_instance_leads_and_afterwards_it
     assert_eq!(stage.status().paused, None);
 }
 
-/// A daemon that ended right after it wrote the record of a machine, before anything else of the machine
-/// existed.
+/// A stage whose daemon was killed right after it wrote the record of a machine, before anything else of the
+/// machine existed.
 async fn only_recorded() -> Stage {
     for last in 1..200 {
         let mut stage = Stage::new(ONE_POOL);
@@ -92,7 +92,7 @@ async fn who_begins_to_lead_while_the_switch_cannot_be_read_goes_on_with_nothing
             json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": paused["data"] });
         stage.kube.apply(&map).unwrap();
     }
-    // The stored state is in the same object, and is read first.
+    // The daemon's stored state is in the same object as the pause, and is read first.
     let effects = [
         (1, Effect::Delay(Duration::from_millis(1))),
         (3, Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) }),
@@ -527,7 +527,7 @@ async fn a_node_serves_on_while_its_cluster_is_not_quorate() {
     stage.throughout("it serves", Duration::from_mins(20), serves).await;
     let why = |stage: &Stage| stage.status().nodes.iter().any(|one| one.why.contains("not quorate"));
     assert!(why(&stage), "{}", stage.scene());
-    // Nothing could be cloned either.
+    // Without quorum, nothing could be cloned either, so the node has to serve new pods.
     stage.deploy("more", 2, "1500m", "1Gi");
     stage.until("one pod runs there", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(vms(&stage), 1);

@@ -86,7 +86,7 @@ async fn a_buffer_is_filled_taken_by_pods_within_a_second_and_filled_again() {
     assert_eq!(shown["status"]["podTemplateGeneration"], 1);
     assert_eq!(shown["status"]["provisioningStrategy"], "buffer.x-k8s.io/active-capacity");
 
-    // Nothing to evict, nothing to wait for.
+    // The nodes run no pods, but the buffer keeps them.
     stage
         .throughout("it stays", Duration::from_mins(10), |stage| stage.ready_nodes("workers").len() == 2)
         .await;

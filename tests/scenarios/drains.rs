@@ -188,7 +188,7 @@ async fn a_long_drain_takes_nothing_from_the_time_for_volumes() {
     stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
 }
 
-/// Attaches a volume to each node of the pool, as a driver's attacher reports it.
+/// Creates a VolumeAttachment for each Node, as a CSI driver's attacher reports an attached volume.
 fn attach_volumes(stage: &Stage) {
     for node in stage.kube.list("Node") {
         let name = node["metadata"]["name"].as_str().unwrap();

@@ -1,4 +1,5 @@
-//! How many calls the daemon makes, and how much time it adds to what the world itself takes.
+//! How many calls the daemon makes, and how much time it adds to what Proxmox VE, the guest and Kubernetes
+//! take.
 
 use std::time::Duration;
 

@@ -37,7 +37,8 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     let refused = ONE_POOL.replace("method = \"kubeadm\"", "method = \"kubeadm\"\naccept_degraded = false");
     let stage = degraded(&refused);
     stage.until("a VM is there", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
-    // `SOON` is shorter than the time limit of systemd, and much shorter than that of the whole machine.
+    // Within `SOON`, neither the time limit of systemd nor that of the machine is reached: the machine is
+    // given up because it is degraded.
     let gone = |stage: &Stage| stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty();
     stage.until("it is gone", SOON, gone).await;
     let told =

@@ -141,7 +141,8 @@ async fn a_guest_that_does_not_take_up_what_was_plugged_serves_on_with_what_it_h
     stage.deploy("large", 1, "1500m", "1Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
     stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
-    // The guest does not release CPUs that it does not see either: the size of the VM counts.
+    // The CPUs cannot be unplugged, because the guest does not release CPUs that it does not see: the record
+    // keeps the size of the VM.
     assert!(decided(&stage, "VM 9100 keeps 3 cores"), "{:#?}", stage.status().decisions);
     assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());
     assert!(record(&stage).contains("\"cores\":3"), "{}", record(&stage));

@@ -84,7 +84,7 @@ async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not
     stage.deploy("large", 1, "1500m", "5Gi");
     stage.until("its guest gets to know", SOON, is_closed).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // The guest's agent no longer answers: the kubelet cannot be restarted after something was taken back.
+    // The guest agent no longer answers, so the kubelet cannot be restarted after memory was unplugged again.
     stage.pve.inject(Fault {
         method: "POST".to_owned(),
         path: "/nodes/*/qemu/9100/agent/exec".to_owned(),

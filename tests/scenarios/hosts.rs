@@ -56,7 +56,7 @@ async fn a_host_that_no_pod_needs_is_shut_down_and_the_quorum_stays() {
         .throughout("all are on for their time", Duration::from_mins(9), |stage| off(stage).is_empty())
         .await;
     stage.until("one host is off", SOON, |stage| off(stage).len() == 1).await;
-    // Two of three votes are the minimum.
+    // Quorum requires two of the three votes.
     stage
         .throughout("the others stay on", LATER, |stage| off(stage).len() == 1 && stage.pve.is_quorate())
         .await;
@@ -188,7 +188,7 @@ async fn a_host_that_was_woken_is_used_though_it_cannot_be_asked_what_keeps_host
     for (path, effect) in [
         ("/cluster/ceph/metadata", answer()),
         ("/cluster/ceph/metadata", hangs()),
-        // Another host that may be switched off.
+        // Reads of pve2, which may be switched off as well.
         ("/nodes/pve2/version", hangs()),
         ("/nodes/pve2/config", hangs()),
     ] {

@@ -90,7 +90,7 @@ async fn a_missing_right_holds_the_pool_until_it_is_granted() {
     spec.access
         .roles
         .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
-    // The seed replaces a cloud-init drive, and that requires more than this privilege.
+    // The seed replaces a cloud-init drive, and that also requires VM.Config.Cloudinit.
     spec.access.roles.get_mut("KasWorker").unwrap().push("VM.Config.CDROM".into());
     for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
         let (path, role) = ("/storage/local".into(), "Seeds".into());

@@ -80,7 +80,7 @@ async fn a_machines_life_is_counted_from_the_waiting_pod_to_the_removal() {
         assert!(copied.lines().any(|one| one == line), "{line}: {copied}");
     }
     assert_eq!(copied.matches(" gauge\n").count(), 8 + read_kinds(&grown, "gauge"), "eight more");
-    // The whole is the sum of the steps.
+    // The steps add up to the whole, apart from the short times between them.
     let whole = value(&grown, "machine_step_seconds", "_sum", "{step=\"whole\"}");
     let steps = ["clone", "configure", "start", "boot", "join", "ready"];
     let sum: f64 = steps

@@ -12,7 +12,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// Takes the token's rights over the pool of machines away, or gives them back.
+/// Revokes the token's rights on the machines' resource pool, or grants them again.
 pub fn rights(stage: &Stage, there: bool) {
     let (from, to) = ("/pool/k8s-workers", "/pool/nothing");
     let (from, to) = if there { (to, from) } else { (from, to) };
@@ -143,7 +143,7 @@ async fn a_machine_whose_plug_was_pulled_is_started_again() {
     assert_eq!(stage.vms(9100..=9109), [9100]);
 }
 
-/// A VM that ends within moments after each start, until the condition is met.
+/// Stops a VM about ten seconds after each start, until the condition is met.
 async fn dying(stage: &Stage, vmid: Vmid, limit: Duration, is_so: impl Fn(&Stage) -> bool) {
     let begun = Instant::now();
     let mut off = begun;

@@ -246,7 +246,8 @@ async fn time_without_the_api_is_not_counted_where_nothing_may_be_begun_at_first
     let no_switch = || {
         deploy_on(&stage, "further", "more");
         tokio::spawn(async move {
-            // The stored state is in the same object: it is read first, and the watches resume after that.
+            // The daemon's stored state is in the object that contains the pause. It is read first, and the
+            // watches resume after that.
             tokio::time::sleep(Duration::from_secs(20)).await;
             let effect = Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) };
             let path = "/api/v1/namespaces/pve-autoscaler/configmaps/autoscaler-state".to_owned();

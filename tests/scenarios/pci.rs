@@ -1,4 +1,5 @@
-//! PCI devices by resource mappings: a machine gets one if its host has one free, and pods get the machines.
+//! PCI devices from resource mappings: a machine gets a device if its host has a free one, and pods that
+//! request the device get such machines.
 
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ async fn as_many_machines_are_made_as_hosts_have_free_gpus() {
     stage.start();
     deploy(&stage, 3);
     stage.until("two nodes are ready", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
-    // Their plugins are slow: no other machines are created instead.
+    // The nodes' device plugins have not reported yet: no other machines are created in place of these.
     let two = |stage: &Stage| stage.vms(9100..=9109).len() == 2;
     stage.throughout("two machines are there", Duration::from_mins(3), two).await;
     announce(&stage);
@@ -128,7 +129,8 @@ async fn a_device_that_has_changed_costs_no_clone() {
     assert!(record["data"]["record"].as_str().unwrap().contains("\"host\":\"pve2\""), "{record}");
 }
 
-/// An unmanaged VM has the only device. From this many seconds on, its configuration cannot be read.
+/// Asserts that no machine is created if an unmanaged VM has the only device, and its configuration cannot be
+/// read from this many seconds on.
 async fn nothing_is_made_where_a_vm_cannot_be_read(from: u64, expected: &str) {
     let mut stage = stage();
     stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);
@@ -163,7 +165,8 @@ async fn no_device_is_given_of_a_host_with_a_vm_that_was_never_read() {
     nothing_is_made_where_a_vm_cannot_be_read(0, "the devices of VM 700 cannot be read").await;
 }
 
-/// A VM with the only device is started while reads of VMs or mappings fail in this way.
+/// Asserts that no machine is created if a VM with the only device is started while reads of VMs or mappings
+/// fail in this way.
 async fn nothing_is_made_where_a_look_is_not_finished(path: &str, effect: Effect, expected: &str) {
     let mut stage = stage();
     stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);

@@ -65,7 +65,7 @@ fn turn_round(stage: &Stage) {
     });
 }
 
-/// The requests to controllers, in short.
+/// The requests to controllers, each as the machine and the action: `metal-1 On`.
 fn asked(stage: &Stage) -> Vec<String> {
     stage.kube.resets().iter().map(|reset| format!("{} {}", reset.machine, reset.what)).collect()
 }
@@ -331,7 +331,7 @@ async fn a_shutdown_goes_on_whose_controller_refuses_to_begin_it_again() {
 #[tokio::test(start_paused = true)]
 async fn one_whose_controller_refuses_for_as_long_as_a_shutdown_may_take_is_cut_off() {
     let stage = serving().await;
-    // As many times as the daemon asks within `limits.shutdown`.
+    // The controller refuses every request that the daemon sends within `limits.shutdown`.
     stage.kube.change_metal("metal-1", |metal| metal.refuses = 5);
     stage.kube.scale("default", "web", 0);
     stage.until("it is to be shut down", LATER, is_stopping).await;
@@ -352,7 +352,7 @@ async fn a_pod_that_comes_while_the_controller_is_silent_keeps_its_machine_on() 
     let runs = |stage: &Stage| on(stage, "metal-1") && stage.running_pods() == 1;
     stage.throughout("its pod runs", Duration::from_mins(10), runs).await;
     assert_eq!(asked(&stage), ["metal-1 On"]);
-    // Nothing else keeps it.
+    // Only this pod kept the machine on.
     stage.kube.remove("Pod", "default", "keeper");
     stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
     only_empty_ones_went(&stage);

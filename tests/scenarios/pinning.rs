@@ -13,7 +13,7 @@ use crate::stage::{ONE_POOL, Stage};
 const SOON: Duration = Duration::from_mins(4);
 const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 
-/// Two nodes of four cores with two threads, and 64 GiB each.
+/// Two NUMA nodes, each with 64 GiB and four cores of two threads.
 fn topology() -> Topology {
     let node = |id: u32| HostNode {
         id,

@@ -48,7 +48,8 @@ fn replayed(folder: &Path, text: &str) -> Vec<(PathBuf, Plan)> {
     records(folder).into_iter().map(again).collect()
 }
 
-/// Does the same for each round of the recording; returns their number.
+/// Like [`replayed`], but reads the rounds from the recording, and skips those whose decision was not
+/// written. Returns the number of rounds.
 fn replayed_from_recording(folder: &Path, text: &str) -> usize {
     let config = settings::parse("lab.toml", text, Needs::Plan).unwrap();
     let mut rounds = Recording::open(folder).unwrap().rounds();

@@ -52,7 +52,7 @@ async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
     let old = stage.ready_nodes("workers");
     stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
     replaced(&stage, &old).await;
-    // No minimum of the pool caused the new machines.
+    // Pool minimums have the same reason text, but this pool has no minimum: both new machines replace nodes.
     let decisions = stage.status().decisions;
     let told =
         decisions.iter().filter(|one| one.what.ends_with("or to replace a node that is being removed"));

@@ -57,7 +57,7 @@ async fn room_for_a_request_is_made_as_one_held_and_taken_by_its_pods() {
         .await;
     let none = |stage: &Stage| stage.vms(9100..=9109).is_empty();
     stage.throughout("nothing is made", Duration::from_mins(5), none).await;
-    // Pods that are part of it wait with it.
+    // Pods that consume a ProvisioningRequest wait until it exists.
     let mut pods = world::kubernetes::samples::deployment("work", 2, "1500m", "1Gi");
     pods["spec"]["template"]["metadata"]["annotations"] = json!({ CONSUMES: "small" });
     stage.kube.apply(&pods).unwrap();
@@ -75,7 +75,7 @@ async fn room_for_a_request_is_made_as_one_held_and_taken_by_its_pods() {
             says(stage, "small", "BookingExpired", "True", "CapacityBookingConsumed")
         })
         .await;
-    // A check creates nothing, and finds the existing room.
+    // A capacity check creates no machine, and succeeds once existing nodes have room.
     stage.kube.apply(&request("none", CHECK, "job", 1)).unwrap();
     stage
         .until("it is answered", SOON, |stage| {

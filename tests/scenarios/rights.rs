@@ -253,7 +253,7 @@ fn a_life_goes_wrong_without_any_single_privilege_of_the_shipped_roles() {
     let (roles, grants) = script();
     let mut variants = vec![("nothing".to_owned(), roles.clone())];
     for (role, privileges) in &roles {
-        // This one is for `adopt`.
+        // `Pool.Audit` is for `adopt`, which these lives do not include.
         for privilege in privileges.iter().filter(|one| *one != "Pool.Audit") {
             let mut less = roles.clone();
             less.get_mut(role).unwrap().retain(|one| one != privilege);

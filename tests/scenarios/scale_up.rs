@@ -68,7 +68,7 @@ async fn a_record_names_the_storages_of_the_template_before_there_is_a_vm() {
     assert!(records.any(|record| record.contains(r#""storages":["shared"]"#)), "{maps:?}");
 }
 
-/// One host with room for one machine, however much memory may be promised.
+/// One host with room for one machine, although `memory_overcommit` would allow more.
 fn narrow(settings: impl FnOnce(String) -> String) -> Stage {
     let mut spec = ClusterSpec::demo();
     // The host uses 4 GiB, another VM has 2, and 2 are kept free: there is room for one machine of 4 GiB.
@@ -83,7 +83,8 @@ fn narrow(settings: impl FnOnce(String) -> String) -> Stage {
     stage
 }
 
-/// Only promised memory prevents a second machine: half of the host's memory may be promised.
+/// With these settings, only `memory_overcommit` prevents a second machine: guests may be assigned half of
+/// the host's memory.
 fn promised(text: String) -> String {
     text.replace("overcommit = 4.0", "overcommit = 0.5").replace("\"4GiB\"", "\"2560MiB\"")
 }
@@ -167,8 +168,8 @@ async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
     let stage = narrow_for_two("warm = { count = 1, state = \"suspended\" }\n", |text| text);
     let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
     stage.until("one is kept", SOON, |stage| phase(stage, "Warm")).await;
-    // The machine is resumed, and then has to be configured not to start with its host, which is impossible
-    // while it is suspended.
+    // After the machine is resumed, its VM is configured to start with its host, which is not possible while
+    // the VM is suspended.
     stage.pve.inject_task("qmconfig", TaskFault::Fails("the disk is full".into()));
     stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
     stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;

@@ -1,4 +1,4 @@
-//! The firewall of machines, as their pool wants it, before they start.
+//! Machines get the firewall settings of their pool before they start.
 
 use std::time::Duration;
 

@@ -77,8 +77,8 @@ async fn a_machine_gets_its_serving_certificate_and_others_requests_are_not_touc
     let pem = STANDARD.decode(own[0]["spec"]["request"].as_str().unwrap()).unwrap();
     assert!(pem.starts_with(b"-----BEGIN CERTIFICATE REQUEST"));
 
-    // Our node requests another node's names, another node requests ours, a client is not a kubelet, and a
-    // request names another signer.
+    // These requests are not approved: our node requests another node's names, another node requests ours,
+    // the client is not a kubelet, or the signer is another one.
     let foreign = of(&stage, "cp1").remove(0);
     let user = format!("system:node:{node}");
     stage.kube.apply(&request("greedy", &user, &foreign)).unwrap();

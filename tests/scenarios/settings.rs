@@ -19,7 +19,7 @@ fn node(stage: &Stage, name: &str) -> Value {
 async fn a_pools_settings_reach_its_kubelets_and_are_reckoned_with_before_there_is_a_node() {
     let mut stage = Stage::new(&format!("{ONE_POOL}{RESERVED}"));
     stage.start();
-    // It would fit a node of two CPUs that reserves nothing.
+    // This pod would fit a node of two CPUs if the kubelet reserved nothing.
     stage.deploy("large", 1, "1800m", "1Gi");
     stage.deploy("web", 1, "1700m", "1Gi");
     stage.until("the pod that fits runs", SOON, |stage| stage.running_pods() == 1).await;

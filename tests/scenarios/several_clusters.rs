@@ -59,7 +59,7 @@ fn pods(both: [&Stage; 2]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_that_want_the_last_room_one_gets_it_and_the_other_says_why_it_waits() {
-    // With several head starts, and with none.
+    // The first cluster's head start, in milliseconds.
     for head_start in [0, 200, 1000, 3000, 6000] {
         let mut spec = ClusterSpec::demo();
         spec.hosts.truncate(1);
@@ -94,7 +94,8 @@ async fn of_two_that_want_the_last_room_one_gets_it_and_the_other_says_why_it_wa
 
 #[tokio::test(start_paused = true)]
 async fn of_two_that_wake_a_kept_machine_for_the_last_room_one_waits() {
-    // In one of the clusters, and in both.
+    // Whether both clusters keep a machine or only the first one, and the first one's head start in
+    // milliseconds.
     for (both_keep, head_start) in [
         (false, 0),
         (false, 1000),

@@ -33,7 +33,7 @@ async fn it_is_said_with_the_way_out_and_machines_serve_on() {
     let status = stage.status();
     assert!(status.problems.values().all(|one| !one.contains("no template is called")), "{}", stage.scene());
     assert!(status.hosts.iter().all(|host| host.online && host.memory > 0), "{:#?}", status.hosts);
-    // No new machine is placed there.
+    // No new machine is placed on a silent host.
     stage.deploy("more", 1, "1500m", "1Gi");
     stage.throughout("no machine is made there", SOON, |stage| stage.vms(9100..=9109) == vms).await;
     silence(&stage, false);

@@ -337,7 +337,8 @@ impl Stage {
         self.pve.vmids().into_iter().filter(|vmid| range.contains(vmid)).collect()
     }
 
-    /// Records of machines and bootstrap tokens, which must be gone once a machine is.
+    /// The names of all machine records and bootstrap tokens. Those of a machine must be gone once the
+    /// machine is.
     pub fn leftovers(&self) -> Vec<String> {
         let maps = self.kube.list("ConfigMap");
         let records = maps.iter().map(|map| name(map)).filter(|name| name.starts_with("machine-"));

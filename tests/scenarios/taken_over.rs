@@ -33,7 +33,7 @@ fn take_over(stage: &Stage) -> Timestamp {
     stage.now()
 }
 
-/// The requests for the VM since then, except reads. A call that had been sent before may still have arrived.
+/// The requests for the VM since this time, except reads. Calls that may have been sent before are left out.
 fn asked_since(stage: &Stage, since: Timestamp) -> Vec<String> {
     let since = since + ON_ITS_WAY;
     let calls = stage.pve.calls().into_iter().filter(|call| call.time > since && call.method != "GET");
@@ -121,7 +121,8 @@ async fn no_vm_is_configured_or_started_that_is_not_ours() {
     }
 }
 
-/// A VM that is taken over once `far_enough`, after this fault, is neither changed nor started.
+/// Injects a fault, replaces the VM once `far_enough`, and asserts that the new VM is neither changed nor
+/// started.
 async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Stage) -> bool, when: &str) {
     let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
     stage.pve.inject(fault);

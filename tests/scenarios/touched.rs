@@ -15,7 +15,7 @@ use crate::stage::{ONE_POOL, Stage};
 /// Within this time, it is reported.
 const NOTICED: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_mins(5);
-/// A silent kubelet is given some time, and a pool has its back-off.
+/// Long enough for the time that a silent kubelet is given, and for a pool's back-off.
 const LATE: Duration = Duration::from_mins(30);
 const WHO: &str = "root@pam";
 

@@ -68,7 +68,7 @@ async fn a_suspension_that_is_killed_leaves_a_lock_that_an_administrator_is_told
     stage.until("another waits", LATE, |stage| waiting(stage) == 1).await;
     let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("qm unlock 9100"));
     stage.until("the administrator gets a report", LATE, told).await;
-    // It is tried again and again, and the report stays visible.
+    // The removal is retried again and again, and the report stays visible.
     for _ in 0..3 {
         tokio::time::sleep(SOON * 2).await;
         stage.until("he is still told", SOON, told).await;
@@ -126,8 +126,8 @@ async fn a_guest_that_says_nothing_once_it_is_woken_is_made_again() {
     }
 }
 
-/// Waits until the pod runs; what another client did to its machine counts against the pool for a moment at
-/// most.
+/// Waits until the pod runs, and asserts that what another client did to its machine causes no back-off of a
+/// minute or longer.
 async fn runs_without_blame(stage: &Stage) {
     stage.deploy("web", 1, "1", "1Gi");
     let runs = |stage: &Stage| {

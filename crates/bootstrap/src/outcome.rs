@@ -49,10 +49,11 @@ pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus
 
 /// Advice for known error messages of programs.
 fn advice(stderr: &str) -> &'static str {
-    // kubeadm's `pubkeypin.Set.CheckAny`.
+    // The error of kubeadm's `pubkeypin.Set.CheckAny`.
     if stderr.contains("none of the public keys") {
-        return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when the machine was created. For the \
-                next machine it is read again; compare it with /etc/kubernetes/pki/ca.crt on the control plane)";
+        return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when \
+            the machine was created. The next machine pins the CA that is there now; compare it with \
+            /etc/kubernetes/pki/ca.crt on the control plane)";
     }
     ""
 }

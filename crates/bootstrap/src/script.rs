@@ -98,7 +98,8 @@ fi
 const WAITED: &str = r#"echo "systemd is $state"
 "#;
 
-/// How long a guest waits before it joins, and for what.
+/// The time limits of the script, whether it accepts `degraded`, and the time that it sets the guest's clock
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitForBoot {
     /// How long systemd may take to start everything.
@@ -119,7 +120,7 @@ pub enum GuestCommand {
     Kubeadm,
     /// Like [`Self::Kubeadm`], with fields that override the cluster's kubelet configuration (a JSON object).
     KubeadmWith(String),
-    /// The agent of K3s, with its configuration on standard input.
+    /// The K3s agent, with its configuration on standard input.
     K3s,
     /// An operator's script, with its standard input.
     Command(String),
@@ -132,7 +133,7 @@ impl GuestCommand {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Kubeadm | Self::KubeadmWith(_) => "`kubeadm join`",
-            Self::K3s => "the agent of K3s",
+            Self::K3s => "the K3s agent",
             Self::Command(_) => "the command",
             Self::Wait => "systemd",
         }

@@ -52,7 +52,7 @@ pub enum SshError {
     Refused {
         /// `host:port`.
         address: String,
-        /// The user for the login on the host.
+        /// The user that the daemon tried to log in as.
         user: String,
         /// The fingerprint of the daemon's key.
         key: String,

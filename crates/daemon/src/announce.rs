@@ -184,8 +184,8 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     Some((words, format!("The node is not removed now: {stays}")))
 }
 
-/// The event for a pod. Reasons that also exist in Cluster Autoscaler have the same names as there, because
-/// people and dashboards know them.
+/// The event for a pod. Reasons that also exist in Cluster Autoscaler keep its names, because people and
+/// dashboards know them.
 fn of_pod(verdict: &PodVerdict) -> Option<Words> {
     let reason = match verdict.verdict {
         PodOutcome::NewNode | PodOutcome::GrownNode => "TriggeredScaleUp",

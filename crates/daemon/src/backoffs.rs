@@ -38,8 +38,8 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("switching off {host}"), memory.emptying_backoff.take());
     }
     for (pool, memory) in &mut memory.pools {
-        // After a failure on a host, the pool only uses the host as a last choice. This ends if the host or
-        // the pool is to be tried again.
+        // After a failure on a host, the pool uses the host only as a last resort, until the host or the pool
+        // is to be tried again.
         memory.failed_on.retain(|host, _| !meant(host) && !meant(pool));
         if meant(pool) {
             note(&format!("pool {pool}"), memory.backoff.take());
@@ -50,7 +50,8 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("removing {node}"), memory.removal_backoff.take());
     }
     for missed in &mut memory.predictions.missed {
-        // A wrong prediction about a node in no pool makes pools back off, too.
+        // A wrong prediction about a node in no pool makes pools back off, too. Such a back-off ends only if
+        // no name is given.
         if missed.pool.as_deref().map_or(name.is_none(), meant) {
             let over = Backoff { until: missed.backoff.until.min(now), seconds: 0, ..Backoff::default() };
             let backoff = std::mem::replace(&mut missed.backoff, over);

@@ -59,8 +59,8 @@ fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
 }
 
 /// The host on which the observation shows a machine's VM, if the record names another host. In that case an
-/// administrator has moved the VM, and the record was not yet updated at the time of the observation. For a
-/// while, a clone is shown on its template's host.
+/// administrator has moved the VM, and the record was not yet updated at the time of the observation. New
+/// clones are left out, because the lists may still show them on their template's host.
 fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     record.smbios_uuid.as_ref()?;
     let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
@@ -122,8 +122,8 @@ fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = H
     })
 }
 
-/// Whether a machine's VM counts as running. It does if it was started and not stopped since, if it was
-/// stopped so recently that the observation may not show this, or if it may still be started.
+/// Whether a machine's VM counts as running. It does if it was started and has not been stopped since, if it
+/// was stopped so recently that the observation may not show this, or if it may still be started.
 fn is_on(view: &MachineView, look: &Observation) -> bool {
     let started = match view.phase {
         // As long as the record does not say that the machine is being removed, a new leader would continue
@@ -137,9 +137,9 @@ fn is_on(view: &MachineView, look: &Observation) -> bool {
 }
 
 /// Whether a machine that is being removed may be running although the inventory does not show it. A VM that
-/// is missing from the inventory may be hidden: the token may lack rights, or the daemon may have been killed
-/// after starting the VM and before recording that. A warm machine may have been discarded because its VM was
-/// running. A configured VM starts with its host.
+/// is missing from the inventory may exist, because the token may lack rights. It may run even if the record
+/// does not say that it was started: the daemon may have been killed before recording that. A warm machine
+/// may have been discarded because its VM was running. A configured VM may start with its host.
 fn may_run(view: &MachineView, look: &Observation) -> bool {
     let MachineView { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -296,8 +296,8 @@ impl Daemon {
             let vmid = view.record.slot.vmid;
             let prefix = config.prefix(view.record.region.as_deref()).to_owned();
             taken.vmids.entry(prefix).or_default().insert(vmid);
-            // A record's name consists of its pool and VMID. If the pool has moved to another region, the
-            // VMID is also taken in that region.
+            // A record's name contains its pool and VMID, but not its region. So if the pool has moved to
+            // another region, the VMID counts as taken in that region, too.
             if let Some(pool) = config.pools.iter().find(|pool| pool.name == view.record.pool) {
                 taken.vmids.entry(pool.prefix.clone()).or_default().insert(vmid);
             }
@@ -344,8 +344,8 @@ mod tests {
             let view = MachineView { phase, ..MachineView::requested(record, at(0)) };
             assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
         }
-        // When a warm machine is asked to join, its timeline starts over. Its disks may have been written
-        // only shortly before.
+        // When a warm machine is asked to join, the phases in its record start over and no longer show when
+        // its disks were written. That may have been only shortly before.
         let entered = [(Phase::Requested, at(32)), (Starting, at(33))].into();
         let record = Record { entered, asked: Some(at(32)), ..record(Intent::Create, None) };
         assert!(just_stored(

@@ -106,7 +106,8 @@ async fn round(
     show(&deps.board, refused);
 }
 
-/// Asks the helper to pin one machine. The error is the helper's reason for refusing.
+/// Asks the helper to pin one machine. The error says why the machine is not pinned: the helper refused, or
+/// gave no usable answer.
 async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
     let request = Request::Pin { vmid: vmid.0, machine: record.id.to_string() };

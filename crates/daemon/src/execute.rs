@@ -403,7 +403,8 @@ fn named(machine: &NewMachine) -> Vec<String> {
     machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect()
 }
 
-/// The sources from which a machine is created, in the form in which its record stores them.
+/// The settings and the template from which a machine is created, in the form in which its record stores
+/// them.
 fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) -> BTreeMap<String, String> {
     let Some(pool) = config.pools.iter().find(|one| one.name == pool) else { return BTreeMap::new() };
     let mut all = pool.made_of();

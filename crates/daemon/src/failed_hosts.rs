@@ -1,13 +1,13 @@
-//! Hosts that are off although machines are on them. The kubelets of these machines can neither end pods nor
-//! unmount volumes, and Kubernetes does not do so without the kubelet: pods of StatefulSets stay on nodes
-//! that are off.
+//! Hosts that have gone off with machines on them. Without their kubelets, the pods of these machines do not
+//! end and their volumes stay mounted. Kubernetes does not release them by itself: pods of StatefulSets stay
+//! on nodes that are off.
 //!
-//! If `[health]` is set accordingly, the Nodes of these machines are taken out of service once their host has
-//! been off for long enough (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods are
-//! deleted and their volumes released. Throughout that time, every answer of a quorate cluster must show that
-//! the host is not a member; a host that only lacks statistics (`unknown`) does not count as off. Finally the
-//! cluster is queried once more, and the kubelet must still be silent. Once the Node is ready again, the
-//! taint is removed.
+//! If `out_of_service_after` in `[health]` is set, the Nodes of these machines are taken out of service once
+//! their host has been off for that time (`node.kubernetes.io/out-of-service`, non-graceful node shutdown):
+//! their pods are deleted and their volumes released. Throughout that time, every answer of a quorate cluster
+//! must show that the host is not a member; a host that only lacks statistics (`unknown`) does not count as
+//! off. Finally the cluster is queried once more, and the kubelet must still be silent. Once the Node is
+//! ready again, the taint is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -148,9 +148,8 @@ impl FailedHosts {
         }
     }
 
-    /// Whether a Node may be taken out of service: whether the daemon is not paused, the Node's VM is still
-    /// on the host, and the host is still off. The hosts are queried last, because their state must be
-    /// recent.
+    /// Whether a Node may be taken out of service: the daemon is not paused, the Node's VM is still on the
+    /// host, and the host is still off. The hosts are queried last, because their state must be recent.
     async fn is_off(&self, region: &Region, view: &MachineView, host: &str) -> Result<bool, String> {
         if self.kubernetes.pause().await.map_err(|error| error.to_string())?.is_some() {
             return Ok(false);
@@ -198,7 +197,8 @@ async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
     Ok(off.map(|(host, _)| host).collect())
 }
 
-/// Whether the Node of a machine on a host that is off is to be taken out of service.
+/// Whether a Node whose host is off should be taken out of service: its kubelet is silent, and it has not
+/// been taken out yet.
 fn is_due(node: &Node) -> bool {
     machines::is_silent(node) && !machines::is_out(node)
 }

@@ -325,15 +325,16 @@ async fn shut_down(
     // A host is not shut down if its controller could not switch it on again later.
     match controller {
         None => {}
-        Some(Err(why)) => return Some(format!("it could not be woken again: {why}")),
+        Some(Err(why)) => return Some(format!("if it were shut down, it could not be woken: {why}")),
         Some(Ok(client)) => {
             if let Err(error) = client.power().await {
-                return Some(format!("it could not be woken again: {}", chain(&error)));
+                return Some(format!("if it were shut down, it could not be woken: {}", chain(&error)));
             }
         }
     }
     let asked = async {
-        // With a place in the host's queue, the shutdown is sent immediately after the checks.
+        // A place in the host's queue is taken first, so that the shutdown is sent immediately after the
+        // checks.
         let placed = proxmox.in_line(host).await;
         for _ in 0..TRIES {
             let begun = Instant::now();

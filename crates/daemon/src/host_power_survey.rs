@@ -1,5 +1,5 @@
-//! Finds the reasons against switching hosts off. This needs additional queries to Proxmox VE, which are only
-//! sent if a `[[host]]` has `power`.
+//! Finds the reasons why hosts must not be switched off. This needs additional queries to Proxmox VE, which
+//! are only sent if a `[[host]]` has `power`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Survey {
                     Ok(Err(error)) => chain(&error),
                     _ => format!("no answer within {} s", LIMIT.as_secs()),
                 };
-                let why = Some(format!("whether it can be switched off could not be determined: {why}"));
+                let why = Some(format!("could not determine whether it can be switched off: {why}"));
                 let unknown = |&(name, answers, _): &(&str, bool, bool)| {
                     (name.to_owned(), HostSurvey { answers, stays_on: why.clone() })
                 };
@@ -155,7 +155,7 @@ mod tests {
             seen.guests.insert(one.vmid, one);
         }
         let hosts = ["a", "b"].map(|name| (name.to_owned(), HostSurvey { answers: true, stays_on: None }));
-        // The HA manager may start 107 at any time.
+        // The HA manager may start VM 107 at any time.
         let ha = [("b".to_owned(), BTreeSet::from([Vmid(107)]))].into();
         let found = PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() };
         let survey = Survey { found, at_home: Some(true) };
@@ -170,7 +170,7 @@ mod tests {
         let facts = survey.facts(&seen, &[], &BTreeSet::from([Vmid(101)]), &[], "c");
         assert_eq!(facts.hosts["a"].others, BTreeSet::from([Vmid(103), Vmid(104)]));
         assert_eq!(facts.hosts["a"].going, BTreeSet::from([Vmid(101)]));
-        // The kernel's name for the host may be longer than that of Proxmox VE.
+        // The kernel's name for the host may include a domain; Proxmox VE's name never does.
         for instance in ["a", "a.example.com"] {
             let own = survey.facts(&seen, &[], &BTreeSet::new(), &[], instance);
             assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"), "{instance}");

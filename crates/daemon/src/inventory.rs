@@ -126,7 +126,8 @@ impl Inventory {
                         Some(last) if seen.silent().next().is_some() => seen.with_known(&last.seen),
                         _ => seen,
                     };
-                    // The time of the list: the queries below do not make it any newer.
+                    // The observation has the time at which the list was read, although the queries below
+                    // come later.
                     let (at, taken) = (clock.now(), Instant::now());
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
@@ -298,8 +299,8 @@ fn has_lost_some(before: &ClusterResources, now: &ClusterResources) -> bool {
     })
 }
 
-/// Returns when each online host came online. If the last observation was too long ago, this time starts
-/// over, because a host may have been off in the meantime.
+/// Returns when each online host came online. If the last observation was too long ago, all hosts count as
+/// having come online now, because they may have been off in the meantime.
 fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<String, Timestamp> {
     let last = last.filter(|last| look.taken.duration_since(last.taken) < BLIND);
     let since = |host: &String| last.and_then(|last| last.online.get(host).copied());
@@ -307,8 +308,8 @@ fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<Stri
     online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
 }
 
-/// Why the daemon does not act on a cluster without quorum: VMs in it can be stopped, but not created,
-/// started or destroyed.
+/// The problem text for a cluster without quorum, on which the daemon does not act: its VMs can be stopped,
+/// but no VM can be created, started or destroyed.
 pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
 
 /// Returns the cluster's list, and why the daemon cannot act on the cluster (`None` if it can). If the token

@@ -151,7 +151,7 @@ async fn hold(
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
                 board.problem(&Problem::Lease, &format!("it cannot be renewed: {why}"));
-                // After a missing answer, little time is left, so the next try follows immediately.
+                // If there was no answer, little time is left, so the next try follows immediately.
                 pause = if why == Unclaimed::Silence { Duration::ZERO } else { settings.retry_period / 4 };
                 trouble = Some(why);
             }
@@ -193,7 +193,7 @@ mod tests {
             (None, 0.1, "ApiSlow"),
             (Some(Unclaimed::Silence), 0.1, "ApiSlow"),
             (Some(refused()), 0.1, "ApiFailed"),
-            // While the host stalls, it misses answers: the cause is the host, whatever the error was.
+            // A host that stalls also misses answers, so the host is the cause, whatever the error was.
             (None, 4.0, "HostSlow"),
             (Some(Unclaimed::Silence), 2.0, "HostSlow"),
             (Some(refused()), 30.0, "HostSlow"),

@@ -75,15 +75,15 @@ impl fmt::Display for TermEnd {
             Self::Taken { holder } => write!(f, "{holder} has taken the lease"),
             Self::HostSlow { late } => write!(
                 f,
-                "this host was too slow to renew it, or stalled: a timer fired {:.1} s late",
+                "this host was too slow to renew the lease, or stalled: a timer fired {:.1} s late",
                 late.as_secs_f64()
             ),
             Self::ApiSlow { deadline } => write!(
                 f,
-                "the Kubernetes API was too slow to renew it: no answer within {} s",
+                "the Kubernetes API was too slow to renew the lease: no answer within {} s",
                 deadline.as_secs_f64()
             ),
-            Self::ApiFailed { why } => write!(f, "it was not renewed in time: {why}"),
+            Self::ApiFailed { why } => write!(f, "the lease was not renewed in time: {why}"),
         }
     }
 }

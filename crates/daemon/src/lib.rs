@@ -172,7 +172,7 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
     }
 }
 
-/// The Proxmox VE name of the host that an instance runs on. The kernel's name for the host may be longer.
+/// The Proxmox VE name of the host that an instance runs on: the instance's name without its domain.
 fn host_of(instance: &str) -> &str {
     instance.split('.').next().unwrap_or_default()
 }
@@ -337,7 +337,7 @@ impl Daemon {
             self.board.metrics().round(outcome, began.elapsed());
             let interval = self.config.borrow().scan_interval;
             let wait = self.next_timer().map_or(interval, |timer| timer.min(interval));
-            // Reports are processed while the daemon waits. They also trigger a round.
+            // Reports from machines' tasks are processed while the daemon waits. They also trigger a round.
             tokio::select! {
                 biased;
                 first = told.recv() => {
@@ -461,7 +461,7 @@ impl Daemon {
         self.regions.first(PATIENCE).await;
         let (machines, is_seen) = (self.registry.all().len(), self.regions.is_any_seen());
         if is_seen {
-            tracing::info!(machines, "both clusters were seen; starting rounds");
+            tracing::info!(machines, "Kubernetes and Proxmox VE were read; starting rounds");
         } else {
             tracing::info!(machines, "Proxmox VE has not been seen yet; starting rounds");
         }
@@ -502,8 +502,8 @@ impl Daemon {
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
-        // While nothing may be started, the timers of unneeded nodes do not advance: only `counted` advances
-        // them.
+        // Only `counted` advances the timers of unneeded nodes. It is not called while nothing may be
+        // started.
         if self.act(&config, &snapshot, &plan).await {
             self.memory.counted(&config, now);
             self.look_at_outcomes(&config, &snapshot, &plan);
@@ -549,7 +549,8 @@ impl Daemon {
         plan
     }
 
-    /// Leaves what this round could not consider to the next rounds, and reports that as a problem.
+    /// Leaves what this round could not consider to the next rounds, and reports a problem if anything is
+    /// left.
     fn go_on_with(&mut self, plan: &Plan) {
         self.memory.left_over(plan.unfinished.clone());
         if plan.unfinished.is_empty() {

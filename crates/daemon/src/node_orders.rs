@@ -24,10 +24,13 @@ impl Switch {
             return Err("the daemon only observes (`mode = \"observe\"`)".to_owned());
         }
         if let Some(pause) = &status.paused {
-            return Err(format!("everything is paused ({}): `resume` first", pause.words()));
+            return Err(format!("everything is paused ({}): run `resume` first", pause.words()));
         }
         if let Some(key) = planning::disabled(&node) {
-            return Err(format!("`{name}` is kept by its annotation {key}: `unpin` it first"));
+            return Err(format!(
+                "`{name}` is kept by its annotation {key}: run `unpin` or remove the \
+                annotation first"
+            ));
         }
         // Without this check, a replacement might be created although this machine has to stay.
         if let Some(why) = self.board.hinders(name) {
@@ -152,7 +155,7 @@ impl Daemon {
             }
             let reason = node.annotations.get(RETIRE).cloned().unwrap_or_default();
             found.push((view, reason));
-            // The next wish is judged in a later round, in which this node no longer counts.
+            // The next order is judged in a later round, in which this node no longer counts.
             break;
         }
         found
@@ -169,7 +172,7 @@ impl Daemon {
     }
 }
 
-/// The part of a reason that is kept; `None` if the reason is empty.
+/// The reason, trimmed and cut to the maximum length; `None` if it is empty.
 fn in_short(reason: &str) -> Option<String> {
     Some(reason.trim().chars().take(LONGEST).collect()).filter(|words: &String| !words.is_empty())
 }

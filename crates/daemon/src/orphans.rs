@@ -137,7 +137,7 @@ impl Daemon {
         proven.sort_by_key(|one| self.orphans_tried.get(&one.key()).copied());
         proven.into_iter().find_map(|one| {
             let record = one.claim.record(config, now)?;
-            // Since this round observed the VM, the machine may have been registered in another way.
+            // If the machine has been registered since this round observed the VM, the VM is not collected.
             self.registry.get(&record.id).is_none().then(|| (one.claim.clone(), record))
         })
     }

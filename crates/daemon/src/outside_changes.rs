@@ -140,11 +140,15 @@ impl Touched {
                 continue;
             }
             let follows = match row.upid.kind() {
-                "qmreset" | "qmreboot" => "its guest restarts, and its node is not ready until it is up",
-                "qmrollback" => {
-                    "what its guest did since the snapshot is lost; the VM is started again if it is off"
+                "qmreset" | "qmreboot" => {
+                    "its guest restarts, and its node is not ready until the \
+                    guest is up"
                 }
-                "qmpause" => "its node falls silent until it is resumed",
+                "qmrollback" => {
+                    "its guest loses everything that it did after the snapshot; the VM is started again \
+                        if it is off"
+                }
+                "qmpause" => "its node stops reporting until the VM is resumed",
                 // Other changes are found by the machine's task, or shown by the cluster's list.
                 _ => {
                     self.registry.doubt(&view.record.id);

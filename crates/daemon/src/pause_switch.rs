@@ -1,8 +1,8 @@
 //! The switch that pauses the daemon: while it is on, nothing new is started.
 //!
 //! The switch is kept in Kubernetes, so that it survives restarts and changes of the leader, and any instance
-//! can turn it. The leader reads it every `scan_interval`, after the leader's own instance has turned it, and
-//! before anything is started.
+//! can turn it on or off. The leader reads it every `scan_interval`, after each order that its own instance
+//! receives, and before it starts anything.
 //!
 //! During a pause, machines that are being created are completed; only those whose cloning has not begun
 //! wait. Drains are abandoned, and their nodes return to service. If a VM is already being shut down or

@@ -108,9 +108,9 @@ impl Remembered {
         }
     }
 
-    /// To be called once a round is decided and its timers are written or about to be. Only this function
-    /// sets the time of the last round. The next round shifts the timers that it reads by the time that
-    /// passed without a round.
+    /// To be called when a round has reached its decision, and its timers were written or are about to be.
+    /// Only this function sets the time of the last round. The next round shifts the timers that it reads by
+    /// the time that passed without a round.
     pub fn counted(&mut self, config: &Config, now: Timestamp) {
         planning::watched(&mut self.memory, config, now);
         let before = self.memory.last_round.replace(now);
@@ -138,8 +138,8 @@ impl Remembered {
     pub fn predicted(&mut self, predictions: Predictions, now: Timestamp) {
         let old = std::mem::replace(&mut self.memory.predictions, predictions);
         let new = &self.memory.predictions;
-        // New predictions about pods are only stored with the next important change: each node brings some,
-        // and most come true immediately.
+        // New predictions about pods do not cause the memory to be stored, because most come true
+        // immediately. They are stored with the next important change.
         if (&old.made, &old.missed, &old.moved) != (&new.made, &new.missed, &new.moved) {
             self.store(now);
         }
@@ -362,8 +362,8 @@ fn same_on(
     failed_on.keys().filter(|other| ***other != *host).filter(is_same).cloned().collect()
 }
 
-/// The words of a failure that do not differ between machines. Left out are words with a digit, such as ids
-/// of tasks and VMs, and words with the host's name.
+/// The words of a failure that do not differ between machines. Words with a digit, such as ids of tasks and
+/// VMs, and words with the host's name are left out.
 fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     let (_, host) = HostKey::split(host);
     let is_common = move |word: &&str| !word.contains(|one: char| one.is_ascii_digit()) && !names(word, host);

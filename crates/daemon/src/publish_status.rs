@@ -215,7 +215,8 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
             memory_used: share(memory, all_memory),
             slots_free: count(free),
             backoff: backoff.map(|backoff| left_alone(backoff, snapshot.time)),
-            // A back-off without a length does not follow a failure. It ends when its cause does.
+            // A back-off of zero seconds does not follow a failure. It ends when its cause does, so no end
+            // time is shown.
             backoff_until: backoff.filter(|backoff| backoff.seconds > 0).map(|backoff| backoff.until),
             next: [
                 next(

@@ -82,7 +82,7 @@ impl State {
             || self.stuck.values().any(|(when, _)| read < *when && *when <= now)
     }
 
-    /// Whether a stuck machine is not to be tried again yet.
+    /// Whether it is too early to try a stuck machine again.
     pub fn is_put_off(&self, id: &MachineId, now: Timestamp) -> bool {
         self.stuck.get(id).is_some_and(|(when, pause)| waits(*when, *pause, now))
     }
@@ -297,15 +297,17 @@ impl Daemon {
                 }
                 Some(node) if is_over && machines::is_silent(&node) => {
                     self.reconcile.node_missing.remove(&id);
-                    let reason = "the Node with its name does not belong to its VM, and no longer reports";
+                    let reason = "the Node with the machine's name does not belong to the machine's VM, \
+                        and no longer reports";
                     self.discard(config, &view, reason);
                 }
-                // The machine's VM may have a new UUID. While the Node with its name reports, the VM is not
-                // stopped.
+                // The machine's VM may have a new UUID. As long as the Node with the machine's name reports,
+                // the VM is not stopped.
                 Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
                     *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
                     tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
-                        "the Node with its name reports a systemUUID other than its VM's; checking the VM");
+                        "the systemUUID of the Node with the machine's name is not that of the \
+                            machine's VM; checking the VM");
                     if let Some(context) = self.context(config, &view.record) {
                         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
                     }

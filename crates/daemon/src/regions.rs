@@ -142,7 +142,7 @@ impl Regions {
         self.get(key.region())
     }
 
-    /// Why nothing is decided about a cluster's pools and machines, or `None`.
+    /// Why nothing is decided about a cluster's pools and machines; `None` if the daemon can decide.
     pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
         let Some(region) = self.get(prefix) else {
             return Some(format!(
@@ -165,7 +165,8 @@ impl Regions {
         Some(format!("region `{name}` cannot be acted on: {why}"))
     }
 
-    /// Why nothing is decided about a machine, or `None`. Bare-metal machines depend on no cluster.
+    /// Why nothing is decided about a machine; `None` if the daemon can decide. Bare-metal machines depend on
+    /// no cluster.
     pub fn unseen_of(&self, config: &Config, record: &Record, now: Timestamp) -> Option<String> {
         if record.is_physical() {
             return None;

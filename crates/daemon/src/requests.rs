@@ -63,7 +63,7 @@ fn conditions(
     let mut conditions = request.conditions.clone();
     let mut say = |what| set(&mut conditions, request.generation, now, what);
     if request.is("Accepted").is_none() && kind != "BookingExpired" {
-        say(("Accepted", true, "Accepted", "pve-autoscaler is looking for room for it"));
+        say(("Accepted", true, "Accepted", "pve-autoscaler is looking for room for this request"));
     }
     say((kind, is, reason, &verdict.message));
     Some(conditions)

@@ -1,5 +1,5 @@
-//! Finds Nodes whose labels name a different host or zone from that of their VMs. Proxmox VE or an
-//! administrator has moved the VM, or the host was assigned another zone.
+//! Finds Nodes whose labels name a different host or zone from that of their VMs. This happens when Proxmox
+//! VE or an administrator moves a VM, or when a host is assigned to another zone.
 
 use std::collections::BTreeMap;
 

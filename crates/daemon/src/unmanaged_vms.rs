@@ -1,8 +1,8 @@
 //! VMs whose VMID belongs to no managed machine: whether they nevertheless bear this cluster's mark, and
 //! which addresses they have. They are read concurrently with the rounds: new ones immediately, all others a
-//! few at a time, so that hundreds of them cost no more than a few. No machine is created in a cluster until
-//! each readable VM has been read once. A result remains valid until the VM changes or is gone: a VM keeps
-//! its address even while its host is off.
+//! few at a time, which limits the load if there are hundreds of them. No machine is created in a cluster
+//! until each readable VM has been read once. A result remains valid until the VM changes or is gone: a VM
+//! keeps its address even while its host is off.
 //!
 //! A VM that bears this cluster's mark but has no record has no owner: its record was deleted by hand, or an
 //! administrator cloned a machine with its notes. It is reported, with the commands that remove it. It is
@@ -330,8 +330,8 @@ fn marked(
 }
 
 /// The report about a machine of another Kubernetes cluster on the same Proxmox VE cluster. `it` names the
-/// machine. `None` unless both Kubernetes clusters have the same id, or the VMID belongs to a pool of this
-/// daemon.
+/// machine. There is only a report if both Kubernetes clusters have the same id, or the VMID belongs to a
+/// pool of this daemon.
 fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Marker) -> Option<String> {
     if marker.cluster == config.cluster {
         return Some(format!(
@@ -358,7 +358,7 @@ fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<Strin
                 let (who, vmid, name) = (holder.join(" and "), slot.vmid, &pool.name);
                 told.push(format!(
                     "{who} has {address}, the address of the slot of VMID {vmid} in pool `{name}`: no \
-                     machine is created with that slot"
+                        machine is created in that slot"
                 ));
             }
         }

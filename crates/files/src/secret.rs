@@ -23,8 +23,8 @@ pub enum SecretError {
     },
     /// This user may not read the file.
     #[error(
-        "this user may not read `{}`: the packaged unit gets root-only files only from `{CREDENTIALS}`, through settings \
-         that end in `_credential`",
+        "this user may not read `{}`: for the packaged unit, put a root-only file into `{CREDENTIALS}` \
+            and name it in a setting that ends in `_credential`",
         path.display()
     )]
     Denied {
@@ -60,8 +60,8 @@ pub trait ReadSecret {
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, is empty, or grants rights to its group or to others. A
-    /// credential may be readable for its group, because only the service can enter the credential's folder,
-    /// and because systemd grants access with an access list, whose mask appears as the group's rights.
+    /// credential may be readable by its group, because only the service can enter the credential's folder,
+    /// and because systemd grants access with an ACL, whose mask appears as the group's rights.
     fn read(&self) -> Result<SecretString, SecretError>;
 }
 

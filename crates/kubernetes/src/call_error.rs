@@ -37,7 +37,7 @@ impl CallError {
     }
 
     /// The network or TLS error, if one caused the failure. An authentication plugin that cannot be started
-    /// also fails with an error of the operating system, but never calls the API server.
+    /// also causes an I/O error, but that says nothing about the connection to the API server.
     fn lost_connection(&self) -> Option<&(dyn StdError + 'static)> {
         let whole: &(dyn StdError + 'static) = &*self.0;
         let causes: Vec<_> = std::iter::successors(Some(whole), |error| (*error).source()).collect();

@@ -102,8 +102,8 @@ impl Cluster {
             let reason = "its certificate authority data contains no certificate".to_owned();
             return Err(Error::Unusable { action: "use the kubeconfig".to_owned(), reason });
         }
-        // By default, kube retries after 429, 503 and 504 for minutes, and a disruption budget's refusal is a
-        // 429.
+        // By default, kube retries for minutes after 429, 503 and 504. A disruption budget's refusal is also
+        // a 429, and must reach the caller immediately.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_LIMIT.min(options.request_timeout));
         config.write_timeout = Some(options.request_timeout);

@@ -15,7 +15,7 @@ use x509_parser::pem::Pem;
 use super::cluster::Cluster;
 use super::error::Error;
 
-const ACTION: &str = "read the cluster-info of kube-public";
+const ACTION: &str = "read the ConfigMap `cluster-info` in `kube-public`";
 /// The first and the longest wait between two checks for a signature.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -87,8 +87,13 @@ fn read(kubeconfig: &str) -> Result<ClusterInfo, Error> {
     let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(malformed)?;
     let cluster =
         parsed.clusters.into_iter().find_map(|one| one.cluster).ok_or_else(|| unusable("no cluster"))?;
-    let server = cluster.server.ok_or_else(|| unusable("its cluster has no server"))?;
-    let data = cluster.certificate_authority_data.ok_or_else(|| unusable("its cluster has no CA"))?;
+    let server = cluster.server.ok_or_else(|| unusable("the cluster in its kubeconfig has no server"))?;
+    let data = cluster.certificate_authority_data.ok_or_else(|| {
+        unusable(
+            "the cluster in its kubeconfig \
+        has no CA",
+        )
+    })?;
     let pem = STANDARD.decode(data.trim()).map_err(malformed)?;
     let ca_pem = String::from_utf8(pem).map_err(malformed)?;
     let ca_hash = hash_of_first(&ca_pem)?;

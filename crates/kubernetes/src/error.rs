@@ -1,4 +1,4 @@
-//! Errors of calls to Kubernetes, sorted by what a caller can do about them.
+//! Errors from calls to Kubernetes, sorted by what a caller can do about them.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub enum Error {
         limit: Duration,
     },
     /// Other clients changed the object during each attempt to change it.
-    #[error("cannot {action}: another client changed it {attempts} times in the meantime")]
+    #[error("cannot {action}: other clients changed the object during each of {attempts} attempts")]
     Contended {
         /// The attempted action, as an infinitive.
         action: String,

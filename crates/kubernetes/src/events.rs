@@ -89,8 +89,8 @@ impl Recorder {
         said.is_fresh(&key, self.cluster.clock.now())
     }
 
-    /// Sends an event about a pod. If the API server refuses the event, it is sent again only after the time
-    /// for which an accepted event is not repeated.
+    /// Sends an event about a pod. An event that the API server refuses is not repeated any sooner than one
+    /// that it accepts.
     ///
     /// # Errors
     /// Returns an error if the call fails. Nothing depends on an event: log the error and continue.

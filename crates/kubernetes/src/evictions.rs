@@ -120,7 +120,8 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         ErrorKind::TooManyRequests => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: retry_after(status) })
         }
-        // The budget's `disruptionsAllowed` is negative, or the disruption controller is lagging behind.
+        // A disruption budget answers 403 if its `disruptionsAllowed` is negative, or if the disruption
+        // controller lags behind.
         ErrorKind::Forbidden if is_of_budget(status) => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: None })
         }

@@ -45,7 +45,7 @@ pub enum Claim {
     },
 }
 
-/// The lease, as used by this instance.
+/// A client with which this instance claims, renews and releases the lease.
 #[derive(Debug)]
 pub struct Lease {
     cluster: Cluster,
@@ -135,7 +135,7 @@ impl Lease {
             spec.holder_identity = Some(String::new());
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(self.cluster.clock.now()));
-            let written = self.cluster.call("give up the lease", leases.replace(NAME, &options, &found));
+            let written = self.cluster.call("release the lease", leases.replace(NAME, &options, &found));
             match written.await.map(|_| ()) {
                 // A renewal that was still in progress changed the lease first.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}

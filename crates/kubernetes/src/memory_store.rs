@@ -68,8 +68,9 @@ impl Cluster {
     }
 
     /// Replaces the memory that has the given version, and returns the new version. If the given version is
-    /// `None`, nothing must be stored yet. If the ConfigMap would be too large, the largest parts are left
-    /// out. Back-offs, and the count that limits removals, are always stored.
+    /// `None`, the memory is created, which fails if there already is one. If the ConfigMap would be too
+    /// large, the largest parts are left out. Back-offs, and the count that limits removals, are always
+    /// stored.
     ///
     /// # Errors
     /// Returns [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client has

@@ -61,7 +61,7 @@ where
                     board.live(kind);
                     sleep(GIVEN_UP_WAIT).await;
                 }
-                // The response is unusable. Rounds do not need this kind.
+                // The response is unusable. Rounds continue without this kind.
                 Err(error) if error.kind() == ErrorKind::Other => {
                     board.malformed(kind, version, &chain(&error));
                     board.live(kind);

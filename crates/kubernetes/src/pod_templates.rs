@@ -22,7 +22,7 @@ use model::buffer::{CapacityBuffer, PodTemplate};
 use model::request::ProvisioningRequest;
 use model::workload::Controller;
 
-/// The kind, which is only watched while a buffer or a request refers to a PodTemplate.
+/// The name of the kind. It is only watched while a buffer or a request refers to a PodTemplate.
 pub(super) const KIND: &str = "PodTemplate";
 /// The minimum time between two lists that are caused by changed references. It limits the cost of references
 /// that keep changing.

@@ -230,7 +230,8 @@ const NEEDED: &[Needed] = &[
 ];
 
 /// Everything that `packaging/rbac-serving.yaml` grants, and nothing else. The API server's admission plugin
-/// `CertificateApproval` requires the right to a signer's name in addition to the right to the subresource.
+/// `CertificateApproval` requires the verb `approve` for the signer, in addition to the right to the
+/// subresource.
 const SERVING: &[Needed] = &[
     Needed {
         verbs: &["list", "watch"],

@@ -30,7 +30,7 @@ pub(super) async fn follow(cluster: Cluster, board: Board, known: watch::Sender<
                 take(&text, &board, &known);
                 AGAIN
             }
-            // The answer is unusable: repeating the request immediately would return the same.
+            // The response is unusable, and an immediate retry would return the same response.
             Err(error) if error.kind() == ErrorKind::Other => {
                 unreadable(&chain(&error), &board, &known);
                 AGAIN

@@ -17,8 +17,8 @@ pub(super) enum Worth {
     Nothing,
     /// The change triggers a round, after a short wait for related changes.
     Round,
-    /// A pod has become pending, which triggers a round. The round is only delayed further if more pods
-    /// become pending.
+    /// A pod has become pending, which triggers a round. Only further pods that become pending delay that
+    /// round; other changes do not.
     Haste,
 }
 
@@ -30,8 +30,8 @@ pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
         return Worth::Haste;
     }
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
-    // The scheduler's message contains numbers of nodes, so it changes for every pending pod whenever a node
-    // is added or removed.
+    // The scheduler's message contains node counts, so it changes for every pending pod whenever a node is
+    // added or removed.
     let quiet = |pod: &Pod| Pod { ready: false, refusal: String::new(), ..pod.clone() };
     round_if(old != new && quiet(old) != quiet(new))
 }
@@ -70,8 +70,8 @@ pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&Provisioni
     round_if(asked(old) != asked(new))
 }
 
-/// A change to a controller triggers a round only if a buffer refers to the controller. Only such controllers
-/// are stored with their templates.
+/// A change to a controller triggers a round only if a buffer refers to the controller: only then is its
+/// template stored.
 pub(super) fn controller(old: Option<&Controller>, new: Option<&Controller>) -> Worth {
     let referred = |one: Option<&Controller>| one.is_some_and(|one| one.template.is_some());
     round_if((referred(old) || referred(new)) && old != new)

@@ -1,4 +1,5 @@
-//! The health of each watch: what has arrived, what is refused, what is broken.
+//! The health of each watch: whether its first list has arrived, whether it can be read at the moment, and
+//! which objects are malformed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,7 +109,7 @@ impl Board {
         }
     }
 
-    /// To be called when a complete list has arrived.
+    /// Call this when a complete list has arrived.
     pub(super) fn live(&self, kind: &'static str) {
         if self.disconnected.swap(false, Ordering::Relaxed) {
             tracing::info!("the Kubernetes API server can be reached again");
@@ -123,8 +124,8 @@ impl Board {
         self.settle(&states);
     }
 
-    /// To be called when a list or watch has failed. Returns whether the kind is given up for now, so that it
-    /// need not be read again soon.
+    /// Call this when a list or watch has failed. Returns true if the kind is given up for now, so that the
+    /// caller can wait longer before it retries.
     pub(super) fn failed(&self, kind: &'static str, error: Option<ErrorKind>, what: String) -> bool {
         let mut states = self.lock();
         let Some(state) = states.get_mut(kind) else { return false };
@@ -162,16 +163,22 @@ impl Board {
         given_up
     }
 
-    /// To be called when an object cannot be read. Warns the first time.
+    /// Call this when an object cannot be read. Logs a warning the first time.
     pub(super) fn malformed(&self, kind: &'static str, object: &str, why: &str) {
         let mut states = self.lock();
         let Some(state) = states.get_mut(kind) else { return };
         if state.malformed.insert(object.to_owned(), why.to_owned()).is_none() {
-            tracing::warn!(kind, object, reason = why, "the object is malformed and is skipped");
+            tracing::warn!(
+                kind,
+                object,
+                reason = why,
+                "the object is malformed; its last readable \
+                version is kept, if there is one"
+            );
         }
     }
 
-    /// To be called when an object can be read, or is gone.
+    /// Call this when an object can be read, or is gone.
     pub(super) fn well_formed(&self, kind: &'static str, object: &str) {
         if let Some(state) = self.lock().get_mut(kind) {
             state.malformed.remove(object);

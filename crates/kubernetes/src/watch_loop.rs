@@ -22,12 +22,12 @@ use super::wake_signals::Worth;
 use super::watch_health::Board;
 use runtime::error_chain::chain;
 
-/// The duration of one watch, which is then resumed where it ended. This limits how long a dead connection
-/// goes unnoticed.
+/// The duration of one watch request; the next request resumes where it ended. This limits how long a dead
+/// connection goes unnoticed.
 pub(super) const WATCH_SECONDS: u32 = 60;
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
-/// The first wait after a failure, and the longest.
+/// The first and the longest wait after a failure.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// The wait before a kind that the API server does not serve, or refuses, is read again.
 pub(super) const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
@@ -67,8 +67,9 @@ where
 {
     /// Follows the kind until the future is dropped.
     ///
-    /// After any failure, it waits, twice as long each time, and starts over with a new list: a resumed watch
-    /// is silent until something changes, so only a list proves that the connection works again.
+    /// After any failure, it waits, twice as long each time, and then lists all objects again instead of
+    /// resuming the watch. A resumed watch is silent until something changes, so only a list proves that the
+    /// connection works again.
     pub(super) async fn follow(self) {
         let mut waits = Waits::new(self.kind);
         loop {
@@ -191,7 +192,12 @@ fn summary(error: watcher::Error) -> (Option<ErrorKind>, String) {
             (Some(inner.kind()), chain(&inner))
         }
         watcher::Error::WatchError(status) => (Some(kind_of_status(&status)), status.message.clone()),
-        watcher::Error::NoResourceVersion => (None, "a list arrived without a version".to_owned()),
+        watcher::Error::NoResourceVersion => (
+            None,
+            "the API server returned a list without a \
+            `resourceVersion`"
+                .to_owned(),
+        ),
     }
 }
 

@@ -242,21 +242,22 @@ impl Watches {
         self.board.changed()
     }
 
-    /// A number that grows with every pod that becomes pending, before [`Self::changed`] does.
+    /// A number that increases with every pod that becomes pending. It increases before the number of
+    /// [`Self::changed`] does.
     pub fn demand(&self) -> Changed {
         self.board.demand()
     }
 
-    /// Waits until each kind was listed once or given up. A kind that is not essential is given up if the API
-    /// server does not serve it, or after several refusals. This waits for as long as any other kind cannot
-    /// be read; [`Watches::problems`] shows why.
+    /// Waits until each kind has been listed once or given up. A kind that is not essential is given up if
+    /// the API server does not serve it, or after several refusals. The wait lasts for as long as any other
+    /// kind cannot be read; [`Watches::problems`] shows why.
     #[boxed]
     pub async fn synced(&self) {
         // The sender lives in `self`, so this cannot fail.
         let _ = self.board.settled().wait_for(|settled| *settled).await;
     }
 
-    /// Whether every kind was listed once or given up: see [`Self::synced`].
+    /// Whether every kind has been listed once or given up: see [`Self::synced`].
     pub fn is_synced(&self) -> bool {
         *self.board.settled().borrow()
     }
@@ -392,7 +393,8 @@ impl Starter<'_> {
             wake_signals::none,
             &s.csi_nodes,
         );
-        // A machine that is being removed waits until its volumes are detached.
+        // The removal of a machine waits until its volumes are detached, so every change to an attachment
+        // counts.
         self.spawn::<storage::VolumeAttachment, _>(
             "VolumeAttachment",
             |one| Ok(convert::attachment(one)),

@@ -16,7 +16,8 @@ const SSH: Duration = Duration::from_secs(30);
 /// deletion.
 const FAREWELL: Duration = Duration::from_mins(1);
 
-/// How many ids are tried; two taken ids in a row do not happen by chance.
+/// How many random token ids are tried. Two taken ids in a row are not a coincidence, so further tries would
+/// not help.
 const ATTEMPTS: u32 = 3;
 
 /// Creates a token and writes its id to the machine's record. Through the API, the id is recorded before the

@@ -411,7 +411,7 @@ async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(),
         // No VM has the VMID, but a disk or a file with this VMID was left behind.
         _ => Err(StepError::Foreign {
             vmid,
-            what: format!("it is gone, but has left something behind: {said}"),
+            what: format!("that VM no longer exists, but has left something behind: {said}"),
         }),
     }
 }

@@ -19,7 +19,7 @@ use settings::{CloneKind, Pool};
 /// The creation of a machine that has waited for this long is abandoned. The machine is planned again if it
 /// is still needed.
 const LIMIT: Duration = Duration::from_hours(1);
-/// How often the time limit of a waiting machine is restarted.
+/// How often the time limit of a waiting machine is restarted, so that the wait does not count.
 const TICK: Duration = Duration::from_secs(30);
 
 /// A machine's place among the machines that are being created, and its turn to be cloned from the storages

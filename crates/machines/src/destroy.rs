@@ -114,8 +114,8 @@ pub(super) async fn run(
     Ok(Ended::Gone)
 }
 
-/// Records that the machine's removal begins, unless its Node has returned and is needed or kept. In that
-/// case, returns the Node with the reason.
+/// Records that the machine's removal begins. If its Node stays in service, returns the Node with the reason:
+/// the Node has returned and is needed (in that case, nothing is recorded), or an annotation keeps it.
 async fn begin(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -272,7 +272,7 @@ pub(super) fn begun_no_more(record: &mut Record) {
 enum Stopped {
     /// The VM is kept, because its Node has returned.
     Kept(Kept),
-    /// The VM does not have to be stopped: it is off or gone, or is not visible as ours.
+    /// The VM does not have to be stopped: it is off or gone, or cannot be proven to be ours.
     Off(Off),
 }
 
@@ -457,7 +457,9 @@ async fn destroy(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Ke
             }
             VmSearch::BeingDestroyed => match find(ctx, machine).await? {
                 VmSearch::BeingDestroyed => return Err(stale_lock(machine, DESTROYED)),
-                _ => return Err(passing(DESTROY, "the VM was being destroyed".to_owned())),
+                _ => {
+                    return Err(passing(DESTROY, "the VM was being destroyed until a moment ago".to_owned()));
+                }
             },
         };
         let is_protected = config.is_set("protection");

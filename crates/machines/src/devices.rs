@@ -38,7 +38,7 @@ impl Devices {
 #[derive(Debug, Default)]
 pub struct DeviceSurvey {
     mappings: Vec<PciMapping>,
-    /// The fault of each mapping, by host and mapping.
+    /// The fault of each mapping that has one, by host and mapping.
     broken: BTreeMap<(String, String), String>,
     guests: BTreeMap<Vmid, Holder>,
     /// VMs whose devices are not known yet, each with its host and the reason.

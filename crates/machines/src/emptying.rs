@@ -90,7 +90,7 @@ pub(super) async fn go_on(
             break;
         }
     }
-    // The last moment at which the node can be put back into service.
+    // A pause is checked once more, because the node can still be put back into service here.
     Ok(ctx.paused().map_or(Drained::Empty, Drained::GivenUp))
 }
 

@@ -21,10 +21,10 @@ use proxmox::VmConfig;
 use settings::Size;
 
 /// Shrinks the VM to the size that its Node reports, makes the Node report no more than the VM's size, and
-/// updates the record. The VM may be on any host. `plugged` is the size to which the VM was grown. If it is
-/// `None`, another client is working on the VM, and the VM is left unchanged. Returns a description of the
-/// result. If the VM is gone or not visible as ours, the former size is written to the record, so that no
-/// pods wait for the new size. The machine is then handled like any other.
+/// updates the record. The VM may be on any host. `plugged` is the size to which the VM was grown; it is
+/// `None` if another client has changed the VM since. In that case, nothing is unplugged. Returns a
+/// description of the result. If the VM is gone or cannot be proven to be ours, the former size is written to
+/// the record, so that no pods wait for the new size. The machine is then handled like any other.
 ///
 /// # Errors
 /// Returns an error if the VM's size cannot be determined now, or if its Node reports more than that size.
@@ -43,7 +43,7 @@ pub(super) async fn take(
     if let Some(said) = said.filter(|_| is_there) {
         let had = now;
         // If the VM was moved in the meantime, it is unknown how much its guest can use. Nothing is
-        // unplugged, and the guest can try again.
+        // unplugged; instead, the kubelet is restarted, so that it counts the resources again.
         let plugged = plugged.filter(|_| machine.record().host == host);
         let keeps_more = plugged.is_none() && before.missing((now.cores, now.memory), &said) != (0, 0);
         let back = plugged.map(|plugged| back(&before, plugged, now, &said)).unwrap_or_default();

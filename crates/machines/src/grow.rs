@@ -154,7 +154,7 @@ async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError
     take_up::can_grow(ctx, machine, &service).await?;
     promised_room::confirm(ctx, machine, pool).await?;
     plug(ctx, machine, grow).await?;
-    // While only the guest is working, the machine does not delay others.
+    // From here on, only the guest is working, so the machine gives up its place for the next one.
     drop(permit);
     take_up::taken_up(ctx, machine, &service).await
 }

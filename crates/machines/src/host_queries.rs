@@ -1,4 +1,4 @@
-//! Queries several hosts at once. A hanging host is only waited for once, and does not delay queries to the
+//! Queries several hosts at once. A hanging host costs only one timeout, and does not delay queries to the
 //! others.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,7 @@
 //! `check` and the detection of changed templates are derived from it.
 //!
 //! A clone inherits nearly all options (`clone_vm` of qemu-server). An option without a rule in this table
-//! would be copied to all machines without a decision.
+//! would reach all machines unnoticed.
 
 use proxmox::VmConfig;
 use proxmox::property::{stem, truth};
@@ -71,7 +71,7 @@ const NOT_CLONED: &str = "not copied to clones";
 const AS_HARDWARE: &str = "hardware stays as in the template";
 const FOR_ROOT: &str = "only root may change it, so a clone keeps it";
 
-/// Every option, in the order of their names.
+/// Every option, sorted by name.
 pub const ALL: &[Inherited] = &[
     told("acpi", Rule::Left, AS_HARDWARE),
     told(

@@ -100,9 +100,9 @@ fn ordered(
     Ok(Order { act: GuestCommand::Command(script), input: input.map_err(|error| wrong(&error))? })
 }
 
-/// Creates a token, and waits until it is recorded and signed. The secret of a token from an earlier run is
+/// Creates a token, records it, and waits until it is signed. The secret of a token from an earlier run is
 /// lost, but a join with that token may be under way in the guest and would never finish if the token were
-/// deleted. So the old token is only deleted once the node has registered.
+/// deleted. So up to [`OLD_TOKENS`] earlier tokens are kept until the Node is ready.
 async fn ticket(ctx: &Context, machine: &mut MachineHandle, settings: &Kubeadm) -> Result<Ticket, StepError> {
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
@@ -160,7 +160,7 @@ async fn in_guest(
             }
             // The script can safely run again, because it joins only once.
             Some(JoinEnd::Busy) | None => {
-                tracing::debug!(machine = %record.name, "asking for the join again");
+                tracing::debug!(machine = %record.name, "starting the join script again");
             }
         }
     }
@@ -276,8 +276,8 @@ async fn join_facts(
     })
 }
 
-/// The kubelet arguments for kubeadm. If the machine has several addresses, `node-ip` is set to the node's
-/// address, unless the pool sets `node-ip`.
+/// The kubelet arguments for kubeadm. If the machine has several addresses, `node-ip` is set to those of the
+/// first network device, unless the pool sets `node-ip`.
 fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = kubelet_args(record, pool);
     if let Some(own) = record.slot.node_ips() {

@@ -66,7 +66,7 @@ impl Looks {
 
     /// The estimated duration, if the last poll saw the end: the operation ended between the last two polls.
     /// If the first poll already saw the end, the operation probably ended earlier, so the estimate is a
-    /// little less than the usual time. Otherwise, the usual time could only grow.
+    /// little less than the usual time. Without this reduction, the usual time could only grow.
     pub fn took(&self) -> Duration {
         if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }

@@ -110,7 +110,7 @@ async fn told(ctx: &Context, machine: &MachineHandle) -> Result<Told, StepError>
     Ok(told)
 }
 
-/// The shared storages among these, if a former host of the machine, or a host on which it may have been
+/// The shared ones of `storages`, if a former host of the machine, or a host on which it may have been
 /// cloned, has left the cluster. The VM was then not destroyed, so its disks still exist. The host's own
 /// storages left with the host.
 async fn went_down_with_its_host(
@@ -133,8 +133,8 @@ async fn went_down_with_its_host(
     Ok(storages.iter().filter(shared).cloned().collect())
 }
 
-/// The storages among these on which the token cannot see a VM's disks. Rights on a resource pool do not
-/// suffice, because a destroyed VM is no longer in its pool.
+/// Those of `storages` on which the token cannot see a VM's disks. Rights on a resource pool do not suffice,
+/// because a destroyed VM is no longer in its pool.
 async fn not_seen(
     ctx: &Context,
     machine: &MachineHandle,
@@ -190,7 +190,7 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
     );
     let lists: Vec<String> =
         storages.iter().map(|storage| format!("pvesm list {storage} --vmid {vmid}")).collect();
-    let look = format!("on {host}, with `pvesm free` for each listed disk: {}", lists.join(" && "));
+    let look = format!("on {host}, list the disks and run `pvesm free` for each: {}", lists.join(" && "));
     StepError::Administrator { what, command: format!("{look}; {}", a_word(ctx, machine)) }
 }
 

@@ -47,7 +47,8 @@ pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut MachineHandle) 
     }
     let any = || seen.hosts.keys().find(|host| has_left && is_on(&seen, host)).cloned();
     let Some(host) = has_it.or_else(any).filter(|host| *host != record.host) else { return Ok(()) };
-    tracing::info!(machine = %record.name, left = record.host, host, "the VM is not on its host, which is off or has left the cluster");
+    tracing::info!(machine = %record.name, left = record.host, host, "the VM is no longer on its \
+        recorded host, which is off or has left the cluster");
     machine.change(ctx, |record| record.follow(host)).await
 }
 

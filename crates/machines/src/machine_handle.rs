@@ -101,8 +101,8 @@ impl MachineHandle {
         self.save_within(ctx, RECORD_LIMIT).await
     }
 
-    /// Like [`Self::save`], but gives up after `limit`. The record may have been stored nevertheless; this
-    /// becomes known when it is next read.
+    /// Like [`Self::save`], but gives up after `limit`. The record may have been stored nevertheless; the
+    /// next read of the record shows whether it was.
     ///
     /// # Errors
     /// Returns the same errors as [`MachineHandle::change`].
@@ -132,7 +132,7 @@ impl MachineHandle {
         if self.record().is_physical() { BackoffTarget::Host } else { BackoffTarget::Pool }
     }
 
-    /// The seed of this machine's jitter. It never changes for a machine.
+    /// The seed of this machine's jitter. It depends only on the machine's id.
     pub fn seed(&self) -> u64 {
         seed(&self.stored.record.id)
     }

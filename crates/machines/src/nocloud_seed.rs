@@ -209,8 +209,8 @@ pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }
 
-/// Why the seed may still be in a drive: the VMID may belong to a VM that is no longer ours, for example
-/// because an administrator has made it a template.
+/// Why the seed may still be in a drive; `None` if it is not. The VMID may belong to a VM that is no longer
+/// ours, for example because an administrator has made it a template.
 async fn still_in_a_drive(
     ctx: &Context,
     machine: &MachineHandle,

@@ -17,10 +17,10 @@ use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 
-/// The maximum time until the Node of a machine that is gone or off becomes silent.
+/// How long the Node of a machine that is gone or off may still seem to report.
 pub(super) const NOTICED: Duration = Duration::from_mins(2);
 
-/// How often the pods that stay on a node are determined while its volumes are being detached.
+/// The time between two searches for the pods that stay on a node, while its volumes are being detached.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
 /// What is known about the power state of a machine whose Node is deleted.
@@ -105,7 +105,8 @@ pub(super) async fn release(
         match ctx.kubernetes.add_taint_if(name, &taint(), may).await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Invalid) => {
-                tracing::warn!(node = name, %error, "a Node that is off cannot be taken out of service: its volumes are left to Kubernetes");
+                tracing::warn!(node = name, %error, "the out-of-service taint cannot be set on a Node \
+                    that is off: its volumes are left to Kubernetes");
                 Ok(false)
             }
             outcome => Ok(outcome?),

@@ -24,7 +24,7 @@ use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
 
 /// A task that began longer ago than this is not regarded as the cause of the VM's current state.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
-/// How often a VM is started again if other clients switch it off while its machine is being created.
+/// How many times a VM is started again if other clients switch it off while its machine is being created.
 const STARTS: u32 = 2;
 
 /// Proxmox VE's name for the task that destroys a VM. The following constants name the tasks that switch a VM
@@ -58,8 +58,8 @@ pub(super) enum Touched {
     Moved,
 }
 
-/// What this kind of task has done to a VM, as a phrase that follows a name; `None` if it does not matter to
-/// a machine.
+/// What this kind of task has done to a VM, as text that follows a user's name (`stopped its VM`); `None` if
+/// it does not matter to a machine.
 pub fn deed(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "qmdestroy" => "destroyed its VM",
@@ -90,7 +90,8 @@ pub(super) async fn noticed(ctx: &Context, id: &MachineId) {
 
 async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
     // Until the VM is configured, this check is not needed, because each step checks the VM itself. Its
-    // result could also be wrong, because a token with rights only on the pool cannot see a running clone.
+    // result could also be wrong, because a token with rights only on the pool cannot see a clone whose task
+    // is still running.
     if record.smbios_uuid.is_none() {
         return false;
     }
@@ -156,7 +157,7 @@ pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
     let now = by_clock_of(&ctx.proxmox, host, &ctx.clock, ctx.clock.now()).await;
     let since = Some(now.saturating_sub(STOPS_FOR.as_secs()));
     let filter = TaskFilter { vmid: None, kind: Some(STOPS_ALL.to_owned()), since, limit: Some(50) };
-    // A host that does not answer cannot start VMs either.
+    // If the host does not answer, it cannot start VMs either, so the result does not matter.
     let rows = ctx.proxmox.tasks(host, &filter).await.unwrap_or_default();
     let stops = |row: &TaskRow| row.ended.is_none_or(|at| now.saturating_sub(at) < GONE_AFTER);
     rows.iter().any(|row| row.upid.kind() == STOPS_ALL && stops(row))

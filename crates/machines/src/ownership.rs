@@ -121,7 +121,7 @@ pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -
     Ok(placed)
 }
 
-/// Whether an answer to a query sent at that time is still recent.
+/// Whether the answer to a query that was sent at `asked` is still recent enough to rely on.
 pub(super) fn is_fresh(asked: Instant) -> bool {
     asked.elapsed() < FRESH
 }

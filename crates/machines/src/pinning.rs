@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Waits until the machine has its own CPUs, if its pool requires them.
 pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(pinning) = &pool.pinning else {
-        // The settings may have required pinning when the machine was requested, but do not now.
+        // If the pool required pinning when the machine was requested, it no longer does.
         return machine.change(ctx, |record| record.pinned = None).await;
     };
     if machine.record().pinned == Some(Pinned::Done) {

@@ -117,7 +117,8 @@ fn lacks(
     promised: &BTreeMap<Vmid, Promise>,
 ) -> Option<String> {
     let host = seen.hosts.get(&record.host)?;
-    // The total of what runs and is about to run, and the memory that is about to be used.
+    // The vCPUs and memory of all VMs that run or are about to run, and the memory that is about to be used
+    // in addition.
     let (mut total, mut coming) = (Promise::default(), 0_i64);
     let running = |vmid: &Vmid| seen.guests.get(vmid).is_some_and(|guest| guest.running);
     for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
@@ -149,7 +150,8 @@ fn lacks(
     }
     let own = ctx.config.hosts.get(record.host.as_str());
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
-    // As in the planner: neither the promised nor the used amount may exceed what the host has.
+    // As in the planner: the promised memory may not exceed the host's memory times `memory_overcommit`, and
+    // the used memory may not exceed the host's memory, each less the reserve.
     let promised = total.memory - quantity::share(host.memory, pool.memory_overcommit);
     let used = host.memory_used.saturating_add(coming) - host.memory;
     let lacking = promised.max(used).saturating_add(reserve);

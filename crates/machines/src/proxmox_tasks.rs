@@ -173,9 +173,9 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
     Ok(rows)
 }
 
-/// How long a request that was sent for a machine that is to be discarded may still take effect. The daemon
-/// may have sent it just before it was killed, or received no answer. Zero if the machine was already
-/// configured, or is not to be discarded.
+/// How much longer a request that was sent for a machine that is to be discarded may still take effect. The
+/// daemon may have been killed just after it sent the request, or may have received no answer. Zero if the
+/// machine was already configured, or is not to be discarded.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
     let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));

@@ -26,7 +26,8 @@ struct Refusal {
     right: MissingRight,
     words: String,
     settings: Settings,
-    /// The rules for tags at the time of the refusal. If a tag was refused, they were incomplete.
+    /// The rules for tags that were known at the time of the refusal. Only different rules can show that a
+    /// refused tag is allowed now.
     rules: Option<TagRules>,
     at: Instant,
 }

@@ -24,7 +24,7 @@ pub struct MachineView {
     pub version: (String, String),
     /// Its phase.
     pub phase: Phase,
-    /// When the machine entered that phase.
+    /// When the machine entered its current phase.
     pub since: Timestamp,
     /// What the machine is waiting for, or why it is being removed.
     pub note: String,

@@ -9,7 +9,7 @@ use super::step_error::{BackoffTarget, StepError};
 use kubernetes::{ErrorKind, Versioned};
 use model::Record;
 
-/// How a machine's task ended.
+/// What a machine's task reports: how it ended, or what happened while it ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The node is ready.

@@ -44,7 +44,7 @@ pub(super) async fn run(
     let (mut emptied, mut cut_short) = (None, false);
     if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
         machine.node = Some(node.name.clone());
-        // Entered before the first wait, so that rounds count the node as leaving.
+        // The phase is entered before the first wait, so that rounds count the node as leaving.
         machine.enter(ctx, Phase::Draining, &reason);
         machine.change(ctx, destroy::begun_no_more).await?;
         match hindrance::of_running(ctx, machine, &node).await? {

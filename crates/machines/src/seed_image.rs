@@ -1,4 +1,4 @@
-//! The image with a machine's seed: the image's name and drive.
+//! The name of the image that contains a machine's seed, and the drive that it is attached to.
 
 use model::Record;
 use proxmox::VmConfig;

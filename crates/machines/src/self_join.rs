@@ -9,7 +9,7 @@ use model::Record;
 use model::machine::Phase;
 use proxmox::Power;
 
-/// Waits for the Node of a running VM. The time limit is that of systemd plus that of the join.
+/// Waits for the Node of a running VM. The time limit is the sum of the limits `system_running` and `join`.
 pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     machine.enter(ctx, Phase::Booting, "it joins by itself; waiting for its Node");
     let record = machine.record().clone();
@@ -38,7 +38,10 @@ async fn seen(ctx: &Context, record: &Record) -> String {
     }
     match ctx.proxmox.power(&record.host, record.slot.vmid).await {
         Ok(Power::Running) => {
-            let console = format!("`qm terminal {}` or its console shows what it is doing", record.slot.vmid);
+            let console = format!(
+                "`qm terminal {}` or the VM's console shows what the guest is doing",
+                record.slot.vmid
+            );
             format!("the VM is running, but no Node has its name or its systemUUID; {console}")
         }
         Ok(Power::Stopped) => "the VM is off: its guest has shut down or crashed".to_owned(),

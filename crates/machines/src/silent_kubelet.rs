@@ -49,7 +49,7 @@ pub(super) async fn no_kubelet(
 fn is_long_silent(node: &Node, silent_for: Duration, now: Timestamp) -> bool {
     let ready = node.conditions.iter().find(|one| one.kind == "Ready");
     let since = ready.and_then(|ready| ready.last_transition);
-    // A timestamp in the future comes from a clock that is ahead.
+    // A timestamp in the future comes from a clock that is ahead, so it is ignored.
     let said = since.filter(|since| *since <= now).is_none_or(|since| {
         Duration::try_from(now.duration_since(since)).is_ok_and(|passed| passed >= UNHEARD)
     });

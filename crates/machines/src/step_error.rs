@@ -47,22 +47,22 @@ pub enum StepError {
     Foreign {
         /// The VMID.
         vmid: Vmid,
-        /// How the other VM was noticed.
+        /// What is known about the other VM, in words.
         what: String,
     },
     /// A management controller refused, or could not be reached within the limit.
     #[error("{}", chain(.0))]
     Redfish(#[source] redfish::Error),
-    /// Another client is using the bare-metal machine now.
+    /// The bare-metal machine cannot be used now, for example because another client is using it.
     #[error("{what}")]
     Taken {
-        /// How the other client was noticed.
+        /// Why the machine cannot be used, in words.
         what: String,
     },
     /// The time limit of the step has passed.
     #[error("{what} took longer than {}", time_text(*.limit))]
     Limit {
-        /// What the step was waiting for.
+        /// What took longer than the limit, in words.
         what: String,
         /// The limit.
         limit: Duration,
@@ -228,7 +228,7 @@ pub(super) struct Tries {
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 impl Tries {
-    /// Tries for at most `limit`, with the jitter of `seed`.
+    /// Tries for at most `limit`, with pauses whose jitter depends on `seed`.
     pub fn new(limit: Duration, seed: u64) -> Self {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(250))
@@ -260,8 +260,8 @@ impl Tries {
     }
 }
 
-/// A future that repeats an attempt until it succeeds, fails permanently, or the limit has passed. The
-/// attempt must be safe to repeat.
+/// A future that repeats an attempt until it succeeds or fails permanently, or until the limit has passed.
+/// The attempt must be safe to repeat.
 macro_rules! retry_until {
     ($limit:expr, $seed:expr, $attempt:expr) => {
         async {

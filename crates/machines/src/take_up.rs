@@ -1,7 +1,7 @@
 //! Makes the guest of a growing machine use the VM's new vCPUs and memory, and makes its Node report them.
 //!
 //! A kubelet determines its machine's size only when it starts, so it is restarted whenever the VM's size has
-//! changed. The Node is tainted first, until it reports the actual size.
+//! changed. The Node is tainted before the restart, and stays tainted until it reports the actual size.
 
 use std::time::Duration;
 
@@ -27,9 +27,9 @@ const IN_GUEST: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(500);
 /// How long to wait for the Node to report the guest's size before the command is run again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
-/// How long the Node stays tainted after it reports the new size. The kubelet checks pods against the Node
-/// that it watches, and permanently rejects (`OutOfcpu`) a pod that arrives before its watch shows the new
-/// size. The daemon cannot see when that is the case.
+/// How long the Node stays tainted after it reports the new size. The kubelet checks pods against its own
+/// copy of the Node, and permanently rejects (`OutOfcpu`) a pod that arrives before that copy shows the new
+/// size. The daemon cannot see when the copy is updated.
 const KUBELET_SEES: Duration = Duration::from_secs(5);
 
 /// The systemd unit in the guest whose restart updates the size that the Node reports.
@@ -39,22 +39,22 @@ pub(super) fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String,
     bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
 }
 
-/// Checks in the guest whether it can grow, before anything is plugged.
+/// Checks in the guest whether it can grow, before any vCPUs or memory are hot-plugged.
 pub(super) async fn can_grow(ctx: &Context, machine: &MachineHandle, service: &str) -> Result<(), StepError> {
     let what = "it cannot grow";
     let status = in_guest(ctx, machine, &bootstrap::can_grow(service), what).await?;
     ended(&status, what)
 }
 
-/// Waits until the guest uses the plugged resources and its Node reports them. If that fails, the record says
-/// which resources the guest does not use.
+/// Waits until the guest uses the hot-plugged resources and its Node reports them. If that fails, the record
+/// says which resources the guest does not use.
 pub(super) async fn taken_up(
     ctx: &Context,
     machine: &mut MachineHandle,
     service: &str,
 ) -> Result<(), StepError> {
     let limit = ctx.config.limits.ready;
-    let what = "the guest did not take up the plugged vCPUs and memory";
+    let what = "the guest did not start to use the hot-plugged vCPUs and memory";
     let record = machine.record().clone();
     let command = bootstrap::take_up(record.cores, service);
     close(ctx, machine).await?;
@@ -64,7 +64,10 @@ pub(super) async fn taken_up(
         loop {
             machine.say(
                 ctx,
-                &format!("the guest is taking up the plugged vCPUs and memory and restarting {service}"),
+                &format!(
+                    "waiting until the guest uses the hot-plugged vCPUs and memory and has \
+                    restarted {service}"
+                ),
             );
             let taken = in_guest(ctx, machine, &command, what).await;
             has_tried |=
@@ -95,7 +98,7 @@ pub(super) async fn taken_up(
 }
 
 /// Records the resources that the Node still lacks although the kubelet was restarted and the Node is ready.
-/// The guest does not use them, so they are not plugged again.
+/// The guest does not use them, so no more of them are hot-plugged.
 fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     let Some(before) = machine.record().growing.clone() else { return };
     let Some(node) = node::find(ctx, machine.record()).filter(|node| node::is_ready(node)) else { return };
@@ -123,7 +126,7 @@ pub(super) async fn settle(
     let service = pool.and_then(|pool| service(ctx, pool, pool.grow.as_ref()?).ok());
     let command = service.as_deref().map(|service| bootstrap::take_up(now.cores, service));
     close(ctx, machine).await?;
-    machine.say(ctx, "waiting until its Node reports what is left");
+    machine.say(ctx, "waiting until its Node reports no more than the VM has");
     let what = "its kubelet could not be restarted";
     let until_true = async {
         loop {

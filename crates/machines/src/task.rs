@@ -1,4 +1,4 @@
-//! One task for each machine that is being worked on, and how it ends.
+//! Runs one task for each machine that is being worked on, and handles how it ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,7 +46,12 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
         Ok(stored) => stored,
         Err(StepError::Foreign { .. }) => {
             ctx.registry.forget(&record.id, ctx.clock.now());
-            tell(&ctx, &reports, &record, Ending::SlotTaken("another machine's record holds it".to_owned()));
+            tell(
+                &ctx,
+                &reports,
+                &record,
+                Ending::SlotTaken("another machine's record holds the slot".to_owned()),
+            );
             return;
         }
         Err(error) => {
@@ -336,7 +341,7 @@ async fn refuse(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> 
     Some(ctx.templates.refused(pool, right, token))
 }
 
-/// The name of a phase's activity, for messages.
+/// The step that a machine in this phase goes through, as a noun for messages: `the clone`.
 fn doing(phase: Phase) -> &'static str {
     match phase {
         Phase::Requested | Phase::Cloning => "the clone",

@@ -215,8 +215,9 @@ impl Templates {
     /// Reads the templates of all pools again, with one call for each template.
     ///
     /// # Errors
-    /// Returns an error if a template could not be read. The problem is noted for its pools, earlier
-    /// knowledge about the template is kept, and all other templates were read.
+    /// Returns an error if a template could not be read. In that case, the problem is noted for the
+    /// template's pools, and all other templates have been read. What was known about the template is kept,
+    /// unless it is gone or the token may not read it.
     #[boxed]
     pub async fn refresh(
         &self,
@@ -389,8 +390,8 @@ fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
 struct Needs {
     /// Whether the pool needs the guest agent, to run something in the guest.
     agent: bool,
-    /// Whether the pool needs a cloud-init drive, because the guest gets its settings from Proxmox VE's own
-    /// drive.
+    /// Whether the pool needs a cloud-init drive, because its guests read their settings from the drive that
+    /// Proxmox VE generates.
     drive: bool,
 }
 

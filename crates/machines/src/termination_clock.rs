@@ -67,7 +67,8 @@ mod tests {
 
     const GRACE: i64 = 60;
 
-    /// A node's pod whose deadline is this many seconds from now, by the API server's clock.
+    /// A snapshot with one pod on the node `n`. If `end` is set, the pod is being deleted, and its deadline
+    /// is `end` seconds from `now`, by the API server's clock.
     fn seen(now: Timestamp, end: Option<i64>) -> Snapshot {
         let deletion = end.map(|seconds| Deletion {
             at: now + SignedDuration::from_secs(seconds),

@@ -80,7 +80,7 @@ async fn elsewhere(ctx: &Context, machine: &MachineHandle) -> Result<Option<Stri
     if seen.hosts.get(&record.host).is_some_and(|host| !host.online) {
         return Err(StepError::Failed {
             what: format!(
-                "host {} is down: its VM {} is dealt with when the host is back",
+                "host {} is down; VM {} can only be checked once the host is back",
                 record.host, record.slot.vmid
             ),
             blame: BackoffTarget::Host,

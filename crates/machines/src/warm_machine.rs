@@ -47,7 +47,7 @@ pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), StepError> 
 
 /// Writes the guest's memory to disk and ends QEMU.
 async fn suspend(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
-    // Suspending writes as much data as a small clone.
+    // Suspending writes about as much data as a small clone, so it has the same time limit.
     let limit = ctx.config.limits.clone;
     machine.say(ctx, "its memory is being written to disk");
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);

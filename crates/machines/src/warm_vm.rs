@@ -8,7 +8,7 @@ pub const SUSPENDED: &str = "suspended";
 /// The option that starts a VM with its host.
 pub(super) const ONBOOT: &str = "onboot";
 
-/// The value of [`ONBOOT`].
+/// The value for [`ONBOOT`], depending on whether the VM starts with its host.
 pub(super) fn with_host(starts: bool) -> &'static str {
     if starts { "1" } else { "0" }
 }

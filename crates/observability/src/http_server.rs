@@ -35,7 +35,7 @@ const CONNECTIONS: usize = 16;
 const LIMIT: Duration = Duration::from_secs(10);
 /// The time limit for reading a request's head.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// How long to wait before trying again to listen at an address.
+/// How long to wait before trying again to listen on an address.
 const AGAIN: Duration = Duration::from_secs(30);
 /// How long to pause after failing to accept a connection.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -99,7 +99,7 @@ impl Pages {
                 }
                 Err(error) => {
                     tracing::warn!(%error, %address, "metrics cannot be served");
-                    self.board.problem(&Problem::Metrics, &format!("cannot listen at {address}: {error}"));
+                    self.board.problem(&Problem::Metrics, &format!("cannot listen on {address}: {error}"));
                 }
             }
             tokio::time::sleep(AGAIN).await;
@@ -192,7 +192,7 @@ impl Pages {
 
     fn status(&self, query: &str, headers: &HeaderMap) -> Response<Full<Bytes>> {
         if !is_local(headers) {
-            let refusal = "the status page is only served as localhost, 127.0.0.1 or [::1]\n";
+            let refusal = "the status page can only be opened at localhost, 127.0.0.1 or [::1]\n";
             return page(StatusCode::FORBIDDEN, TEXT, refusal.to_owned());
         }
         let (status, timeline) = (self.board.status(), self.board.timeline());

@@ -9,7 +9,7 @@ use super::{Board, Status};
 
 /// The interval of notifications to systemd, unless the watchdog needs a shorter one.
 const USUAL: Duration = Duration::from_secs(30);
-/// The delay of a round, in addition to three intervals, after which the watchdog is no longer fed.
+/// How late a round may be, in addition to three intervals, before the watchdog is no longer fed.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Sends notifications to systemd, if systemd started the daemon.

@@ -1,4 +1,4 @@
-//! Orders at the local socket. An order and its answer are each one line of JSON.
+//! Orders that clients send over the local socket. An order and its answer are each one line of JSON.
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};

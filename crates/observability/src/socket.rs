@@ -3,7 +3,7 @@
 //!
 //! A file beside the socket is locked while the daemon runs; the kernel releases the lock however the daemon
 //! ends. If the file is locked, a running daemon owns the socket. If the file is not locked and no other
-//! program listens at the socket, the socket was left behind by an earlier daemon and is replaced.
+//! program listens on the socket, the socket was left behind by an earlier daemon and is replaced.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::orders::{Answer, Order, Orders, Request, may_order};
 use super::{Board, Status};
 
-/// The path of the socket at which the daemon listens by default.
+/// The default path of the daemon's socket.
 pub const DEFAULT_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 /// The time limit for a client's request, and its maximum length in bytes.
 const REQUEST: (Duration, u64) = (Duration::from_secs(1), 16 << 10);
@@ -42,7 +42,7 @@ const LARGEST: u64 = 64 << 20;
 /// Why the socket cannot be used, or an order failed.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// No daemon listens at the socket, or access is denied.
+    /// No daemon listens on the socket, or access is denied.
     #[error("no daemon answers at `{path}`")]
     Unreachable {
         /// The socket.
@@ -66,7 +66,7 @@ pub enum SocketError {
         /// The reason.
         reason: String,
     },
-    /// Another daemon listens at the socket.
+    /// Another daemon listens on the socket.
     #[error("another daemon already answers at `{path}`")]
     InUse {
         /// The socket.
@@ -79,7 +79,7 @@ pub enum SocketError {
         path: String,
     },
     /// The socket cannot be created.
-    #[error("cannot listen at `{path}`")]
+    #[error("cannot listen on `{path}`")]
     Unusable {
         /// The socket.
         path: String,
@@ -113,12 +113,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at this path. A socket that a dead daemon left behind is replaced. Must be called inside a
-    /// tokio runtime.
+    /// Listens on a socket at this path. A socket that a dead daemon left behind is replaced. Must be called
+    /// inside a tokio runtime.
     ///
     /// # Errors
-    /// Returns an error if a running daemon listens at this path, the path is another kind of file, or the
-    /// socket cannot be created.
+    /// Returns an error if a running daemon listens on the socket at this path, the path is another kind of
+    /// file, or the socket cannot be created.
     #[boxed]
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
         let name = || path.display().to_string();
@@ -136,7 +136,7 @@ impl Listener {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(SocketError::NoSocket { path: name() });
             }
-            // A program that does not use the lock may still listen at the socket.
+            // A program that does not use the lock may still listen on the socket.
             Ok(_) if UnixStream::connect(path).await.is_ok() => {
                 return Err(SocketError::InUse { path: name() });
             }
@@ -178,7 +178,7 @@ impl Listener {
         let answer = match wanted(&mut stream).await {
             Some(Request::Order(order)) => serde_json::to_vec(&self.carry_out(&stream, order, orders).await),
             Some(Request::Status) => serde_json::to_vec(&board.status()),
-            None => serde_json::to_vec(&Answer::Refused("this is not a known request".to_owned())),
+            None => serde_json::to_vec(&Answer::Refused("unknown or incomplete request".to_owned())),
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -201,11 +201,11 @@ impl Listener {
             tracing::warn!(uid = peer, ?order, "an order from another user was refused");
             return Answer::Refused("only root and the daemon's own user may give orders".to_owned());
         }
-        tracing::info!(uid = peer, ?order, "received an order at the control socket");
+        tracing::info!(uid = peer, ?order, "received an order on the control socket");
         match tokio::time::timeout(ORDER_LIMIT, orders.follow(order)).await {
             Ok(Ok(())) => Answer::Done,
             Ok(Err(why)) => Answer::Refused(why),
-            Err(_) => Answer::Refused(format!("it took longer than {} s", ORDER_LIMIT.as_secs())),
+            Err(_) => Answer::Refused(format!("the order took longer than {} s", ORDER_LIMIT.as_secs())),
         }
     }
 }
@@ -240,7 +240,7 @@ fn beside(path: &Path) -> PathBuf {
 /// Asks the daemon at this socket for its status.
 ///
 /// # Errors
-/// Returns an error if no daemon listens at the socket, or another program responds.
+/// Returns an error if no daemon listens on the socket, or another program responds.
 #[boxed]
 pub async fn ask(path: &Path) -> Result<Status, SocketError> {
     let text = exchange(path, &Request::Status, ANSWER_LIMIT).await?;
@@ -250,7 +250,7 @@ pub async fn ask(path: &Path) -> Result<Status, SocketError> {
 /// Sends an order to the daemon at this socket.
 ///
 /// # Errors
-/// Returns an error if no daemon listens at the socket, another program responds, or the daemon refuses the
+/// Returns an error if no daemon listens on the socket, another program responds, or the daemon refuses the
 /// order.
 #[boxed]
 pub async fn order(path: &Path, order: Order) -> Result<(), SocketError> {

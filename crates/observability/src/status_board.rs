@@ -19,7 +19,7 @@ use model::Pause;
 use model::machine::Intent;
 use model::snapshot::Decision;
 
-/// The maximum number of decisions that are kept and that survive a restart.
+/// The maximum number of decisions that are kept in memory, and the number of them that survive a restart.
 pub(super) const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
 /// The maximum length of a decision's text, in characters.
@@ -234,7 +234,7 @@ impl Board {
         let name = &told.record.name;
         let what = match &told.ending {
             Ending::Ready => format!("{name} is ready"),
-            Ending::Warm => format!("{name} is kept until it is needed"),
+            Ending::Warm => format!("{name} is kept warm until it is needed"),
             Ending::Failed { reason, .. } => format!("{name} failed: {reason}"),
             Ending::SlotTaken(what) => format!("{name} was not created: {what}"),
             Ending::Removed => format!("{name} is gone"),

@@ -15,10 +15,10 @@ use thiserror::Error;
 use super::cpus::Cpus;
 use super::topology::{HostNode, Topology};
 
-/// The most NUMA nodes of a guest: Proxmox VE supports `numa0` to `numa7`.
+/// The maximum number of NUMA nodes of a guest: Proxmox VE supports `numa0` to `numa7`.
 pub const MOST_GUEST_NODES: usize = 8;
-/// The maximum number of host nodes that are considered, those with the most free CPUs first. All sets of
-/// these nodes are tried.
+/// The maximum number of the host's NUMA nodes that are considered, those with the most free CPUs first. The
+/// number is limited because all combinations of these nodes may be tried.
 const MOST_NODES: usize = 16;
 
 /// The resources that a machine needs.
@@ -50,14 +50,14 @@ pub struct Taken {
 pub struct Choice {
     /// Its CPUs.
     pub cpus: Cpus,
-    /// The guest's NUMA nodes in their order; empty without NUMA.
+    /// The guest's NUMA nodes, starting with `numa0`; empty without NUMA.
     pub nodes: Vec<GuestNode>,
 }
 
 /// A NUMA node of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestNode {
-    /// The number of the host's NUMA node that this node uses.
+    /// The id of the host's NUMA node that this node uses.
     pub host: u32,
     /// Its vCPUs.
     pub vcpus: u32,
@@ -149,8 +149,8 @@ pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice,
     Err(NoRoom::Memory { wanted: wish.memory, room })
 }
 
-/// The choice with exactly these CPUs, if they follow the rules. They must be whole cores that no other VM
-/// uses and that are not reserved for the host, exactly as many as the machine needs.
+/// The choice with exactly these CPUs, if they follow the rules: they must be whole cores that no other VM
+/// uses and that are not reserved for the host, and no more cores than the machine needs.
 pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Option<Choice> {
     let open = open(topology, taken, wish.reserve);
     let mut had: Vec<Open<'_>> = Vec::new();

@@ -36,7 +36,8 @@ fn words(choice: &Choice) -> String {
 fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
     let two = host(2, 4, 2, 16 * GIB);
     for (topology, taken, wish, expected) in [
-        // Node 0 has three free cores and node 1 has four. The machine needs two, so node 0 is chosen.
+        // Node 0 has three free cores and node 1 has four. The machine needs two, so the node with fewer free
+        // cores is chosen.
         (&two, taken("", &[]), wish(4, 8 * GIB), "1-2,9-10; 0: 4 + 8192"),
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
         // The host's first core is reserved for the host, even if all others are needed.
@@ -165,7 +166,7 @@ proptest! {
             prop_assert_eq!(&choice, &choose(&topology, &taken, wish));
             let free: usize = free_cpus(&topology, &taken, wish.reserve).iter().map(|(_, count)| count).sum();
             let Ok(choice) = choice else {
-                // Without NUMA, only the number of free CPUs can be too low.
+                // Without NUMA, a choice can only fail because too few CPUs are free.
                 prop_assert!(wish.numa || free < wish.vcpus as usize);
                 continue;
             };

@@ -10,7 +10,8 @@ use tokio::net::UnixStream;
 
 use super::request::{Answer, Request};
 
-/// How long to wait for an answer. The helper may wait for its lock and for `qm`, and limits both waits.
+/// How long to wait for an answer. The helper's own time limits (for the request, its lock, `qm` and the
+/// answer) add up to this.
 const LIMIT: Duration = Duration::from_secs(55);
 /// The longest answer that is read, in bytes.
 const LARGEST: u64 = 64 << 10;
@@ -28,7 +29,7 @@ pub enum DoorError {
         source: std::io::Error,
     },
     /// The answer could not be parsed.
-    #[error("the program that answers at `{}` is not a helper of this version", path.display())]
+    #[error("the helper at `{}` sent an answer that this version cannot parse", path.display())]
     Malformed {
         /// The socket.
         path: PathBuf,

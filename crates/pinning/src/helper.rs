@@ -163,7 +163,8 @@ async fn carry_out(request: &Request, places: &Places) -> Result<Answer, Refusal
     }
 }
 
-/// The free CPUs, if the smallest reserve of any pool is kept for the host.
+/// The number of free CPUs on each NUMA node, not counting those reserved for the host. If pools have
+/// different reserves, the smallest applies.
 fn look(config: &Config, places: &Places) -> Result<Answer, Refusal> {
     let topology = topology::read(&places.system)?;
     let taken = taken(&places.vms, None)?;
@@ -255,8 +256,8 @@ fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
     }
 }
 
-/// The resources that the VMs of this host use, except templates and the VM `but`. Stopped VMs count, because
-/// they may be started.
+/// The CPUs and memory that the VMs of this host use, except templates and the VM with the VMID `but`.
+/// Stopped VMs count, because they may be started.
 fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
     let mut taken = Taken::default();
     for (_, file) in files(vms)?.into_iter().filter(|(vmid, _)| Some(*vmid) != but) {

@@ -8,8 +8,8 @@ use super::super::request::Astray;
 use super::super::topology::tests::write;
 use super::*;
 
-/// A stand-in for `qm`. The tests do not create this program at run time: if a child process of another test
-/// still had the file open for writing, it could not be executed.
+/// A stand-in for `qm`. It is not written at run time, because a program cannot be executed while a child
+/// process of another test still has it open for writing.
 const QM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/lab/qm");
 
 const CONFIG: &str = "cluster = \"home\"\n[[pool]]\nname = \"fast\"\nmax = 4\ncores = 2\nmemory = \"2GiB\"\n\
@@ -22,7 +22,7 @@ struct Host {
 }
 
 impl Host {
-    /// A host with two nodes, each with 4 GiB and two cores of two threads.
+    /// A host with two NUMA nodes, each with 4 GiB and two cores of two threads.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -263,8 +263,8 @@ async fn a_lock_that_another_task_holds_is_waited_for_and_no_longer() {
     assert!(matches!(locked(&host.places.lock).await, Err(Refusal::Busy)));
     assert!(started.elapsed() >= LOCK_LIMIT && started.elapsed() < LOCK_LIMIT * 2);
     drop(held);
-    // A child process of another test inherits the open lock file and keeps it until it executes its program.
-    // This takes real time.
+    // A child process of another test may have inherited the open lock file, and keeps it open until it
+    // executes its program. That takes real time, so the paused clock is resumed.
     tokio::time::resume();
     locked(&host.places.lock).await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! The VM configuration that expresses a choice, and the `qm set` arguments that write it. The code is pure,
-//! without side effects.
+//! The VM configuration for the CPUs and memory that were chosen, and the `qm set` arguments that write it.
+//! The code has no side effects.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::cpus::{Cpus, NO_AFFINITY};
 use super::vm_file::VmFile;
 use settings::Pinning;
 
-/// The needs of a machine in a pool with these settings; `None` if its file contains no valid cores or
-/// memory.
+/// What a machine needs in a pool with these settings; `None` if its VM's configuration contains no valid
+/// cores or memory.
 pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
     Some(Wish {
         vcpus: file.vcpus()?,
@@ -67,7 +67,7 @@ pub fn arguments(keys: &BTreeMap<String, String>, file: &VmFile) -> Vec<String> 
     arguments
 }
 
-/// The sorted parts of a property string, because their order has no meaning.
+/// The parts of a property string, sorted for comparison, because their order has no meaning.
 fn sorted(text: &str) -> Vec<&str> {
     let mut parts: Vec<_> = text.split(',').collect();
     parts.sort_unstable();

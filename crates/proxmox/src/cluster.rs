@@ -67,8 +67,7 @@ impl Client {
         Ok(status)
     }
 
-    /// Whether the cluster's configuration can be written. Always true for a standalone host, for which the
-    /// status contains no row for a cluster.
+    /// Whether the cluster's configuration can be written. Always true for a standalone host.
     #[boxed]
     pub async fn quorate(&self) -> Result<bool, Error> {
         self.cluster_status().await.map(|status| status.quorate)
@@ -160,7 +159,7 @@ impl HaStatus {
         let mut seen = Self::default();
         for row in rows {
             match text_of(row, "type").as_deref() {
-                // Maintenance only shows in the text: `pve1 (maintenance mode, …)`.
+                // Only the status text shows that a host is in maintenance: `pve1 (maintenance mode, …)`.
                 Some("lrm") if text_of(row, "status").is_some_and(|text| text.contains("maintenance")) => {
                     seen.maintenance.extend(text_of(row, "node"));
                 }

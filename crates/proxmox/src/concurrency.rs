@@ -86,8 +86,10 @@ impl Lanes {
 /// The places that a clone takes in the lanes of its source storages, or that a suspension takes in the lane
 /// of its host. Keep this value until the task has ended.
 #[derive(Debug)]
-#[must_use = "dropping it gives its places back"]
-pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
+#[must_use = "dropping it releases its places"]
+pub struct CloneTurn(
+    #[expect(dead_code, reason = "releases the places when dropped")] Vec<OwnedSemaphorePermit>,
+);
 
 impl Client {
     /// Waits until one more clone from these storages may start. The caller must name a storage in the same

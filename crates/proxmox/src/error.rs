@@ -1,7 +1,7 @@
 //! Errors of Proxmox VE, sorted by what a caller can do about them.
 //!
-//! Proxmox VE does not answer 404. For a missing VM it answers 500 with a text, or 403 if the token only has
-//! rights through the pool.
+//! Proxmox VE does not answer 404. For a missing VM it answers 500 with a text, or 403 if the token's rights
+//! come only from the resource pool.
 
 use thiserror::Error;
 
@@ -103,8 +103,8 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
         400 if has("already exists") => return Kind::Exists,
         400 | 501 | 506 => return Kind::BadRequest,
         595 => return Kind::HostUnreachable,
-        // These statuses come from a load balancer or proxy. A proxy that answers 503 forwarded nothing; with
-        // the other statuses, it may have forwarded the request.
+        // These statuses come from a load balancer or proxy. A proxy that answers 503 has not forwarded the
+        // request; with the other statuses, it may have.
         503 => return Kind::Busy,
         502 | 504 | 596..=599 => return Kind::OutcomeUnknown,
         _ => {}
@@ -116,7 +116,7 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
     } else if has("VM is locked") {
         Kind::Locked
     } else if has("does not exist")
-        // Before QEMU 8.2, guest agents answer this for a pid that they no longer know.
+        // Guest agents before QEMU 8.2 report this for a pid that they no longer know.
         || has("Invalid parameter 'pid'")
         || has("unable to find configuration file")
         || (has("storage") && has("is not available on node"))

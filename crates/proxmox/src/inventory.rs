@@ -30,8 +30,8 @@ pub struct Guest {
     pub name: Option<String>,
     /// Whether the guest runs according to the statistics, and its host is up.
     pub running: bool,
-    /// Whether the guest does not run according to the statistics. In a guest's first seconds, the statistics
-    /// do not contain it.
+    /// Whether the guest is stopped according to the statistics. In a guest's first seconds, the statistics
+    /// do not contain it, so it counts as neither running nor stopped.
     pub stopped: bool,
     /// Whether the guest is a template.
     pub template: bool,
@@ -83,7 +83,7 @@ pub struct StorageSeen {
     pub kind: String,
 }
 
-/// Everything that the list shows.
+/// The contents of the cluster's list: hosts, guests and storages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterResources {
     /// Hosts by name.
@@ -105,8 +105,8 @@ impl Client {
 }
 
 impl Guest {
-    /// Whether another client may start the guest at any time. False for the daemon's own machines, because
-    /// they are counted through their records.
+    /// Whether a stopped guest counts, because another client may start it at any time. The daemon's own
+    /// machines do not: they are counted through their records.
     fn may_start(&self) -> bool {
         !self.template && self.lock.is_none() && !self.tags.iter().any(|tag| tag == TAG)
     }
@@ -330,7 +330,7 @@ mod tests {
             json!({"type": "qemu", "node": "pve1", "vmid": 102, "status": "running", "name": "b"}),
             json!({"type": "storage", "node": "pve1", "storage": "local", "status": "available", "maxdisk": 50}),
         ]);
-        // This is what a real cluster reports.
+        // What a real cluster reports if the `pvestatd` of a host is silent.
         let bare = ClusterResources::read(&[
             json!({"type": "node", "cgroup-mode": 1, "node": "pve1", "status": "unknown", "hastate": "online"}),
             json!({"type": "qemu", "node": "pve1", "vmid": 9000, "status": "unknown"}),

@@ -139,9 +139,9 @@ impl Client {
     /// Changes a configuration if it still has this digest. Returns a task if the change takes longer than
     /// `wait` seconds (1 to 30).
     ///
-    /// `sshkeys` is passed as keys, one per line, and is encoded twice: as the value requires, and for the
-    /// form. `nameserver` may use any separator, but is sent with spaces: Proxmox VE accepts commas, but then
-    /// writes all addresses as one.
+    /// `sshkeys` takes keys, one per line. It is encoded twice, because Proxmox VE expects a URL-encoded
+    /// value, and the form encodes it again. `nameserver` may use any separator, but is sent with spaces:
+    /// Proxmox VE accepts commas, but then writes all addresses as one.
     #[boxed]
     pub async fn set_config(
         &self,
@@ -195,8 +195,8 @@ impl Client {
     pub async fn stop(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
-            // Proxmox VE refuses the parameter if HA manages the VM, and does not support it before 8.2. In
-            // both cases, the call had no effect.
+            // Proxmox VE refuses the parameter if HA manages the VM, and does not support it before 8.2. A
+            // refused call has no effect, so it is repeated without the parameter.
             Err(error) if error.kind == Kind::BadRequest && error.text.contains(OVERRULE) => {
                 self.power_call(host, vmid, "stop", &[]).await
             }
@@ -271,7 +271,7 @@ impl Client {
         text_of(&data, "version").ok_or_else(|| Error::malformed("GET /version", "no version"))
     }
 
-    /// Every privilege that the token has on any path.
+    /// The privileges that the token has on at least one path.
     #[boxed]
     pub async fn privileges(&self) -> Result<BTreeSet<String>, Error> {
         let data = self.get(Lane::Free, "/access/permissions", &[]).await?;
@@ -284,8 +284,8 @@ impl Client {
             .collect())
     }
 
-    /// Whether a call's error means that a VM with this VMID already exists. Only the VM's mark shows its
-    /// owner.
+    /// Whether an error means that the VMID is already taken. Only the mark of the existing VM shows whether
+    /// it belongs to the machine.
     pub fn is_collision(error: &Error) -> bool {
         error.kind == Kind::Exists
     }

@@ -1,4 +1,4 @@
-//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), parsed like `parse_property_string` of
+//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), parsed as `parse_property_string` of
 //! pve-common does: one value may appear without its key, anywhere in the text; some keys are aliases; yes
 //! and no have four spellings each.
 
@@ -9,8 +9,8 @@ pub struct Format {
     default: Option<&'static str>,
     /// Aliases of keys, each with the key for which it stands.
     aliases: &'static [(&'static str, &'static str)],
-    /// Keys that are also values of the default key, and the key of the value that follows them: `virtio=MAC`
-    /// means `model=virtio` and `macaddr=MAC`.
+    /// Values of the default key that may be used as keys, and the key to which the value after the `=` then
+    /// belongs: `virtio=MAC` means `model=virtio` and `macaddr=MAC`.
     values_as_keys: Option<(&'static [&'static str], &'static str)>,
 }
 
@@ -150,7 +150,7 @@ pub fn size(text: &str) -> Option<i64> {
     if fraction.is_empty() {
         return number.bytes().all(|byte| byte != b'.').then_some(whole);
     }
-    // Nine digits are precise to about a byte for a GiB, and their product with a TiB does not overflow.
+    // Nine decimal places of a GiB are precise to about one byte, and nine digits times a TiB fit an `i128`.
     let fraction = fraction.get(..9).unwrap_or(fraction);
     let part = i128::from(fraction.parse::<i64>().ok().filter(|_| digits(fraction))?) << shift;
     let part = part / 10_i128.pow(u32::try_from(fraction.len()).ok()?);

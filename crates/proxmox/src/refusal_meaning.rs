@@ -32,7 +32,7 @@ pub enum Meaning {
 
 use Meaning::{Full, Host, NotSeen, Passes, Pool, Right, Storage, Template};
 
-/// The parts that a text must all contain, the file that writes the text, and the meaning of the text.
+/// The parts that must all occur in a text, the file that writes the text, and the meaning of the text.
 type Entry = (&'static [&'static str], &'static str, Meaning);
 
 const TABLE: &[Entry] = &[
@@ -180,7 +180,7 @@ pub fn of_text(text: &str) -> Option<Meaning> {
 }
 
 impl Error {
-    /// What the error means, as far as it can be determined.
+    /// The cause of the error. `None` if neither its kind nor its text shows the cause.
     pub fn meaning(&self) -> Option<Meaning> {
         match self.kind {
             Kind::Forbidden => Some(Right),

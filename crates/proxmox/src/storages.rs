@@ -40,7 +40,8 @@ pub struct StorageStatus {
     pub active: bool,
     /// Size in bytes.
     pub total: i64,
-    /// Bytes that can still be allocated. A thin pool counts written data, not allocated sizes.
+    /// The free space, in bytes. On a thin pool, only written data counts as used, not the allocated sizes of
+    /// the volumes.
     pub available: i64,
 }
 

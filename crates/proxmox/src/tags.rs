@@ -46,7 +46,7 @@ impl TagRules {
         Self { free: true, ..Self::default() }
     }
 
-    /// Rules in which this one tag is registered and all others are free.
+    /// Rules under which only this tag is registered, and any other tag may be used.
     pub fn with_registered(tag: &str) -> Self {
         Self { registered: BTreeSet::from([tag.to_owned()]), ..Self::free() }
     }
@@ -119,7 +119,7 @@ mod tests {
             ),
             (json!({"allowed-tags": [], "user-tag-access": {"user-allow": "none"}}), "pve-autoscaler", false),
             (json!({"allowed-tags": ["a"], "user-tag-access": {"user-allow": "existing"}}), "a", true),
-            // This is what a user with `Sys.Modify` sees.
+            // For a user with `Sys.Modify`, Proxmox VE lists registered tags as allowed too.
             (json!({"allowed-tags": ["prod"], "registered-tags": ["prod"]}), "prod", true),
         ] {
             assert_eq!(TagRules::read(&options).allow(tag), expected, "{options} {tag}");

@@ -1,4 +1,5 @@
-//! Tasks: a call starts a task, and the host that runs the task reports its status by its id.
+//! Tasks: a call returns the id of the task that it starts, and the task's host reports the status of the
+//! task with that id.
 
 use std::time::Duration;
 
@@ -36,12 +37,12 @@ impl Exit {
         }
     }
 
-    /// Whether the work was done.
+    /// Whether the task succeeded, with or without warnings.
     pub fn is_success(&self) -> bool {
         matches!(self, Self::Ok | Self::Warnings(_))
     }
 
-    /// The kind of the failure, which tells a caller what to do about it; `None` if the work was done.
+    /// The kind of the failure, which tells a caller what to do about it; `None` if the task succeeded.
     pub fn problem(&self) -> Option<Kind> {
         match self {
             Self::Ok | Self::Warnings(_) => None,
@@ -60,14 +61,14 @@ pub enum TaskStatus {
     Ended(Exit),
 }
 
-/// Why waiting for a task ended before the task did.
+/// Why waiting for a task failed.
 #[derive(Debug, ThisError)]
 pub enum WaitError {
     /// The time limit was reached. The task may still be running.
     #[error("task {0} is still running after {1:?}")]
     Limit(Upid, Duration),
-    /// The task cannot be read.
-    #[error("task {0} cannot be read")]
+    /// The task's status cannot be read.
+    #[error("the status of task {0} cannot be read")]
     Call(Upid, #[source] Error),
 }
 

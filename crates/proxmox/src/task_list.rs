@@ -1,5 +1,5 @@
-//! Lists of tasks, and what a task's log shows about its work. A restarted daemon uses them to find the tasks
-//! that it had started.
+//! Lists of tasks, and what a task's log shows about its work. After a restart, the daemon uses them to find
+//! the tasks that it started earlier.
 
 use super::answer::{number_of, text_of};
 use super::client::{Client, Lane, encode};
@@ -59,8 +59,8 @@ impl Client {
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The latest tasks of all hosts, about twenty of each. Without `Sys.Audit` on `/`, the list is empty,
-    /// even without the token's own tasks.
+    /// The latest tasks of all hosts, about twenty per host. Without `Sys.Audit` on `/`, the list is empty:
+    /// it does not even contain the token's own tasks.
     #[boxed]
     pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, Error> {
         let data = self.get(Lane::Free, "/cluster/tasks", &[]).await?;
@@ -71,8 +71,8 @@ impl Client {
     /// The VMID that a clone task creates, read from the task's log, because the task's id only names the
     /// template.
     ///
-    /// Returns `None` if the log's first line is not written yet. Also returns `None` with qemu-server before
-    /// 9.1.6, whose log does not contain the VMID.
+    /// Returns `None` if the log's first line has not been written yet, or with qemu-server before 9.1.6,
+    /// whose log does not contain the VMID.
     #[boxed]
     pub async fn clone_target(&self, upid: &Upid) -> Result<Option<Vmid>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
@@ -89,8 +89,8 @@ impl Client {
     #[boxed]
     pub async fn leaked_disks(&self, upid: &Upid) -> Result<Option<Vec<String>>, Error> {
         let lines = self.task_log_tail(upid, usize::MAX).await?;
-        // If the log is gone, Proxmox VE returns this line as the entire log, while a query of the task's
-        // status fails.
+        // If the log is gone, Proxmox VE does not return an error, but a log that consists of this line. Only
+        // a query of the task's status fails.
         if let [line] = &*lines
             && line.starts_with("unable to open file")
         {

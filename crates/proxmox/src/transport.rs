@@ -1,4 +1,5 @@
-//! How requests reach an endpoint: reqwest in production, any service of plain `http` requests in tests.
+//! How requests reach an endpoint: through reqwest in production, and in tests through any service that
+//! handles `http` requests.
 
 use std::time::Duration;
 

@@ -178,7 +178,8 @@ impl VmConfig {
         volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
     }
 
-    /// The disks that a backup job would include: the key of each, and its value with `backup=0`.
+    /// The disks that a backup job would include: the key of each, and its value with `backup=0` added, which
+    /// excludes it from backups.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
         let backed_up = |drive: &Drive| {
             !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)

@@ -115,7 +115,7 @@ fn transport() -> Transport {
     connect(&Trust::Fingerprint(vec!["00"; 32].join(":")), seconds(5), seconds(20)).unwrap()
 }
 
-/// Waits in real time, like the emulator, until a condition is true.
+/// Waits until a condition is true. Waits in real time, because the emulator is a separate program.
 async fn until<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
     let waiting = async {
         loop {

@@ -12,14 +12,16 @@ use thiserror::Error;
 use super::file;
 use snapshot::{Changes, Fold};
 
-/// The largest size of a round as text. Anything larger does not belong to a recording.
+/// Maximum size of a round as JSON, in bytes. A longer line is not read to its end, so that a damaged file
+/// cannot fill the memory.
 const LARGEST: u64 = 1 << 30;
 /// If the end of a file is missing and the next round follows within this time, the daemon was only
 /// restarted.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
-/// If the next round in the same file follows within this time, the instance led without a break. Rounds with
-/// times in between in other files must then have been written after a clock was set back, and are left out.
+/// If the next round in the same file follows within this time, the instance led without a break. Rounds in
+/// other files with times between these two must have been written after a clock was set back, and are left
+/// out.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why a folder cannot be read as a recording.
@@ -154,8 +156,8 @@ impl Recording {
             best = best.max(last.map(|time| (time, at, count)));
         }
         if let Some((_, at, count)) = best {
-            // The file is read again up to that round, because only this round's snapshot is built
-            // completely.
+            // The search only counted the rounds, so the file is read again up to the chosen round to build
+            // its snapshot.
             let mut rounds = one(at).rounds();
             for _ in 0..count {
                 rounds.next_round();

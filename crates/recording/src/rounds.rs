@@ -142,8 +142,7 @@ fn put(path: &Path, text: &str) -> Result<(), RecordError> {
     written.map_err(|source| RecordError::File { path: path.to_owned(), source })
 }
 
-/// Drops unfinished files of an earlier daemon, and the oldest rounds until there is room for another round
-/// of this size.
+/// Drops unfinished files, and the oldest rounds until there is room for another round of this size.
 fn make_room(settings: &Record, coming: u64) -> Result<(), RecordError> {
     let folder = settings.directory.as_path();
     let failed = |path: &Path| {

@@ -1,7 +1,7 @@
 //! Errors with their causes.
 
-/// Returns an error and its causes in one line. A cause whose text the error above it already contains is not
-/// repeated.
+/// Returns an error and its causes in one line. A cause is left out if the text before it already ends with
+/// it.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| {

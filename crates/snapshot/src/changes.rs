@@ -43,7 +43,7 @@ pub fn changes(before: Option<&Snapshot>, after: &Snapshot) -> Changes {
     between.changes
 }
 
-/// The kind, namespace and name of an object that is given as a value.
+/// The kind, namespace and name of an object, from its JSON.
 pub(super) fn key(value: &Value) -> Key {
     let field = |name: &str| value.pointer(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     (field("/kind"), field("/metadata/namespace"), field("/metadata/name"))

@@ -208,8 +208,8 @@ impl Document<'_> {
     /// Returns an error if the object does not have the fields of its kind.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, SnapshotError> {
         let parsed = match &self.body {
-            // After a failure, the text is parsed again as a value, because positions within one object's
-            // text would be misleading.
+            // After a failure, the text is parsed again as a value: the error then has no line and column,
+            // which would count from the start of the object, not of the file.
             Body::Text(text) => serde_json::from_str(text)
                 .or_else(|_| serde_json::from_str::<Value>(text).and_then(serde_json::from_value)),
             Body::Tree(value) => T::deserialize(value),

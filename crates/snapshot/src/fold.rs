@@ -142,7 +142,7 @@ impl Fold {
     }
 }
 
-/// Adds the objects of a part to the whole.
+/// Appends all lists of Kubernetes objects in `part` to those in `whole`.
 fn join(whole: &mut Snapshot, part: &Snapshot) {
     macro_rules! join {
         ($($list:ident),*) => { $(whole.$list.extend_from_slice(&part.$list);)* };

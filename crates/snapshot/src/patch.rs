@@ -33,7 +33,7 @@ pub(super) fn apply(to: &mut Value, patch: Value) -> Result<(), &'static str> {
         (Value::Array(mut words), to) => match words.len() {
             1 => *to = words.pop().unwrap_or_default(),
             3 => spliced(to, &words)?,
-            _ => return Err("it drops a value that it should change"),
+            _ => return Err("it is neither a new value nor a change to a list"),
         },
         (Value::Object(changes), Value::Object(fields)) => {
             for (key, change) in changes {

@@ -84,7 +84,7 @@ pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> 
     Ok((snapshot, time))
 }
 
-/// Drops the templates of controllers that no buffer refers to, because no decision reads them.
+/// Drops the pod templates of controllers that no CapacityBuffer refers to, because no decision reads them.
 pub(super) fn forget_templates(snapshot: &mut Snapshot) {
     for controller in &mut snapshot.controllers {
         if controller.template.is_some()
@@ -100,7 +100,8 @@ pub(super) struct Reader {
     pub snapshot: Snapshot,
     pub time: Option<Timestamp>,
     pub specs: Specs,
-    /// Whether to read the templates of controllers. This is only needed if buffers may refer to them.
+    /// Whether to read the pod templates of controllers. They are only needed if CapacityBuffers may refer to
+    /// the controllers.
     pub templates: bool,
 }
 
@@ -206,7 +207,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads a controller of pods, with its template if a buffer may refer to the controller.
+    /// Reads a controller, with its pod template if a CapacityBuffer may refer to the controller.
     fn controller(&mut self, it: &Document) -> Result<(), SnapshotError> {
         let templates = self.templates;
         let controller = match it.kind.as_ref() {

@@ -75,7 +75,7 @@ impl Cluster {
         proxmox
     }
 
-    /// The number of nodes without taints, which are ready.
+    /// The number of ready nodes, which are those without taints.
     async fn nodes(&self) -> usize {
         let nodes = self.admin.list("/api/v1/nodes").await.unwrap();
         let untainted = nodes.iter().filter(|node| node["spec"]["taints"].is_null());
@@ -107,9 +107,9 @@ fn share(pods: usize, nodes: usize, node: usize) -> usize {
     pods / nodes + usize::from(node < pods % nodes)
 }
 
-/// The Deployment of one node, whose pods leave a fourth of the node's CPU free. The pods name their node,
-/// because scheduling each of them among a thousand nodes would take many times as long. Clients of the API
-/// server see the same result.
+/// The Deployment of one node, whose pods leave a quarter of the node's CPU free. The pods name their node,
+/// because the scheduler would take many times as long to place each of them among a thousand nodes. For
+/// clients of the API server, this makes no difference.
 fn workload(node: usize, replicas: usize) -> Value {
     let name = format!("app-{node}");
     let labels = json!({ "app": name });
@@ -129,7 +129,7 @@ fn workload(node: usize, replicas: usize) -> Value {
     })
 }
 
-/// A pool for the pods with which the reaction is measured; no other pods fit it.
+/// A pool that only the measured pods fit.
 fn pool(machines: usize) -> String {
     format!(
         r#"

@@ -1,4 +1,4 @@
-//! The daemon as a process, and its use of resources according to the kernel.
+//! Runs the daemon as a process, and reads its resource usage from `/proc`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

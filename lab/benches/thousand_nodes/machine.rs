@@ -1,4 +1,4 @@
-//! What the machine and the API server themselves add to the measured times.
+//! The delays that this computer and the API server add to the measured times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::cluster::Cluster;
 /// The intended length of each nap.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Short sleeps during the measurement. How much longer than intended they last shows how long the machine
-/// makes a process wait that is ready to run.
+/// Short sleeps during the measurement. How late they end shows how long a runnable process waits for a CPU
+/// of this computer.
 pub struct Naps(tokio::task::JoinHandle<()>, std::sync::mpsc::Receiver<Duration>);
 
 impl Naps {

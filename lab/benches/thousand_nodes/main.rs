@@ -2,9 +2,9 @@
 //! 1000 nodes that renew their leases and 30,000 running pods of Deployments, the embedded Proxmox VE, and
 //! the daemon as a process with the rights of `packaging/rbac.yaml`.
 //!
-//! `cargo bench -p lab --bench thousand_nodes` prints the figures after five to ten minutes, most of which it
-//! takes to fill the cluster. `DAEMON=PATH` measures the `pve-autoscaler` at this path instead of the one in
-//! `lab`; `NODES`, `PODS` and `SAMPLES` change the size. With `STORM=8000`, this many more pods are created
+//! `cargo bench -p lab --bench thousand_nodes` prints the figures after five to ten minutes, most of them
+//! spent on filling the cluster. `DAEMON=PATH` measures the `pve-autoscaler` at this path instead of the one
+//! in `lab`; `NODES`, `PODS` and `SAMPLES` change the size. With `STORM=8000`, 8000 more pods are created
 //! within the first minute of the samples, and stay pending. `docs/internals/testing.md` says what is real
 //! and what is not.
 
@@ -33,7 +33,8 @@ const STEADY: Duration = Duration::from_mins(1);
 #[tokio::main]
 async fn main() {
     let (nodes, pods, samples) = (number("NODES", 1000), number("PODS", 30_000), number("SAMPLES", 60));
-    // The folder contains sockets and keys of the control plane. Its path must be short.
+    // The folder contains the control plane's keys and sockets. Its path must be short, because the length of
+    // a socket's path is limited.
     let folder = TempDir::with_prefix_in("rig-", "/tmp").unwrap();
     let Some(cluster) = Cluster::filled(folder.path(), nodes, pods).await else { return };
     let proxmox = cluster.proxmox(samples).await;

@@ -1,4 +1,5 @@
-//! Measures the time from when a pod fits no node until a machine is requested for it.
+//! Measures the time from the scheduler's report that a pod fits no node until a clone is requested for the
+//! pod.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -16,7 +17,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// The pods' label.
 const LABEL: &str = "example.com/measured";
 
-/// Creates one pod after the other. Returns the measured times, shortest first.
+/// Creates one pod after another. Returns the measured times, shortest first.
 pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> Vec<Duration> {
     let (said, heard) = channel();
     let admin = cluster.admin.clone();

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::cluster::Cluster;
 
-/// The time within which the pods are created, in `PARTS` parts.
+/// The time over which the pods are created, in `PARTS` Deployments.
 const WITHIN: Duration = Duration::from_mins(1);
 const PARTS: u32 = 10;
 
@@ -19,8 +19,8 @@ pub async fn came(cluster: &Cluster) -> usize {
     usize::try_from(replicas.sum::<u64>()).unwrap()
 }
 
-/// Starts to create this many pods. They fit no node and no pool, which the scheduler and the daemon must
-/// each find out.
+/// Starts creating this many pods. They fit no node and no pool, but the scheduler and the daemon must each
+/// check that.
 pub fn begin(cluster: &Cluster, pods: usize) -> JoinHandle<()> {
     let admin = cluster.admin.clone();
     tokio::spawn(async move {

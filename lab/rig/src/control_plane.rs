@@ -51,7 +51,7 @@ impl Default for Options {
     }
 }
 
-/// A running control plane. Dropping it ends it.
+/// A running control plane. Its processes are killed when this value is dropped.
 #[derive(Debug)]
 pub struct ControlPlane {
     programs: Programs,

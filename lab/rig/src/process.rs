@@ -51,7 +51,7 @@ fn spawn(command: Command) -> io::Result<Child> {
         let (orders, taken) = channel::<Order>();
         std::thread::spawn(move || {
             for (mut command, answer) in taken {
-                // The caller waits for this answer.
+                // The caller waits for this answer, so sending it does not fail.
                 let _ = answer.send(command.spawn());
             }
         });

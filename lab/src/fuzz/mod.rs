@@ -113,8 +113,8 @@ impl Runner {
     /// Passes one input.
     ///
     /// # Errors
-    /// Returns an error if the target panics, takes too long, or reads its own output with a different
-    /// meaning.
+    /// Returns an error if the target panics or takes too long, or if its output has a different meaning when
+    /// it is read again.
     pub fn run(&mut self, input: &[u8]) -> anyhow::Result<()> {
         let begun = now();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.target.reads(input, &self.runtime)));

@@ -14,7 +14,7 @@ use tower::{BoxError, service_fn};
 
 /// The pools for which snapshots are planned.
 const POOLS: &str = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n";
-/// The length of a bootstrap token: the numbers of letters and digits before and after the dot.
+/// The numbers of characters before and after the dot of a bootstrap token.
 const TOKEN: (usize, usize) = (6, 16);
 
 /// The parser that is tried.
@@ -167,12 +167,13 @@ fn look_at(config: &pve_autoscaler::proxmox::VmConfig) -> Result<(), String> {
     let net = config.net_with("net0", None, &set);
     let count = |key: &str| net.split(',').filter(|part| part.starts_with(key)).count();
     if count("bridge=") != 1 || count("tag=") != 1 {
-        return Err(format!("a network device has two bridges or tags, or none: {net}"));
+        return Err(format!("a network device does not have exactly one bridge and one tag: {net}"));
     }
     Ok(())
 }
 
-/// Checks the output of a program as the guest agent returns it: each byte is a character.
+/// Checks how the output of a program in a guest is read. The guest agent returns each byte of the output as
+/// one character.
 async fn agent(input: &[u8]) -> Result<bool, String> {
     let text: String = input.iter().map(|byte| char::from(*byte)).collect();
     let mut fine = false;

@@ -297,7 +297,7 @@ impl Admin {
     /// COMMAND`.
     fn carry_out(&self, report: &str) {
         let report = match report.split_once("; or, if it is an unmanaged VM: ") {
-            // The lock shows the owner of the VM: an interrupted clone or destroy task of the daemon leaves a
+            // The lock shows who owns the VM: an interrupted clone or destroy task of the daemon leaves a
             // locked VM behind.
             Some((half_made, foreign)) => {
                 let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());

@@ -205,7 +205,7 @@ impl Faults {
         (!names.is_empty()).then(|| names.get(self.random.usize(..names.len())).cloned()).flatten()
     }
 
-    /// Makes the guests of one template's existing and future clones boot with problems.
+    /// Makes the existing and future clones of one template boot with faults.
     fn guests(&mut self) {
         let template = self.random.u32(9000..=9003);
         let faults = match self.random.u8(..8) {
@@ -220,7 +220,7 @@ impl Faults {
             6 => GuestFaults { maintenance: true, ..GuestFaults::default() },
             _ => GuestFaults { ignores_shutdown: true, ..GuestFaults::default() },
         };
-        // In one of three cases, guests also fail to detect hot-plugged resources.
+        // In about a third of the cases, guests also fail to detect hot-plugged resources.
         let faults = GuestFaults { deaf_to_plugs: self.begun.is_multiple_of(3), ..faults };
         let what = format!("clones of {template} boot with {faults:?}");
         let pve = self.world.pve.clone();

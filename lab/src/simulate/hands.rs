@@ -27,7 +27,8 @@ const SOON: std::ops::Range<u64> = 0..4000;
 const LOCK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
 /// Reversible actions are undone after this many seconds.
 const LASTS: std::ops::Range<u64> = 20..900;
-/// The longest time for which a VM is in no resource pool, so that the token cannot see it.
+/// The range of the time for which a VM is in no resource pool, in seconds. During that time, the token
+/// cannot see the VM.
 const HIDDEN: std::ops::Range<u64> = 20..150;
 
 /// An action on a VM.

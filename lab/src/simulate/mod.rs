@@ -1,6 +1,6 @@
-//! Simulates hours of cluster life from one seed, in seconds: the real daemon with the embedded clusters in
-//! virtual time, a workload that grows and shrinks, faults at any call and at any time, an administrator, and
-//! a checker of the daemon's promises.
+//! Simulates hours of cluster life from one seed within seconds: the real daemon with the embedded clusters
+//! in virtual time, a workload that grows and shrinks, faults at any call and at any time, an administrator,
+//! and a checker of the daemon's promises.
 //!
 //! ```text
 //!  workload ─┐                          ┌─> world::kubernetes ─┐
@@ -8,9 +8,9 @@
 //!  admin ────┘        daemon (troupe) ──┘─> world::proxmox ────┘         └─> log: the same seed, the same lines
 //! ```
 //!
-//! `drawn` contains what is drawn from the seed, `checker` what the checker knows, and `promises` one file
-//! for each promise. All randomness comes from the seed; the clock and the randomness of the computer are not
-//! used.
+//! `drawn` contains the settings that are drawn from the seed, `checker` contains what the checker knows, and
+//! `promises` contains one file for each promise. All randomness comes from the seed; the clock and the
+//! randomness of the computer are not used.
 
 mod admin;
 mod checker;
@@ -63,7 +63,7 @@ pub struct Wanted {
     /// Number of seeds to run in parallel
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Print the log of every seed, not only of failed ones
+    /// Print the log of every seed; by default, only the log of a single seed that failed is printed
     #[arg(long)]
     log: bool,
     /// Include the daemon's debug messages
@@ -79,10 +79,7 @@ pub struct Wanted {
 /// # Errors
 /// Returns an error with the seeds for which a promise was broken.
 pub fn simulate(wanted: &Wanted) -> anyhow::Result<()> {
-    ensure!(
-        wanted.seeds > 0 && wanted.jobs > 0,
-        "the number of seeds and the number at a time must be at least 1"
-    );
+    ensure!(wanted.seeds > 0 && wanted.jobs > 0, "`--seeds` and `--jobs` must be at least 1");
     let next = AtomicU64::new(0);
     let failed = Mutex::new(Vec::new());
     let begun = Instant::now();

@@ -22,9 +22,9 @@ use super::troupe::Troupe;
 use super::workload::Workload;
 use super::world::{K3S_TOKEN, World};
 
-/// The interval of the checks.
+/// The length of a tick, which is the interval of the checks.
 const TICK: Duration = Duration::from_millis(500);
-/// How many of these ticks pass between two checks of the entire state.
+/// How many ticks pass between two checks of the entire state.
 const TICKS: u32 = 4;
 /// Once there are no more faults, everything must reach its intended state within this time. It includes
 /// back-offs, the time after which an unready node is removed, the time until an administrator reads a
@@ -91,8 +91,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Runs one seed: this many hours with faults, then a time without. Faults, administrator actions and
-/// workload changes occur at `often` times their normal rate.
+/// Runs one seed: this many hours with faults, and then without faults until the cluster has settled. Faults,
+/// administrator actions and workload changes occur at `often` times their normal rate.
 pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) -> Outcome {
     let built = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let failed = |what: String| Outcome {

@@ -1,4 +1,4 @@
-//! Faults of calls: any call may fail in each way that is known of its API.
+//! Faults of calls: each call may fail in every way that is known for its API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

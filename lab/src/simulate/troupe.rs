@@ -1,6 +1,6 @@
-//! The instances of the daemon: at most one at a time on each of a random number of hosts. They are started,
-//! stopped, killed right after a call, and cut off from one or both APIs for a while, and their clocks are
-//! set wrong.
+//! The instances of the daemon, on a random number of hosts, with at most one instance on each host at a
+//! time. They are started, stopped, killed right after a call, and cut off from one or both APIs for a while,
+//! and their clocks are set wrong.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -211,7 +211,7 @@ impl Troupe {
         let seconds =
             if self.random.u8(..10) == 0 { self.random.u64(60..600) } else { self.random.u64(1..30) };
         if let Some(seat) = self.seats.get_mut(at) {
-            self.log.say("fault", &format!("the daemon on {} is {what}, for {seconds} s", seat.host));
+            self.log.say("fault", &format!("the daemon on {} is {what} for {seconds} s", seat.host));
             seat.pause = Some(Instant::now() + Duration::from_secs(seconds));
         }
     }
@@ -227,7 +227,7 @@ impl Troupe {
         };
         let Some(seat) = self.seats.get_mut(at) else { return };
         let Some(actor) = &seat.on_stage else { return };
-        self.log.say("fault", &format!("{} is cut off from {sides:?}, for {seconds} s", seat.host));
+        self.log.say("fault", &format!("{} is cut off from {sides:?} for {seconds} s", seat.host));
         for side in sides {
             actor.wire.hold(*side, true);
             seat.held.push((Instant::now() + Duration::from_secs(seconds), *side));

@@ -210,7 +210,7 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
         .context("the simulation's settings are invalid")
 }
 
-/// How long pods take to end, unless their grace period is shorter. In every other seed, pods end slowly.
+/// How long pods take to end, unless their grace period is shorter. In half of the seeds, pods end slowly.
 fn time_to_end(random: &mut Rng) -> Duration {
     let slow = random.bool();
     Duration::from_millis(if slow { random.u64(2_000..28_000) } else { 700 })

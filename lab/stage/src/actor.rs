@@ -117,8 +117,8 @@ impl Actor {
     }
 
     /// Freezes the daemon's host, or lets it go on. While it is frozen, there are no rounds and no renewals
-    /// of the lease, no order is worked on, and nothing is sent or received. Running operations on single
-    /// machines notice the freeze only when they make a call.
+    /// of the lease, no order is carried out, and nothing is sent or received. Operations on single machines
+    /// that are already running notice the freeze only at their next call.
     pub fn stand_still(&self, still: bool) {
         self.wire.hold(Side::Proxmox, still);
         self.wire.hold(Side::Kubernetes, still);

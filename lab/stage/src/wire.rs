@@ -153,7 +153,8 @@ impl Wire {
         self.cut.load(Ordering::SeqCst)
     }
 
-    /// Holds up all calls and answers on this side, or lets the waiting ones pass. Open watches go on.
+    /// Holds up all calls and answers on this side, or lets the waiting ones pass. Open watches are not
+    /// affected.
     pub fn hold(&self, side: Side, held: bool) {
         *lock(&self.held.0).on(side) = held;
         self.held.1.give();

@@ -1,4 +1,4 @@
-//! The embedded Kubernetes for a bench.
+//! The embedded Kubernetes as one of the clusters of a test's `Bench`.
 
 use std::path::Path;
 use std::time::Duration;

@@ -125,7 +125,7 @@ async fn the_embedded_control_plane_says_of_a_failing_join_what_kubeadm_says() {
     let kube = Kube::new(spec, clock, 3);
     kube.apply(&token(GOOD, None)).unwrap();
     kube.apply(&token(EXPIRED, Some(LONG_AGO))).unwrap();
-    // In this time, the control plane's own Node becomes ready and the tokens are signed.
+    // After this time, the control plane's own Node is ready and the tokens are signed.
     tokio::time::sleep(Duration::from_mins(1)).await;
     for case in cases() {
         judge("embedded", &case, kube.join(request(&case, &endpoint)).await);

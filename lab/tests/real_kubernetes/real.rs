@@ -1,5 +1,6 @@
-//! The real Kubernetes for a bench: two control planes for this process, each of which is cleared before each
-//! test. Tests mostly wait, so two at a time take half as long without more cores.
+//! The real Kubernetes as one of the clusters of a test's `Bench`. This process has two control planes, each
+//! of which is cleared before each test. Tests mostly wait, so running two at a time takes half as long and
+//! needs no more cores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -76,7 +77,7 @@ impl Place {
         Self { site: OnceCell::const_new(), turn: tokio::sync::Mutex::const_new(()) }
     }
 
-    /// The first place that is free.
+    /// Waits until no test uses one of the control planes, and returns it with its lock.
     async fn free() -> (&'static Self, MutexGuard<'static, ()>) {
         let [one, other] = &PLACES;
         tokio::select! {
@@ -253,7 +254,7 @@ impl Kubernetes for Real {
         let patch = serde_json::json!({ "data": { "kubeconfig": changed } }).to_string();
         let name = ["-n", "kube-public", "patch", "configmap", "cluster-info", "-p", &patch];
         self.admin.kubectl(&name, "").await.unwrap();
-        // kubeadm calculates the hash itself.
+        // There is no former hash to return, because kubeadm calculates the hash itself.
         (String::from_utf8(STANDARD.decode(former.trim()).unwrap()).unwrap(), String::new())
     }
 

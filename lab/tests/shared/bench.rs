@@ -64,19 +64,19 @@ pub fn cluster() -> ClusterSpec {
     ClusterSpec { timings, ..ClusterSpec::demo() }
 }
 
-/// `2020-01-01T00:00:00Z`, encoded as in a Secret.
+/// `2020-01-01T00:00:00Z` in base64, as in the `data` of a Secret.
 pub const LONG_AGO: &str = "MjAyMC0wMS0wMVQwMDowMDowMFo=";
 
 /// The Kubernetes of a bench.
 pub trait Kubernetes: Sized + Send + Sync {
-    /// The time limit of waits, much longer than anything in the tests takes.
+    /// The time limit of each wait. It is much longer than any step of a test takes.
     const LONG: Duration;
 
     /// Starts this Kubernetes with a Proxmox VE whose guests join it, and writes the daemon's `kubeconfig`
     /// into the directory. If this Kubernetes cannot run on this computer, prints that and returns `None`.
     async fn start(directory: &Path, cluster: ClusterSpec) -> Option<(Proxmox, Self)>;
 
-    /// Creates an object, or changes it to this.
+    /// Creates an object, or updates it if it exists.
     async fn apply(&self, object: &Value);
 
     /// Changes the replicas of a Deployment in the namespace `default`.
@@ -85,11 +85,11 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// Makes the API server unreachable, or reachable again.
     async fn set_away(&self, away: bool);
 
-    /// Replaces the CA in cluster-info, which is given as PEM and as the hash of its public key. Returns the
-    /// previous CA.
+    /// Replaces the CA in cluster-info, and returns the previous one. A CA consists of its PEM and the hash
+    /// of its public key.
     async fn replace_authority(&self, authority: (String, String)) -> (String, String);
 
-    /// Lets the bootstrap token in the Secret with this name expire.
+    /// Makes the bootstrap token in the Secret with this name expire.
     async fn expire(&self, secret: &str);
 
     /// All objects of a kind: Nodes, Pods of the namespace `default`, ConfigMaps and Leases of the daemon's

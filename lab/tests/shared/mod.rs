@@ -5,7 +5,7 @@ pub mod bench;
 pub mod failover;
 pub mod stories;
 
-/// Creates a test for each story, which runs on this Kubernetes.
+/// Creates a test for each story. The tests run on the given Kubernetes.
 macro_rules! play_on {
     ($kubernetes:ty) => {
         crate::shared::play_on! { $kubernetes:

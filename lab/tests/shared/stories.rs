@@ -9,8 +9,8 @@ use world::serve::tls::ServerTls;
 
 use super::bench::{Bench, Kubernetes, POOL, cluster};
 
-/// A pool creates a Node for one pod. The Node matches its machine, and only the machine's record is left
-/// over.
+/// A pool creates a Node for one pod. The Node matches its machine, and the bootstrap token is removed: only
+/// the machine's record remains.
 pub async fn a_pool_scales_from_zero<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
@@ -97,7 +97,8 @@ pub async fn a_budget_refuses_for_a_while_and_then_allows<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// The daemon is killed with SIGKILL while nodes are added and while they are removed.
+/// The daemon is killed with SIGKILL while nodes are added, and again while they are removed. Each time, the
+/// restarted daemon finishes the work.
 pub async fn a_daemon_that_was_killed_goes_on_where_it_was<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 2, "1500m", "1Gi").await;
@@ -140,7 +141,7 @@ max_pods = 30
     bench.stop().await;
 }
 
-/// A machine whose join never gets an answer is given up when the time limit of the join is over.
+/// If a join never gets an answer, the machine is given up once the time limit for joins is reached.
 pub async fn a_join_without_an_answer_is_given_up<K: Kubernetes>() {
     let pool = POOL.replace("[limits]", "[limits]\njoin = \"4s\"");
     let pool = format!("api_server = \"127.0.0.1:1\"\n{pool}");
@@ -154,8 +155,8 @@ pub async fn a_join_without_an_answer_is_given_up<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// A bootstrap token expires while its machine boots. kubeadm finds no signature of the token until the time
-/// limit of the join is over; the machine is given up, and the next one joins.
+/// A bootstrap token expires while its machine boots. kubeadm finds no signature for the token, so the join
+/// reaches its time limit. The machine is given up, and the next one joins.
 pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
     let pool = POOL.replace("[limits]\nagent = \"4s\"", "[limits]\nagent = \"30s\"\njoin = \"6s\"");
     let mut cluster = cluster();
@@ -176,8 +177,8 @@ pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// The cluster shows a CA that differs from the one that the daemon knows. kubeadm refuses the CA, and the
-/// daemon reports what to check, gives the machine up and backs off. Once the CA is correct again, the pod
+/// cluster-info contains a CA that differs from the one that the daemon knows. kubeadm refuses the CA. The
+/// daemon reports what to check, gives up the machine and backs off. Once the CA is correct again, the pod
 /// gets its Node. Nodes that joined earlier are not affected.
 pub async fn a_ca_that_is_not_the_pinned_one_is_refused_and_told<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
@@ -227,7 +228,7 @@ pub async fn a_guest_that_boots_again_goes_on_under_its_name<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// A host loses its power: its Node becomes silent, and the Node's pods get a new Node on another host.
+/// A host loses power: the Node on it goes silent, and its pods get a new Node on another host.
 pub async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
@@ -242,8 +243,8 @@ pub async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere<K: Kubernetes
     bench.stop().await;
 }
 
-/// A host loses its power, with a pod of a StatefulSet on its Node. Nothing ends the pod until the Node is
-/// out of service; then the pod runs on another host.
+/// A host loses power while the Node on it runs a pod of a StatefulSet. The pod stays until the daemon takes
+/// the Node out of service; then it runs on another host.
 pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
     let pool = POOL
         .replace("unready_time = \"3s\"", "unready_time = \"30m\"")
@@ -261,7 +262,7 @@ pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// The API server dies while a machine is being created, and comes back.
+/// The API server becomes unreachable while a machine is being created, and comes back.
 pub async fn kubernetes_is_away_for_a_while<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 2, "1500m", "1Gi").await;

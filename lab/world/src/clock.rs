@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// A wall clock that moves with tokio's time, so that paused runtimes move it too.
+/// A wall clock that follows tokio's time, so it also works in a runtime with paused time.
 #[derive(Clone, Debug)]
 pub struct WorldClock {
     base: Timestamp,

@@ -1,8 +1,8 @@
 //! An embedded Proxmox VE and Kubernetes for tests. Requests and responses have the real wire format; the
 //! hardware is simulated.
 //!
-//! The library shares no code with the daemon. It is written independently, from the facts of the two APIs,
-//! so that a misunderstanding in the daemon is not repeated in the lab.
+//! The library shares no code with the daemon. It is written independently, from the behavior of the two real
+//! APIs, so that a misunderstanding in the daemon is not repeated in the lab.
 //!
 //! ```text
 //!  tests / lab binary ──HTTP──> proxmox::  hosts, storages, VMs, tasks, tokens ──> guest:: a VM's insides

@@ -24,7 +24,7 @@ impl Signal {
         self.0.1.notify_waiters();
     }
 
-    /// Returns a waiter for all signals that are given from now on.
+    /// Returns a waiter for all signals that are sent from now on.
     pub fn waiter(&self) -> Waiter {
         Waiter { signal: self.clone(), seen: self.0.0.load(Ordering::SeqCst) }
     }

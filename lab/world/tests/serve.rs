@@ -56,7 +56,7 @@ async fn an_answer_over_tls_has_the_reason_phrase_and_the_ca_vouches_for_loopbac
     );
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut bytes = Vec::new();
-    // The server closes after an error, with or without a TLS goodbye.
+    // The server closes the connection after an error, with or without a TLS `close_notify`.
     let _ = stream.read_to_end(&mut bytes).await;
     let text = String::from_utf8(bytes).expect("text");
     assert!(text.starts_with("HTTP/1.1 403 Permission check failed (/vms/999, VM.Audit)\r\n"), "{text}");

@@ -37,7 +37,7 @@ pub(super) struct Line {
     /// The subject.
     pub what: String,
     pub level: Level,
-    /// Whether the level is not an error.
+    /// False if the level is an error, otherwise true.
     pub ok: bool,
     pub message: String,
     /// The setting to look at.

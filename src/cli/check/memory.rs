@@ -83,7 +83,7 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
                 };
                 let help = format!("each machine takes {one}: twice its memory and 500 MiB");
                 wrong.push(Line::doubtful("", message).key("warm").help(help));
-                // On a shared storage, every host has the same room.
+                // A shared storage has the same free space on every host, so one finding is enough.
                 if known.shared {
                     break;
                 }

@@ -1,5 +1,5 @@
-//! If approval of serving certificates is enabled, checks whether the daemon has the rights, and for which
-//! pools approval works.
+//! If approval of serving certificates is enabled, checks whether the daemon has the rights that approval
+//! needs, and for which pools it works.
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};

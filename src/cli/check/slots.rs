@@ -28,12 +28,12 @@ const NAMED: usize = 5;
 /// Errors for a guest that has disappeared or whose host is off. They say nothing about the guest.
 const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable, Kind::OutcomeUnknown];
 
-/// The guest that has a VMID of the pool.
+/// What occupies a VMID of the pool.
 enum Holder {
     /// A machine of this cluster, with its SMBIOS uuid. `other_pool` is set if the machine belongs to another
     /// pool.
     Ours { uuid: Option<String>, other_pool: Option<PoolName> },
-    /// A guest of another owner, in words.
+    /// A guest that is not a machine of this cluster, described in words.
     Foreign(String),
     /// A VM or container that the token cannot see.
     Hidden,

@@ -128,7 +128,8 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         let help = format!("`qm set {} --delete affinity`", usable.vmid_text());
         let line = Line::wrong(
             "",
-            "the template itself is pinned: its clones cannot be distinguished from machines with CPUs of their own",
+            "the template sets `affinity`: its clones cannot be distinguished from machines that are \
+                already pinned",
         );
         wrong.push(line.key("pinning").help(help));
     }
@@ -310,8 +311,8 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
     Some(Line::wrong("", message).key("cloud_init").help(help))
 }
 
-/// If no name servers are set, Proxmox VE's own cloud-init drive contains the host's name servers. A seed
-/// does not.
+/// Warns if a seed has no name servers. Proxmox VE's own cloud-init drive falls back to the host's name
+/// servers; a seed does not.
 fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
     let Addressing::Static { dns, .. } = &pool.addressing else { return None };
     let message = "the pool's machines have no name servers: the pool has no `dns`, and a seed does not contain those of the host";

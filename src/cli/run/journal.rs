@@ -16,7 +16,7 @@ use tracing_subscriber::layer::Context;
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// The identifier of this program in the journal.
 const IDENTIFIER: &str = "pve-autoscaler";
-/// The longest value that is sent, in bytes; longer values are cut. A datagram can have about 200 KiB.
+/// The longest value that is sent, in bytes; longer values are cut. A datagram can hold about 200 KiB.
 const LONGEST: usize = 32 * 1024;
 
 /// Sends events to the journal.

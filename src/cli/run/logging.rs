@@ -35,11 +35,11 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
     }
 }
 
-/// Starts logging, once in a process.
+/// Starts logging. Has no effect if logging was started before.
 pub(super) fn start(directives: &str) {
     let journal = if is_journal() { Journal::connect().ok() } else { None };
     let layer = journal.map_or_else(text, Layer::boxed).with_filter(EnvFilter::new(directives));
-    // Fails only if another subscriber was set before: then that one is used.
+    // Fails only if a subscriber is already set, which then stays in use.
     let _ = tracing_subscriber::registry().with(layer).try_init();
 }
 

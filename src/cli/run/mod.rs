@@ -1,8 +1,8 @@
 //! `run`: the daemon.
 //!
 //! The daemon ends immediately if the configuration, a secret or the control socket cannot be used, because
-//! waiting would not help. It never ends because a cluster does not answer. SIGTERM and SIGINT end it, and a
-//! second signal ends it immediately; SIGHUP reloads the configuration.
+//! waiting would not help. An unreachable cluster does not end it. SIGTERM and SIGINT end it, and a second
+//! signal ends it immediately; SIGHUP reloads the configuration.
 
 mod journal;
 mod logging;
@@ -69,7 +69,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let config = files::load(&arguments.config.config, Needs::Run).map_err(Failure::Configuration)?;
     logging::start(&arguments.log_level);
-    // Installing the provider a second time has no effect.
+    // Fails if a TLS provider is already installed, which then stays in use.
     let _ = aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::System("start threads", error))?;
@@ -83,13 +83,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let board = Board::default();
     let ended = renewal(&lease, &config, &board)
         .and_then(|renewal| runtime.block_on(serve(arguments, config, secrets, board, renewal)));
-    // The threads are not waited for: a name lookup blocks its thread until the resolver is done.
+    // Do not wait for the threads: a name lookup blocks its thread until the resolver returns.
     runtime.shutdown_background();
     lease.shutdown_background();
     ended
 }
 
-/// Separate threads and connections for the lease, so that it is renewed in time even if the daemon is busy.
+/// A separate thread and separate connections for the lease, so that it is renewed in time even if the daemon
+/// is busy.
 fn renewal(lease: &Runtime, config: &Config, board: &Board) -> Result<Renewal, Failure> {
     let kubernetes = lease.block_on(live::kubernetes(config))?;
     let kubernetes = Box::new(kubernetes.with_observer(board.metrics().of_kubernetes()));

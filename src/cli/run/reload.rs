@@ -202,8 +202,8 @@ fn renamed(old: &Config, new: &Config) -> Option<String> {
     ))
 }
 
-/// Conflicts of the new settings with existing machines, in words. It is no conflict if a machine's VMID or
-/// address is no longer in a range: the machine keeps it.
+/// Conflicts of the new settings with existing machines, in words. If a machine's VMID or address is no
+/// longer in a range, that is not a conflict: the machine keeps it.
 fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
     let mut found = Vec::new();
     for pool in &new.pools {

@@ -47,8 +47,8 @@ impl Template {
         self.mark.as_ref().map_or_else(|| self.vmid.to_string(), |mark| super::draft::quoted(&mark.template))
     }
 
-    /// Whether this version does not bear the template's name, because another version has replaced it or
-    /// because it is unfinished.
+    /// Whether this is a version that pools do not use: another version has the template's name, or this one
+    /// is unfinished.
     fn is_aside(&self) -> bool {
         self.mark.as_ref().is_some_and(|mark| mark.template != self.name)
     }

@@ -16,8 +16,8 @@ use crate::cli::cluster;
 use crate::cli::exit::Failure;
 use kubernetes::{AccountToken, Cluster};
 
-/// Configurations without settings of this cluster, which setup overwrites: the one that the package
-/// installs, and the complete example.
+/// Configurations that `setup` overwrites, because they contain no settings of this cluster: the one that the
+/// package installs, and the complete example.
 const UNTOUCHED: [&str; 2] =
     [include_str!("../../../packaging/config.minimal.toml"), include_str!("../../../config.example.toml")];
 
@@ -60,7 +60,7 @@ impl Places {
         let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
         let mut places = vec![(self.folder.as_path(), PASS, "0755"), (&file, READ, "0644")];
         if let Some((base, Some(_))) = cluster::base_of(&file) {
-            // The folders that lead to a named cluster's folder.
+            // The service's user must also be able to enter the parents of a named cluster's folder.
             let above = self.folder.ancestors().skip(1).take_while(|folder| folder.starts_with(&base));
             places.splice(
                 0..0,
@@ -135,8 +135,8 @@ impl Places {
         Ok(file)
     }
 
-    /// Writes the kubeconfig, unless there is one. It may be for another server address, e.g. that of a load
-    /// balancer, or for another user.
+    /// Writes the kubeconfig, unless there is one. An existing kubeconfig may be for another server address,
+    /// e.g. that of a load balancer, or for another user.
     fn write_kubeconfig(&self, text: &str, say: &Steps) -> Result<(), Failure> {
         let name = named(&self.kubeconfig);
         match fs::read_to_string(&self.kubeconfig) {

@@ -21,7 +21,7 @@ use settings::Needs;
 
 const HELP: &str = r#"Administrators
   Setup needs an administrator on each side, once.
-  Proxmox VE   root on any host, where setup uses pvesh. Elsewhere, a token of root without privilege separation
+  Proxmox VE   root on any host, where setup uses pvesh. Elsewhere, root's token without privilege separation
                (`--admin-token-file`), created and removed as root on a host:
                  umask 077; pveum user token add root@pam setup --privsep 0 --output-format json |
                    sed 's/.*"value":"\([^"]*\)".*/\1/' > admin-token

@@ -179,7 +179,7 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
         ("/".to_owned(), "AutoscalerHosts", true),
     ];
     if ClusterName::of_folder(&arguments.folder).is_some() {
-        // This is needed to see the room that was promised to machines of other clusters.
+        // This grant lets the daemon see the room that is promised to machines of other clusters.
         wanted.push(("/vms".to_owned(), GUESTS, true));
     }
     let versions = choice.versions.iter();

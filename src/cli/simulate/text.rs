@@ -177,8 +177,9 @@ fn host_hours(found: &Found, out: &mut String) {
     }
     table.render(out);
     out.push_str(
-        "off: for hosts with `power`, as the planner decides. Other hosts could have been off for at most the hours in \
-        which they were on and empty; other reasons to stay on are not considered.\n",
+        "off: hosts with `power` are off as the planner decides. Any other host could have been off for \
+            at most the hours in which it was on and empty; other reasons to stay on are not \
+            considered.\n",
     );
 }
 
@@ -192,7 +193,7 @@ fn refusals(found: &Found, out: &mut String) {
     let mut text = String::new();
     table.render(&mut text);
     if !text.is_empty() {
-        let _ = write!(out, "\nPods for which no machine was created at some time\n{text}");
+        let _ = write!(out, "\nPods that were denied a machine, by verdict\n{text}");
     }
 }
 

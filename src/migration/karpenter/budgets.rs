@@ -129,7 +129,10 @@ fn one(
             );
         }
         (_, _, Some(_)) => {
-            down.note(format!("{place}: {nodes} in a window has no counterpart; windows of `[[disruption]]` are open or closed"));
+            down.note(format!(
+                "{place}: a limit of {nodes} in a window has no counterpart; a window of \
+                `[[disruption]]` either allows removals or does not"
+            ));
             return None;
         }
         (_, Some(share), None) => {

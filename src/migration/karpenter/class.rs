@@ -153,7 +153,11 @@ fn metadata(table: &mut Table, tree: &mut Tree) {
     for key in ["templatesRef", "valuesRef", "secretRef"] {
         if tree.was(&["metadataOptions", key]) {
             let place = tree.place(&["metadataOptions", key]);
-            table.note(format!("{place}: Proxmox VE's own cloud-init drive configures guests; put your own texts into `[pool.cloud_init]` with `method = \"seed\"`, with different variables and without secrets (docs/guides/cloud-init.md)"));
+            table.note(format!(
+                "{place}: Proxmox VE's own cloud-init drive configures guests; to use \
+                your own texts, put them into `[pool.cloud_init]` with `method = \"seed\"`, with this \
+                program's variables and without secrets (docs/guides/cloud-init.md)"
+            ));
         }
     }
     if kind.as_deref() == Some("cdrom") {

@@ -26,8 +26,8 @@ struct Objects {
     made: BTreeMap<(String, String), Table>,
     /// The regions' names, in the order of the clusters.
     regions: Vec<String>,
-    /// The settings of each class and template that were not read. They are kept once for each, even if
-    /// several pools read the same class or template.
+    /// For each class and template, the settings that were not read. They are kept only once, even if several
+    /// pools read the same class or template.
     left: BTreeMap<String, Tree>,
 }
 
@@ -42,7 +42,12 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     }
     parts::begin_with(&mut draft, sides(&mut objects));
     let mut bootstrap = Table::new("[bootstrap]");
-    bootstrap.set("method", "kubeadm", "over the guest agent, with a token for each machine; \"none\" is for templates that join by themselves, \"k3s\" and \"command\" for others");
+    bootstrap.set(
+        "method",
+        "kubeadm",
+        "over the guest agent, with a token for each machine; \"none\" \
+        is for templates that join by themselves, \"k3s\" for K3s, \"command\" for your own script",
+    );
     draft.push(bootstrap);
     let mut down = Table::new("[scale_down]");
     let mut rules = Vec::new();

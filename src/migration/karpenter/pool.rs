@@ -40,7 +40,7 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
     let first = sizes.next().unwrap_or((2, 4));
     limits(&mut table, tree, first);
     let why = if requirements.sizes.is_some() {
-        "the instance types that its requirements name"
+        "the instance types that the pool's requirements name"
     } else {
         "the provider's default instance types, because the pool names none"
     };
@@ -97,7 +97,8 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
             map.set(
                 ZONE,
                 "{{ host }}",
-                "as in Karpenter: a zone is a host; `{{ zone }}` is `zone` of `[[host]]`",
+                "as in Karpenter: a zone is a host; `{{ zone }}` would be the `zone` of the host's \
+                    `[[host]]` table",
             );
         }
         if key == "labels" && !objects.regions.is_empty() && !pairs.iter().any(|(key, _)| key == REGION) {

@@ -123,10 +123,10 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
     requested.and_then(|amount| Amount::read(&amount.0).ok()).and_then(Amount::whole).unwrap_or(0)
 }
 
-/// The requests of each container for extended resources, if a resource needs more than one request. An init
-/// container that runs to completion uses devices that later containers then use, so it only requests the
-/// devices that it needs in addition. Of these init containers, only the one with the most additional devices
-/// counts.
+/// Each container's requests for extended resources. A resource that needs only one request is left out. An
+/// init container that runs to completion leaves its devices to later containers, so it only requests the
+/// devices that it needs in addition to theirs. Of these init containers, only the one with the most
+/// additional devices counts.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");

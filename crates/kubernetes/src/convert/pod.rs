@@ -129,8 +129,8 @@ fn common_parts(
     version: KubernetesVersion,
 ) -> Result<PodSpec, ConvertError> {
     let running = status.filter(|_| spec.node_name.as_ref().is_some_and(|name| !name.is_empty()));
-    // Collecting lists into a box first drops their spare capacity, which matters with tens of thousands of
-    // pods.
+    // Each list is collected into a box before it becomes a `Vec`, which drops its spare capacity. This
+    // matters with tens of thousands of pods.
     Ok(PodSpec {
         namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
         labels: labels(meta.labels.as_ref()),

@@ -51,7 +51,8 @@ impl Log {
     }
 }
 
-/// A cluster whose API server is the script. Must be called inside a tokio runtime.
+/// A [`Cluster`] whose API server answers from the script, and the log of its requests. Must be called inside
+/// a tokio runtime.
 pub fn cluster(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> (Cluster, Log) {
     let script = Arc::new(script);
     let log = Log::default();

@@ -1,4 +1,4 @@
-//! PodGroups, which only some API servers have.
+//! PodGroups, which only some API servers serve.
 
 use std::time::Duration;
 

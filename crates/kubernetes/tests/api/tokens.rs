@@ -1,4 +1,4 @@
-//! Tokens and cluster-info.
+//! Bootstrap tokens and the ConfigMap `cluster-info`.
 
 use std::fs;
 use std::path::Path;

@@ -307,7 +307,7 @@ async fn kinds_that_are_not_served_or_forbidden_are_reported_and_block_nothing()
         watches.problems().into_iter().map(|problem| (problem.kind, problem.essential)).collect();
     assert_eq!(kinds, [("CSINode", false), ("Job", false)]);
     assert!(watches.is_current());
-    // If a kind is not served, this does not mean that a right is missing.
+    // A kind that is not served does not indicate a missing right.
     sleep(Duration::from_mins(5)).await;
     let unseen: Vec<_> = watches.unseen().into_iter().map(|problem| problem.kind).collect();
     assert_eq!(unseen, ["Job"]);

@@ -112,7 +112,8 @@ pub enum AdoptionError {
     Record(#[from] RecordError),
     /// The record exists, but the mark could not be written.
     #[error(
-        "the record of VM {vmid} was written, but our mark could not be added to its notes: repeat the command"
+        "the record of VM {vmid} was written, but the mark could not be added to the VM's notes: repeat \
+            the command"
     )]
     Unmarked {
         /// The VMID.

@@ -103,7 +103,8 @@ pub(super) fn of_vm(
     no(
         vm.config.is_set("protection"),
         format!(
-            "VM {vmid} is protected and could never be removed: `qm set {vmid} --protection 0` on {host}"
+            "VM {vmid} is protected and could never be destroyed: run `qm set {vmid} --protection 0` on \
+                {host}"
         ),
     );
     no(vm.status.power != proxmox::Power::Running, format!("VM {vmid} is not running"));

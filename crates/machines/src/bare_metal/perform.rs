@@ -153,8 +153,8 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Updates the progress line, which still describes emptying the Node if that was repeated just before
-    /// the request to the controller.
+    /// Updates the progress line. If the Node was emptied again just before the request to the controller,
+    /// the line still describes the emptying.
     fn say_asked(&self, machine: &mut MachineHandle, sight: &Sight) {
         if matches!(sight.emptied, Emptied::Yes { again: true, .. }) {
             machine.say(self.ctx, "asking its controller to shut it down");

@@ -1,4 +1,4 @@
-//! When the machine was first seen to be off, by checks outside its task.
+//! Determines when a machine was first seen to be off, for checks that run outside the machine's task.
 
 use jiff::Timestamp;
 

@@ -87,13 +87,14 @@ impl Step {
         }
     }
 
-    /// The precondition that is unmet now, if any. Whether this instance leads is checked later, when a
-    /// change is sent, by the fence of the client that sends it.
+    /// The precondition that is unmet now, if any. Leadership is not checked here: the client's fence checks
+    /// it when a change is sent.
     pub fn unmet(&self, record: &Record, sight: &Sight, now: Now) -> Option<Unmet> {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);
         }
-        // The second check has to suffice, even if its answer was slow.
+        // The second check counts even if its answer was slow. Otherwise, a slow API server could cause
+        // endless checks.
         let is_empty =
             matches!(sight.emptied, Emptied::Yes { at, again } if again || now.moment <= at + FRESH);
         (self.needs_empty(sight) && !is_empty).then_some(Unmet::NotEmpty)

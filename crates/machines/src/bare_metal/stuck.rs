@@ -16,7 +16,7 @@ pub(super) enum Stuck {
     Unclaimed { name: String },
     /// The machine is off, but a Node has its name.
     HasNode { name: String },
-    /// Another client switched the machine on before the daemon did.
+    /// Another client switched the machine on before the daemon could.
     JustTaken { name: String },
     /// The controller refuses permanently.
     Refuses(redfish::Error),
@@ -48,9 +48,10 @@ impl From<Stuck> for StepError {
                 taken(format!("`{name}` was not switched on by this daemon, and its power is {power}"))
             }
             Stuck::Unclaimed { name } => taken(format!("`{name}` was not switched on by this daemon")),
-            Stuck::HasNode { name } => {
-                taken(format!("there is a Node `{name}` that is not a managed machine: delete it first"))
-            }
+            Stuck::HasNode { name } => taken(format!(
+                "there is a Node `{name}` that belongs to no managed machine: delete it \
+                    first"
+            )),
             Stuck::JustTaken { name } => taken(format!("`{name}` was just switched on by another client")),
             Stuck::Refuses(error) => Self::Redfish(error),
             Stuck::NotOn { limit } => late("switching it on", limit),
@@ -67,7 +68,7 @@ impl From<Stuck> for StepError {
                 failed(what, BackoffTarget::Host)
             }
             Stuck::NoUuid { node } => {
-                let what = format!("its Node `{node}` reports no systemUUID, which would identify it");
+                let what = format!("its Node `{node}` reports no systemUUID, so it cannot be identified");
                 failed(what, BackoffTarget::Host)
             }
             Stuck::Stays { why } => {

@@ -81,7 +81,7 @@ pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Report
             );
             match ctx.kubernetes.create_record(&record).await {
                 Ok(stored) => discard(&ctx, stored, &proof, &reports).await,
-                // If the record was written nevertheless, it is found the next time that all records are
+                // The record may have been written nevertheless. If so, it is found when all records are next
                 // read, and the removal continues.
                 Err(error) => left(&ctx, &claim, &record, &error.to_string()),
             }

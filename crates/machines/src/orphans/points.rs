@@ -51,10 +51,10 @@ pub enum Proof {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Missing {
     /// The VM has no mark.
-    #[error("its notes do not begin with our mark")]
+    #[error("its notes do not begin with a mark")]
     Mark,
     /// The mark belongs to another cluster.
-    #[error("its mark is of cluster `{0}`")]
+    #[error("its mark belongs to cluster `{0}`")]
     OtherCluster(String),
     /// The uid of this Kubernetes cluster is not known yet.
     #[error("the uid of this Kubernetes cluster is not known yet")]
@@ -69,7 +69,7 @@ pub enum Missing {
     #[error("VMID {0} is not in `vmids` of pool `{1}`")]
     Vmid(Vmid, PoolName),
     /// The name does not have the form of a machine's name.
-    #[error("`{0}` is not a name of a machine of pool `{1}`")]
+    #[error("`{0}` is not a name that the daemon gives to machines of pool `{1}`")]
     Name(String, PoolName),
     /// Another VM has the same mark.
     #[error("VM {0} bears the same mark: one of them is a copy")]

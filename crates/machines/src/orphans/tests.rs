@@ -12,7 +12,7 @@ fn config() -> Config {
     parse("c.toml", text, Needs::Plan).unwrap()
 }
 
-/// A VM that meets all points of an orphan, unless a test changes something.
+/// A VM that meets all conditions for an orphan, unless a test changes one of them.
 struct Case {
     config: Config,
     owner: Owner,
@@ -98,7 +98,7 @@ impl Case {
 fn a_vm_of_which_everything_is_proven_is_an_orphan() {
     for case in [
         Case::new(),
-        // A mark of an early version.
+        // Marks from early versions have no cluster uid.
         Case::with(|case| case.marker.kubernetes = None),
         Case::with(|case| case.record = Some(Record::example())),
         Case::with(|case| case.node = Some(Node { name: "other".to_owned(), ..Node::default() })),

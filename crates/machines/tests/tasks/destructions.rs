@@ -76,7 +76,7 @@ async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
     world.failed(VMID).await;
-    // The error of qemu-server before 9.1.19, which is the same as for a missing VM.
+    // Before 9.1.19, qemu-server fails with this error, which looks like the one for a missing VM.
     world.pve.inject_task("qmdestroy", TaskFault::Fails("storage 'old' does not exist".to_owned()));
     let ending = world.go_on().await;
     assert!(

@@ -233,7 +233,7 @@ impl World {
         Self { pve, store, context, reports, told }
     }
 
-    /// Sets the daemon's clock ahead of the one of all hosts by this much.
+    /// Sets the daemon's clock ahead of the hosts' clocks by this much.
     pub fn ahead(&mut self, by: SignedDuration) {
         self.context.clock = Arc::new(TokioClock::starting_at(self.context.clock.now() + by));
     }

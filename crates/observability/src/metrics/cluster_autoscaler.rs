@@ -70,7 +70,8 @@ impl ClusterAutoscaler {
     }
 }
 
-/// A reason in Cluster Autoscaler's words, e.g. `underutilized`, or `asked` for an operator's order.
+/// A reason's code in lower case, as Cluster Autoscaler writes its reasons, e.g. `underutilized`; `asked` for
+/// an operator's order.
 fn word(reason: Option<RemovalReason>) -> String {
     reason.map_or_else(|| "asked".to_owned(), |reason| reason.code().to_lowercase())
 }
@@ -107,7 +108,7 @@ impl Collector for Gauges {
             .iter()
             .map(|verdict| round.sum_with(names::PENDING, verdict))
             .sum();
-        // An instance on standby does not serve this time, because an old time would raise an alert.
+        // An instance on standby does not serve this metric, because an old timestamp would raise an alert.
         if round.count_of(names::LAST_SUCCESS) > 0.0 {
             let help = "When a round last completed its decisions.";
             let mut family = encoder.encode_descriptor("last_activity", help, None, MetricType::Gauge)?;
@@ -118,7 +119,7 @@ impl Collector for Gauges {
         for (name, help, label, value) in [
             (
                 "cluster_safe_to_autoscale",
-                "1 once both clusters have been seen and rounds are running",
+                "1 once Kubernetes and Proxmox VE have been read and rounds are running",
                 None,
                 board.sum(names::READY),
             ),

@@ -76,7 +76,7 @@ impl GaugeValues {
     }
 }
 
-/// The sum of the values. Unlike `sum`, it returns 0 instead of -0 if there are none.
+/// The sum of the values. Unlike `Iterator::sum`, it returns 0 instead of -0 if there are none.
 fn total<'v>(values: impl Iterator<Item = &'v f64>) -> f64 {
     values.fold(0.0, |sum, value| sum + value)
 }

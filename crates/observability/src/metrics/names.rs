@@ -72,7 +72,8 @@ macro_rules! metrics {
 metrics! {
     "The daemon" {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, labelled with the running version";
-        READY: Gauge "ready" None, &[], "1 once both clusters have been seen and rounds are running";
+        READY: Gauge "ready" None, &[], "1 once Kubernetes and Proxmox VE have been read and rounds are \
+            running";
         LEADER: Gauge "leader" None, &[], "1 while this instance leads; only the leader reports metrics about pools, pods, machines and hosts";
         TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How many times this instance lost leadership without being stopped, by cause: `Taken` if another instance took over, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, or `ApiFailed` if the API refused a request or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports it";
@@ -120,7 +121,8 @@ metrics! {
         CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "Time from when a pod became unschedulable until a clone for it began";
         TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "Time from when a pod became unschedulable until the node for it was ready";
         ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record, by state: `Proven` if every check shows that the VM is left over, or else `Unproven`";
-        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels name another zone or host than that of their VM; only for pools that use `{{ zone }}` or `{{ host }}` in labels";
+        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels name a zone or host other than \
+            that of their VM; only for pools that use `{{ zone }}` or `{{ host }}` in labels";
         DRAINS: Gauge "drains" None, POOL, "Nodes that are being drained";
     }
     "Hosts" {

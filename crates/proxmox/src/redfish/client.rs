@@ -159,8 +159,9 @@ impl Client {
         Ok(SystemState { power: system.state, uuid: system.uuid, resets: system.allowed })
     }
 
-    /// Requests a change of the power state, unless the system already has the wanted state or, except for
-    /// `ForceOff`, is changing to it. Returns whether the change was requested.
+    /// Requests a change of the power state. Requests nothing if the system already has the wanted state or
+    /// is changing to it, except that `ForceOff` is also requested while the system is being switched off.
+    /// Returns whether the change was requested.
     ///
     /// # Errors
     /// Returns an error if the controller does not answer, or refuses. With [`Kind::OutcomeUnknown`], the
@@ -231,7 +232,14 @@ impl Client {
             Some("PoweringOn") => PowerState::PoweringOn,
             Some("PoweringOff") => PowerState::PoweringOff,
             Some(_) => PowerState::Other,
-            None => return Err(Error::new(Kind::Malformed, &call, "it does not report its `PowerState`")),
+            None => {
+                return Err(Error::new(
+                    Kind::Malformed,
+                    &call,
+                    "the system does not report its \
+                `PowerState`",
+                ));
+            }
         };
         let action = &system["Actions"][RESET];
         let allowed = action["ResetType@Redfish.AllowableValues"].as_array().into_iter().flatten();
@@ -316,7 +324,8 @@ impl Client {
     }
 }
 
-/// Returns the UUID if it can identify a system. Vendors that set no UUID leave only zeros or ones.
+/// Returns the UUID if it can identify a system. If all its bits are zero, or all are one, the vendor has not
+/// set it.
 fn own_uuid(text: &str) -> Option<String> {
     let uuid = uuid::Uuid::try_parse(text).ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max())?;
     Some(uuid.hyphenated().to_string())
@@ -334,7 +343,7 @@ fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
         // The answer is from a proxy in front of the controller, or from the controller after it began to
         // handle the request.
         500 | 502 | 504 => Kind::OutcomeUnknown,
-        // The controller is too busy for a read. It has not refused a reset.
+        // The controller is too busy to answer a read, so it has not refused the reset.
         429 | 503 if call.starts_with("GET ") => Kind::OutcomeUnknown,
         _ => Kind::Refused,
     };

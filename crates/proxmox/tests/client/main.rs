@@ -1,8 +1,8 @@
-//! The Proxmox VE client against the embedded Proxmox VE: a machine's entire life, and the traps of the API
-//! by name.
+//! The Proxmox VE client against the embedded Proxmox VE: a machine's entire life, and tests for the traps of
+//! the API.
 //!
-//! Of the 25 traps, only number 17 does not concern the client: snippets are not used, because the guest
-//! receives its files through its agent.
+//! Of the 25 traps, only number 17 (snippets) does not concern the client: the guest receives its files
+//! through its agent, not as snippets.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 

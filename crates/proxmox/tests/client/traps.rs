@@ -1,4 +1,4 @@
-//! The traps of the API, by their numbers.
+//! Tests for the traps of the API. The name of each test begins with the number of its trap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -48,7 +48,8 @@ impl CapacityBuffer {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether the chunks of this buffer look like the pods of this controller.
+    /// Whether the buffer's `scalableRef` names this controller. If so, the buffer's chunks look like the
+    /// controller's pods.
     pub fn refers_to(&self, controller: &Controller) -> bool {
         let Some(TemplateRef::Scalable { group, kind, name }) = &self.template else { return false };
         let of = controller.api_version.split_once('/').map_or("", |(group, _)| group);

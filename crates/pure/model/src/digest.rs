@@ -16,7 +16,7 @@ use super::pod_spec::PodSpec;
 
 /// A hash that identifies data: the first 128 bits of the SHA-256 hash.
 ///
-/// The order of fingerprints has no meaning, and may be different in another run of the program.
+/// The order of fingerprints has no meaning, and may differ between releases of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint([u64; 2]);
 

@@ -51,8 +51,8 @@ impl Features {
         names.into_iter().filter_map(known).collect()
     }
 
-    /// The features that a kubelet of this version declares by default. [`Feature::RestartAllContainers`] is
-    /// the only one that may be on by default.
+    /// The features that a kubelet of this version declares by default. Only
+    /// [`Feature::RestartAllContainers`] is on by default in any version.
     pub fn by_default(version: KubernetesVersion) -> Self {
         Feature::ALL
             .into_iter()

@@ -73,7 +73,7 @@ crate::codes!(
 );
 
 impl GangReason {
-    /// Whether the reason still applies after all pods and PodGroups have been created.
+    /// Whether the reason would remain if all of the gang's pods and its PodGroup existed.
     pub fn lasts(self) -> bool {
         !matches!(self, Self::NoPodGroup | Self::TooFewPods)
     }

@@ -1,4 +1,4 @@
-//! Parsers for annotation values that Go programs define, with the same results as in those programs.
+//! Parses the values of annotations as the Go programs that define the annotations do.
 
 use jiff::SignedDuration;
 

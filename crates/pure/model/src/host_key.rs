@@ -3,7 +3,7 @@
 use crate::text_id::text_id;
 
 text_id! {
-    /// Identifies a host of any of the clusters.
+    /// Identifies a host among those of all Proxmox VE clusters.
     ///
     /// A host of the cluster in `[proxmox]` has its plain name as key. A host of another cluster has the key
     /// `REGION/HOST`; the name of a host contains no `/`. Keys are used wherever hosts of several clusters

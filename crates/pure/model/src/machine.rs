@@ -125,7 +125,7 @@ pub enum Pinned {
     Done,
 }
 
-/// The key in `made_of` for the storage of the pool that holds the machine's clone.
+/// The key in `made_of` for the storage that holds the machine's clone, one of the pool's `storages`.
 pub const STORED_ON: &str = "stored_on";
 
 /// A VMID and the addresses that go with it, or a bare-metal machine.
@@ -269,7 +269,7 @@ impl Growing {
         ((cpu - seen.cpu_milli).max(0), (memory - seen.memory).max(0))
     }
 
-    /// Whether a Node that reports the capacity `seen` reports more than a machine of this size has. A
+    /// Whether the capacity `seen`, which the Node reports, is more than a machine of this size has. A
     /// kubelet keeps reporting what it found when it started, even after something was unplugged.
     pub fn says_more(&self, (cores, memory): (u32, i64), seen: &Resources) -> bool {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
@@ -409,9 +409,9 @@ pub struct Record {
     /// Whether the daemon cordoned the Node, so that it may uncordon the Node.
     #[serde(default)]
     pub cordoned: bool,
-    /// When the daemon saw that the bare-metal machine was off, other than while switching it on. Cleared
-    /// once the machine is on and its Node is ready. Until then, if the machine is on but its Node does not
-    /// report, another client switched it on.
+    /// When the daemon first saw that the bare-metal machine was off, unless the daemon was switching it on.
+    /// Cleared once the machine is on and its Node is ready. If the machine is on before that but its Node
+    /// does not report, another client switched it on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
     /// Whether a clone was requested, but its outcome is not known. A VM with this VMID might belong to this

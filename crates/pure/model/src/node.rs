@@ -80,8 +80,8 @@ pub struct Node {
     pub conditions: Vec<Condition>,
     /// The names in `status.volumesAttached`.
     pub volumes_attached: Vec<String>,
-    /// Set if the planner should decide as if the node were being replaced: the reason for the replacement.
-    /// Set only during a decision, and never stored in a file.
+    /// The reason for the node's replacement, if the planner should decide as if the node were being
+    /// replaced. Set only during a decision, and never stored in a file.
     #[serde(skip)]
     pub replaced: Option<RemovalReason>,
 }

@@ -13,8 +13,8 @@ pub struct HostPci {
     /// with several functions that belong together has an address such as `0000:01:00.0;0000:01:00.1`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mappings: BTreeMap<String, BTreeSet<String>>,
-    /// The mappings with which no VM can be started on this host, and why. One wrong entry breaks all
-    /// mappings of a host.
+    /// The mappings with which no VM can be started on this host, and why. One wrong entry in a mapping is
+    /// enough to prevent this.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub broken: BTreeMap<String, String>,
     /// The devices that VMs have, one entry for each device. Unmanaged VMs are included.

@@ -26,7 +26,7 @@ use super::unfinished::Unfinished;
 pub struct Plan {
     /// The time of the decision.
     pub time: Timestamp,
-    /// Machines to create, by pool.
+    /// Machines to create or wake, by pool.
     pub scale_up: Vec<PoolGrowth>,
     /// Pools that stay below their minimum, and why no machines are created for them now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -189,7 +189,7 @@ pub struct Unkept {
 /// The verdict on a pending pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum PodOutcome {
-    /// A new machine is created for the pod.
+    /// A machine is created or woken for the pod.
     NewNode,
     /// The pod fits an existing node.
     ExistingNode,
@@ -204,7 +204,7 @@ pub enum PodOutcome {
     /// The pod fits the nodes of some pools, but no host has room for such a machine, or no bare-metal
     /// machine of these pools can be switched on.
     NoHostCapacity,
-    /// The pod's priority is below the cut-off.
+    /// The pod's priority is below the cut-off (`expendable_pods_priority_cutoff`).
     Expendable,
     /// The pod belongs to a DaemonSet. No machine is created for such pods.
     DaemonSet,
@@ -303,7 +303,7 @@ pub struct RequestVerdict {
     pub message: String,
     /// The number of pods that the request is for.
     pub pods: i64,
-    /// The number of these pods that are planned on machines that are created now.
+    /// How many of the request's pods are planned on machines that this plan creates or wakes.
     pub on_new_machines: usize,
     /// Why no pool gets a machine for the first pod for which there is no room.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -358,7 +358,7 @@ pub struct BufferVerdict {
     pub on_nodes: usize,
     /// The number of chunks that fit machines that are being created, or that grow.
     pub on_machines: usize,
-    /// The number of chunks that are planned on machines that are created now.
+    /// The number of chunks that are planned on machines that this plan creates or wakes.
     pub on_new_machines: usize,
     /// The number of chunks for which there is no room.
     pub nowhere: usize,
@@ -403,7 +403,7 @@ pub struct MissedPrediction {
 }
 
 impl MissedPrediction {
-    /// Converts a wrong prediction that the daemon remembers.
+    /// Converts a wrong prediction from the form in which the daemon remembers it.
     pub fn of(missed: &Missed) -> Self {
         Self {
             node: missed.node.clone(),
@@ -436,7 +436,7 @@ pub struct PodVerdict {
     /// The existing node that the pod fits, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Arc<str>>,
-    /// The machine being created that the pod fits, if any.
+    /// The machine that the pod fits, if it is being created, or is a warm machine that is woken for the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Arc<str>>,
     /// Why the pools do not take the pod.

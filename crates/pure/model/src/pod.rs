@@ -23,7 +23,7 @@ pub enum PodPhase {
     Succeeded,
     /// All containers ended, at least one of them with a failure.
     Failed,
-    /// The node does not report.
+    /// The state of the pod is unknown, because its node does not report.
     Unknown,
 }
 
@@ -192,7 +192,7 @@ pub enum VolumeSource {
         driver: String,
     },
     /// An in-tree disk that pods on the same node can share only if all of them just read it (GCE PD, AWS
-    /// EBS, iSCSI, RBD). VolumeRestrictions compares its kind and identity.
+    /// EBS, iSCSI, RBD). The filter VolumeRestrictions compares `kind` and `identity`.
     Exclusive {
         /// e.g. `gcePersistentDisk`.
         kind: String,
@@ -214,8 +214,8 @@ pub struct Deletion {
     pub grace_seconds: Option<i64>,
 }
 
-/// A pod. It has its own fields, and fields that it shares with similar pods. Shared fields can be read as if
-/// they were the pod's own.
+/// A pod. Fields that it shares with similar pods are in `spec`, but can be read as if they were the pod's
+/// own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pod {
     /// `metadata.name`.

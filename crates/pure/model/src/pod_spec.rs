@@ -95,7 +95,8 @@ impl DerefMut for Pod {
 #[derive(Debug, Default)]
 pub struct Specs {
     known: BTreeMap<Key, Weak<PodSpec>>,
-    /// When this number of specs is exceeded, specs that no pod uses are removed.
+    /// Once there are more specs than this, specs that no pod uses are removed. Set to twice the number of
+    /// specs that are left.
     full: usize,
 }
 
@@ -103,7 +104,7 @@ pub struct Specs {
 type Key = (Fingerprint, String);
 
 impl Specs {
-    /// Unused specs are removed only once there are more specs than this.
+    /// The minimum of the limit at which unused specs are removed.
     const FEW: usize = 256;
 
     /// Makes a pod share the spec of an earlier pod, if the specs are equal.

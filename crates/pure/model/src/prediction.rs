@@ -1,4 +1,4 @@
-//! Predictions of where kube-scheduler will place pods, and what it did instead if a prediction was wrong.
+//! Predictions of where kube-scheduler will place pods, and those that turned out to be wrong.
 //!
 //! Predictions are stored by kind of pod ([`kind`]), because individual pods come and go.
 
@@ -27,7 +27,7 @@ const OF_ONE_POD: &[&str] = &[
     "job-name",
 ];
 
-/// What kube-scheduler is expected to do, and where it did something else instead.
+/// Open predictions of what kube-scheduler will do, and those that turned out to be wrong.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Predictions {
@@ -114,16 +114,18 @@ pub struct Missed {
     pub at: Timestamp,
     /// Why the pods were expected on the node.
     pub ours: String,
-    /// The message of kube-scheduler.
+    /// The message with which kube-scheduler refused the pod.
     pub theirs: String,
     /// The time during which no machine is created in the pool for such pods. Each further wrong prediction
     /// makes it longer.
     pub backoff: Backoff,
-    /// A fingerprint of the pool's settings.
+    /// A fingerprint of the settings of the pool's fresh nodes and of the DaemonSets. If it changes, this
+    /// entry is dropped.
     pub settings: String,
-    /// A fingerprint of the node.
+    /// A fingerprint of the node's labels, taints, allocatable resources and CSI drivers. If it changes, this
+    /// entry is dropped.
     pub seen: String,
-    /// A fingerprint of the pod's volumes, empty if the pod has none.
+    /// A fingerprint of the pod's volumes, empty if the pod has none. If it changes, this entry is dropped.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub volumes: String,
     /// The uids of the pods of this kind that were pending when the wrong prediction was noticed. If there
@@ -145,8 +147,8 @@ pub struct Moved {
     pub pods: usize,
     /// When the removal of the node began.
     pub at: Timestamp,
-    /// Set if one of the pods does not run in time: a text that says which pod this is and why it does not
-    /// run. While it is set, no other node of the pool is removed.
+    /// Set if one of the pods does not run in time: the name of the pod, and why it does not run. While it is
+    /// set, no other node of the pool is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
 }

@@ -128,26 +128,27 @@ impl Written {
 
     fn magnitude(&self, shift: i32) -> i128 {
         let magnitude = round_up(self.mantissa, self.doublings, self.tens + shift - self.places);
-        // Apply the sign to an `i128`: `i64::MIN` has no positive counterpart in an `i64`, but its text must
-        // be accepted.
+        // The sign is applied to an `i128`, because `i64::MIN` is a valid quantity but has no positive
+        // counterpart in an `i64`.
         let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
         if self.negative { -value } else { value }
     }
 
-    /// The value that Kubernetes computes for a positive quantity that does not fit an `i64`. Kubernetes
-    /// stores quantities in two ways, and checks in neither of them whether the number fits.
+    /// The value that Kubernetes computes for a positive quantity that does not fit an `i64`. Kubernetes has
+    /// two representations of quantities, and checks for overflow in neither.
     fn overflown(&self, shift: i32) -> i64 {
         if self.negative {
             return i64::MIN;
         }
         if self.doublings > 0 {
-            // Kubernetes limits only quantities with a binary suffix, and only before it scales them.
+            // Kubernetes caps only quantities with a binary suffix, and does so before it scales them.
             let whole = round_up(self.mantissa, self.doublings, self.tens - self.places);
             low(whole.min(u128::from(i64::MAX.unsigned_abs())), shift)
         } else if self.digits <= 18 && self.tens - self.places >= -9 {
-            // Kubernetes stores this quantity as a 64-bit number and a power of ten. By the powers of ten
-            // listed below, Kubernetes multiplies in one step, and a result that does not fit wraps around.
-            // By other powers, it multiplies step by step, and a result that does not fit becomes zero.
+            // Kubernetes stores this quantity as a 64-bit number and a power of ten. For the powers of ten
+            // listed below, it scales the number in one multiplication, and a result that does not fit wraps
+            // around. For other powers, it multiplies step by step, and a result that does not fit becomes
+            // zero.
             match self.tens - self.places + shift {
                 tens @ (1 | 2 | 3 | 6 | 9) => low(self.mantissa, tens),
                 _ => 0,

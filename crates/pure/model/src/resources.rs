@@ -33,7 +33,7 @@ impl Resources {
         }
     }
 
-    /// Adds `times` times `more` to every amount, saturating.
+    /// Adds the amounts in `more`, multiplied by `times`, saturating.
     pub fn add_times(&mut self, more: &Self, times: i64) {
         let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount.saturating_mul(times));
         add(&mut self.cpu_milli, more.cpu_milli);

@@ -37,7 +37,7 @@ pub struct Requirement {
 
 /// A label selector: all requirements must match. Without requirements, it matches everything.
 ///
-/// An absent selector (`None`, where it is optional) matches nothing.
+/// If a field is an optional selector, `None` matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LabelSelector {
     /// `matchLabels` and `matchExpressions`, in this order.

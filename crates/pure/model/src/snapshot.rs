@@ -56,9 +56,10 @@ pub const POOL_LABEL: &str = "pve-autoscaler/pool";
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
 /// Annotation: `true` prevents the removal of a Node, even if it is unneeded. The command `pin` sets it.
 pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
-/// Annotation: why an operator pinned a Node, if a reason was given.
+/// Annotation: why an administrator pinned a Node, if a reason was given.
 pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
-/// Annotation: an operator wants the Node removed. The value is the reason. The command `retire` sets it.
+/// Annotation: an administrator wants the Node removed. The value is the reason. The command `retire` sets
+/// it.
 pub const RETIRE: &str = "pve-autoscaler/retire";
 /// The taint that keeps pods away from a new Node until the daemon has verified the Node's labels and taints,
 /// because kubeadm or the kubelet may have dropped some.
@@ -72,10 +73,10 @@ pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 /// restarts, and removed once the kubelet has reported the new size. Until the kubelet's own watch shows that
 /// size, the kubelet refuses pods that were scheduled because of the added resources (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
-/// Kubernetes' own taint of a Node that is known to be off. Its pods and volumes are then released without
-/// its kubelet.
+/// Kubernetes' own taint of a Node that is known to be off. Kubernetes then releases the Node's pods and
+/// volumes without waiting for its kubelet.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
-/// The value with which the daemon sets [`OUT_OF_SERVICE_TAINT`].
+/// The value that the daemon gives to the taint [`OUT_OF_SERVICE_TAINT`].
 pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 
 /// For each CSI driver: the maximum number of its volumes on a node, or `None` if there is no limit.
@@ -177,7 +178,7 @@ pub struct Learnt {
 pub struct Decision {
     /// When it happened.
     pub time: Timestamp,
-    /// A text that tells what happened.
+    /// What happened, as text for users.
     pub what: String,
 }
 
@@ -237,7 +238,7 @@ pub struct Memory {
     /// When the latest orphan was collected, for the limit on collections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_collected: Option<Timestamp>,
-    /// What kube-scheduler is expected to do, and where it did something else instead.
+    /// Open predictions of what kube-scheduler will do, and those that turned out to be wrong.
     #[serde(skip_serializing_if = "Predictions::is_empty")]
     pub predictions: Predictions,
     /// The pods and nodes that the last round could not look at.

@@ -26,10 +26,10 @@ pub struct PodTurns {
     /// The maximum number of kinds of pods that the next round looks at. The kinds are taken from each
     /// namespace in turn.
     pub most: usize,
-    /// For each priority and namespace (`PRIORITY/NAMESPACE`): the kind of pods that was looked at last,
-    /// named by its first pod.
+    /// For each priority and namespace (`PRIORITY/NAMESPACE`): the kind of pods after which the next round
+    /// continues, named by its first pod.
     pub after: BTreeMap<String, String>,
-    /// For each priority: the namespace from which a kind of pods was looked at last.
+    /// For each priority: the namespace after which the next round continues.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last: BTreeMap<i32, String>,
     /// Kinds of pods that are too much work for one round, each named by its first pod. They are looked at
@@ -46,7 +46,7 @@ pub struct NodeTurns {
     pub left: usize,
     /// The maximum number of nodes that the next round looks at.
     pub most: usize,
-    /// The node that the last round looked at last.
+    /// The name of the node after which the next round continues.
     pub after: Option<String>,
 }
 
@@ -56,11 +56,10 @@ impl Unfinished {
         self.pods.is_none() && self.nodes.is_none()
     }
 
-    /// A text that tells what is left over.
+    /// A message that says what is left over.
     pub fn words(&self) -> String {
         let pods = self.pods.as_ref().map(|turns| format!("{} pending pods", turns.left));
-        let nodes =
-            self.nodes.as_ref().map(|turns| format!("{} nodes that could perhaps be removed", turns.left));
+        let nodes = self.nodes.as_ref().map(|turns| format!("{} nodes that might be removable", turns.left));
         let left: Vec<String> = pods.into_iter().chain(nodes).collect();
         format!("a round reached its limit; the next ones continue with {}", left.join(" and "))
     }

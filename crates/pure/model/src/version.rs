@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-/// The control plane's version, as far as rules depend on it. The default is the newest version that is
-/// simulated.
+/// The control plane's version without the patch number, on which no rule depends. The default is the newest
+/// version that is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesVersion {
     /// The `1` of `v1.37.2`.

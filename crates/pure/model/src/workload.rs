@@ -89,7 +89,7 @@ pub struct VolumeClaim {
     pub access_modes: Vec<String>,
     /// Annotation `volume.kubernetes.io/selected-node`.
     pub selected_node: Option<String>,
-    /// Labels that a volume must have.
+    /// Selects the volumes that the claim may be bound to, by their labels.
     pub selector: Option<LabelSelector>,
     /// `spec.volumeMode: Block`.
     pub block: bool,

@@ -24,7 +24,7 @@ impl<'a> Packer<'_, 'a> {
         may_make: bool,
         enough: impl FnOnce(&Self, &[Class<'a>]) -> bool,
     ) -> Tried {
-        // Accounts for the copies below, which allow all changes to be undone.
+        // The copies below, which allow all changes to be undone, are charged to the allowance.
         self.view.allowance.spend(10 * (self.view.world.nodes().len() + self.view.pods.len()));
         let before = (self.view.world.clone(), self.rooms.clone(), self.spots.clone());
         let machines = self.planned.len();

@@ -1,5 +1,5 @@
-//! Limits the work of one decision. The limit is a number of looks at nodes instead of a time, so that the
-//! same snapshot leads to the same decision on every computer, and a recorded round can be replayed. The next
+//! Limits the work of one decision. The limit is a number of node checks, not a time, so that the same
+//! snapshot leads to the same decision on every computer, and a recorded round can be replayed. The next
 //! round continues with the pods and nodes that were not looked at: see [`super::kind_turns`] and
 //! [`super::candidate_turns`].
 
@@ -24,7 +24,7 @@ impl Stop {
     }
 }
 
-/// The maximum number of looks at nodes for each part of a decision. One look takes two or three nanoseconds.
+/// The maximum number of node checks in each part of a decision. One check takes two or three nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Placing pending pods.

@@ -47,8 +47,15 @@ pub(super) fn ignored(snapshot: &Snapshot, annotated: &[&Arc<Pod>]) -> Vec<Ignor
     let of_nodes = snapshot.nodes.iter().flat_map(|node| {
         let kept = KEPT.iter().filter_map(|key| Some((*key, node.annotations.get(*key)?)));
         let wrong = kept.filter(|(_, value)| !["true", "false"].contains(&value.as_str()));
-        wrong
-            .map(|(key, value)| ignore(format!("node {}", node.name), key, value, "only `true` keeps a Node"))
+        wrong.map(|(key, value)| {
+            ignore(
+                format!("node {}", node.name),
+                key,
+                value,
+                "only `true` prevents \
+                the removal of a Node",
+            )
+        })
     });
     let mut all: Vec<IgnoredAnnotation> = of_nodes.chain(of_pods).collect();
     all.sort_by(|a, b| (&a.object, &a.annotation).cmp(&(&b.object, &b.annotation)));

@@ -14,7 +14,7 @@ pub(super) struct CandidateTurns {
     last: Option<String>,
     /// The nodes that have to wait.
     late: Vec<NodeIndex>,
-    /// Where the last round stopped.
+    /// The name of the node after which this round began.
     after: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl CandidateTurns {
         self.late.iter().copied()
     }
 
-    /// Where the next round continues, or `None` if this round was finished. `spent` is whether the allowance
+    /// Where the next round continues, or `None` if this round was finished. `spent` is true if the allowance
     /// ran out, and `left` is the number of nodes that were not looked at.
     pub(super) fn next(self, spent: bool, left: usize) -> Option<NodeTurns> {
         if !spent && self.late.is_empty() {

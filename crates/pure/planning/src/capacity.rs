@@ -279,8 +279,8 @@ impl<'a> Rooms<'a> {
         })
     }
 
-    /// Whether this host cannot start a stopped machine of the pool although another host has room for a
-    /// machine of the pool.
+    /// Whether a stopped machine of the pool cannot be started on this host, while another host has room for
+    /// a machine of the pool.
     pub(super) fn runs_elsewhere(&self, pool: &Pool, host: &str) -> bool {
         let here = self.hosts.as_ref().and_then(|hosts| hosts.get(host));
         here.is_some_and(|here| !here.runs(pool, false))

@@ -21,13 +21,13 @@ pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
         view,
         [
             (memory.last_add, settings.delay_after_add, "the last addition"),
-            (last, settings.stabilization_window, "the last change of the pool"),
+            (last, settings.stabilization_window, "the last change to the pool"),
         ],
     )
 }
 
-/// The end of the pause in which no node of the pool is removed, and the reason for the pause, or `None` if
-/// no pause is running. `grows` is whether the pool grows in this round.
+/// Until when no node of the pool is removed, and why, or `None` if no pause is running. `grows` is true if
+/// the pool grows in this round.
 pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     let settings = &view.config.scale_down;
     if grows && !settings.delay_after_add.max(settings.stabilization_window).is_zero() {
@@ -45,7 +45,7 @@ pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
             (memory.last_add, settings.delay_after_add, "the last addition"),
             (memory.last_removal, settings.delay_after_delete, "the last removal"),
             (memory.last_removal_failure, settings.delay_after_failure, "a failed removal"),
-            (last, settings.stabilization_window, "the last change of the pool"),
+            (last, settings.stabilization_window, "the last change to the pool"),
         ],
     )
 }

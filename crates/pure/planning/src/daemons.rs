@@ -118,8 +118,8 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// The pod prepared for this world, if its checks depend on other pods. `None`: they do not, so the probe
-    /// can be used in any world.
+    /// The pod, prepared for this world, if its checks depend on other pods. Otherwise `None`, because the
+    /// probe can then be used in any world.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();

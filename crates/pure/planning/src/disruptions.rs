@@ -81,7 +81,7 @@ pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for node in &snapshot.nodes {
-        // A restarted guest's Node lacks the daemon's label; its machine is counted below.
+        // If a restarted guest's Node lacks the daemon's label, its machine is counted below.
         if let Some(pool) = pool_of(node) {
             names.insert(&node.name);
             *leaving.entry(pool).or_default() += usize::from(is_leaving(node));

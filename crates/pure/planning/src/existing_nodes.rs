@@ -17,7 +17,8 @@ use super::waiting::Waiting;
 use model::machine::{Machine, Phase};
 use scheduling::NodeIndex;
 
-/// For pending pods, by their index in the list of pending pods, the node that was created for them.
+/// For each pending pod for which a node was created, that node. The key is the pod's index in the list of
+/// pending pods.
 type Seats = BTreeMap<usize, NodeIndex>;
 
 impl<'a> Packer<'_, 'a> {

@@ -35,8 +35,8 @@ impl Ranked {
 }
 
 impl Packer<'_, '_> {
-    /// Like [`Self::rank`], but among pools that the expander ranks equally, pools of the size with this
-    /// number come first.
+    /// Like [`Self::rank`], but if the expander ranks pools equally, those with the size number `size` come
+    /// first.
     pub(super) fn rank_sized(&self, items: &Stock, size: Option<usize>) -> Vec<Ranked> {
         let ranked = self.rank(items);
         let Some(size) = size else { return ranked };
@@ -129,6 +129,6 @@ impl Packer<'_, '_> {
     }
 }
 
-/// The average share of the other pods that a shared node is expected to take is increased by 1/`SLACK`,
-/// because pods rarely fit exactly.
+/// A shared node is expected to take its average share of the other pods, increased by 1/`SLACK`, because
+/// pods rarely fit exactly.
 const SLACK: i64 = 8;

@@ -3,7 +3,7 @@
 use super::waiting_stock::Item;
 use model::Resources;
 
-/// The items that a node takes: the index of each item in the list, and how many of it.
+/// The items that a node takes: the index of each item in the list, and how many of them.
 pub(super) type Filling = Vec<(usize, i64)>;
 
 /// The sum of the idle shares of CPU and memory, in millionths.
@@ -19,8 +19,8 @@ pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {
 const EMPHASIS: i32 = 5;
 
 /// Takes one of the first item, and then always the item that leaves the node most evenly used. The resource
-/// that the pending pods together need most of has the most weight. This is the norm-based greedy algorithm
-/// of vector bin packing (Panigrahy and others, 2011).
+/// that the pending pods need most, relative to what the node offers, has the largest weight. This is the
+/// norm-based greedy algorithm of vector bin packing (Panigrahy and others, 2011).
 pub(super) fn evenly(mut free: Resources, offered: &Resources, items: &[Item]) -> Filling {
     let share = |amount: i64, of: i64| ratio(amount, of.max(1));
     let parts = |one: &Resources| {

@@ -17,8 +17,8 @@ use model::snapshot::Memory;
 use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
-/// If a node has more devices than this, its devices are not remembered, because the memory must fit into a
-/// ConfigMap.
+/// If a node has more devices than this, its devices are not remembered, because everything that is
+/// remembered must fit into a ConfigMap.
 const MOST_REMEMBERED: usize = 64;
 /// Maximum number of bytes for the devices of all pools; pools that come first in the configuration are
 /// remembered first. A ConfigMap holds at most 1 MiB.
@@ -131,7 +131,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices>
 }
 
 /// Nodes that do not show which devices new nodes will have: their pool declares devices, and their machines
-/// were given other host devices than new machines are.
+/// were given different host devices from those of new machines.
 struct Others<'a> {
     /// For each pool that declares devices, the host devices that its new machines are given.
     given: BTreeMap<&'a str, String>,
@@ -265,7 +265,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let mut late = Vec::new();
     for node in young {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
-        // A node whose machine has other devices than new machines gets no additional slices.
+        // A node whose machine has different devices from those of new machines gets no additional slices.
         let Some(pool) = pool.filter(|pool| !others.include(&pool.name, node)) else { continue };
         for (driver, all) in slices.of_node(pool, &snapshot.memory, &node.name) {
             if !there.contains(&(node.name.as_str(), driver.as_str())) {

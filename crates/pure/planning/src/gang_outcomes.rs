@@ -23,7 +23,8 @@ pub(super) struct GangOutcomes<'a> {
 /// Counts of the pods of a PodGroup.
 #[derive(Default)]
 struct Counts {
-    /// How many pods kube-scheduler counts.
+    /// How many pods kube-scheduler counts towards the minimum: running pods, and pending pods without a
+    /// scheduling gate.
     there: i64,
     /// How many pods run or fit existing nodes.
     placed: i64,

@@ -133,9 +133,10 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// If a gang finds no room, later gangs with the same [`Alike`] find none either, because room only
-    /// shrinks from one gang to the next. Returns `None` if the result may differ for each gang, because its
-    /// pods depend on other pods, are spread, or have volumes that decide their place.
+    /// What decides whether a gang finds room. If a gang finds none, later gangs with the same [`Alike`] find
+    /// none either, because room only shrinks from one gang to the next. Returns `None` if the result may
+    /// differ for each gang, because its pods depend on other pods, are spread, or have volumes that decide
+    /// their place.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());

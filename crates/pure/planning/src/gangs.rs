@@ -96,7 +96,7 @@ impl<'a> Gangs<'a> {
                 gangs.settle(pods, &members.waiting, Waits::of(namespace, name, reason, why));
             } else if let Some(minimum) = group.minimum {
                 let minimum = usize::try_from(minimum).unwrap_or(0);
-                // A minimum of one pod is not a gang.
+                // A PodGroup with a minimum of one pod is not a gang.
                 if minimum > 1 && members.bound.len() < minimum {
                     gangs.add(Gang::new(group, minimum, members), pods, &view.allowance);
                 }
@@ -254,7 +254,7 @@ pub(super) fn key(pod: &Pod) -> Option<Key<'_>> {
 /// The requirement of a PodGroup that the planner does not support, if any.
 fn unsupported(group: &PodGroup) -> Option<String> {
     let what = if let Some(key) = &group.topology {
-        format!("requires all of its pods on nodes with the same value of the label `{key}`")
+        format!("requires all of its pods to be on nodes with the same value of the label `{key}`")
     } else if let Some(parent) = &group.parent {
         format!("is part of CompositePodGroup `{parent}`")
     } else if group.shares_claims {

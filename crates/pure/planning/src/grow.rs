@@ -101,7 +101,7 @@ impl<'a> Packer<'_, 'a> {
             if before.failed.is_some() {
                 continue;
             }
-            // Pods do not wait if the growth takes longer than creating a machine may take.
+            // Pods do not wait for a machine that has been growing for longer than `max_node_provision_time`.
             let age = snapshot.time.duration_since(before.since).unsigned_abs();
             if age > self.view.config.scale_up.max_node_provision_time {
                 continue;

@@ -67,7 +67,7 @@ impl HostRoom {
         (most > self.all_threads).then(words)
     }
 
-    /// Whether an existing machine of the pool can run on the host. `has_room` is whether the machine's
+    /// Whether an existing machine of the pool can run on the host. `has_room` is true if the machine's
     /// memory and vCPUs are already counted. Its devices have counted since its creation, but another VM may
     /// have taken them.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {

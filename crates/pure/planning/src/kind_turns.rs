@@ -58,8 +58,8 @@ impl<'a> KindTurns<'a> {
         };
         let kinds = kinds(pods, priorities);
         let mut last = last.clone();
-        // Forgets heavy kinds whose first pod is gone, to make room for others. If such a kind is still
-        // heavy, it is added again under another of its pods.
+        // Forgets kinds that were too much for one round and whose first pod is gone, to make room for
+        // others. If such a kind is still too much, it is added again under another of its pods.
         last.heavy.retain(|heavy| kinds.iter().any(|kind| kind.first == heavy));
         let mut looked_at = order(kinds, &last);
         let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));
@@ -75,7 +75,7 @@ impl<'a> KindTurns<'a> {
         self.some_wait
     }
 
-    /// Where the next round continues, or `None` if this round was finished. `spent` is whether the allowance
+    /// Where the next round continues, or `None` if this round was finished. `spent` is true if the allowance
     /// ran out, `kinds` is the number of kinds of pods, and `left` is the number of pods that were not looked
     /// at.
     pub(super) fn next(self, spent: bool, kinds: usize, left: usize) -> Option<PodTurns> {

@@ -150,8 +150,8 @@ pub fn plan_unless(stop: &Stop, snapshot: &Snapshot, config: &Config, carried: &
     (!stop.is_set()).then_some(plan)
 }
 
-/// What one decision leaves for the next, so that the next looks only at pods that have changed: the sums
-/// over the pods of each node.
+/// The sums over the pods of each node. One decision leaves them for the next, which then looks only at pods
+/// that have changed.
 #[derive(Debug, Default)]
 pub struct Carried(PodsByNode<'static>);
 
@@ -284,8 +284,8 @@ pub fn evictions(
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// The first pod of the node that must not be evicted, with the rule, or `None` if no permanent rule prevents
-/// the drain.
+/// The first pod of the node that must not be evicted, with the rule, or `None` if the node can be drained. A
+/// pod whose eviction only has to wait for a disruption budget does not count.
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);

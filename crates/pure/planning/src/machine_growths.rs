@@ -1,4 +1,4 @@
-//! The growing machines found so far. [`super::grow`] finds them.
+//! Growing machines, as found by [`super::grow`].
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Checks whether the pods of removed nodes run elsewhere, as every removal expects. Until they do, no other
+//! Checks whether the pods of removed nodes run elsewhere, as each removal predicted. Until they do, no other
 //! node of the pool is removed, because the same mistake could be repeated.
 
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! Pods that each need a separate node: how many nodes they need, and what the other pods that can share
 //! these nodes need.
 //!
-//! Which classes repel each other on a host follows from the terms of their anti-affinity. Classes that have
-//! the same terms, and are selected by the same terms, repel the same classes, so the needs of the repelled
+//! Which classes cannot share a node follows from the terms of their anti-affinity. Classes that have the
+//! same terms, and are selected by the same terms, repel the same classes, so the needs of the repelled
 //! classes are summed only once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ struct Group {
 /// The needs of the classes that a group repels.
 struct Sum {
     pods: usize,
-    /// By row of demands.
+    /// By row of demands: the needs of the classes in that row.
     needs: Vec<Resources>,
 }
 

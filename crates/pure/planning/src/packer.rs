@@ -28,7 +28,7 @@ pub(super) struct Packer<'v, 'a> {
     pub rooms: Rooms<'a>,
     pub pods: Vec<Waiting<'a>>,
     pub spots: Vec<PodPlace>,
-    /// The planned machines. Their nodes follow each other in the world, in this order.
+    /// The planned machines. Their nodes are consecutive in the world, in this order.
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,

@@ -159,7 +159,7 @@ fn is_spread(class: &Class) -> bool {
     class.sample.spread.iter().any(|one| one.hard)
 }
 
-/// An item for this many pods of a class.
+/// A class as a packing item, with this many pods left to place.
 pub(super) fn item<'p>(class: &Class<'p>, left: usize) -> Item<'p> {
     let left = i64::try_from(left).unwrap_or(i64::MAX);
     Item { wanted: &class.sample.requests, left, row: class.demands }

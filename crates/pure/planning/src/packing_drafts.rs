@@ -133,7 +133,7 @@ impl<'a> Packer<'_, 'a> {
         let counts = filling.iter().map(|&(one, count)| (plain[one], usize::try_from(count).unwrap_or(0)));
         draft.fillings.push(counts.collect());
         loop {
-            // The size of a warm machine is fixed.
+            // A warm machine keeps its size; any other machine gets the smallest size that fits.
             let fitting = if place.woken.is_some() { pool } else { self.smallest(pool, &wanted) };
             rooms.take(&self.pools()[fitting], &place);
             draft.machines.push((fitting, place, number));

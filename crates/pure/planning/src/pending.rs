@@ -30,8 +30,8 @@ pub(super) fn add_leaving<'a>(
     }
 }
 
-/// The outcome of a pending pod, if it is known without looking for room. `expendable` is what [`Priorities`]
-/// says about the pod's group.
+/// The outcome of a pending pod, if it can be determined without looking for room. `expendable` says whether
+/// the pod's group is expendable ([`Priorities`]).
 pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timestamp) -> Option<PodOutcome> {
     let digest = pod.digest();
     if digest.gated {

@@ -9,13 +9,13 @@ use scheduling::{NodeIndex, Prepared, World};
 pub(super) struct Search {
     open: Vec<NodeIndex>,
     at: usize,
-    /// How many of the `open` nodes may still take pods.
+    /// How many entries of `open` are not `SPENT`.
     left: usize,
     /// Nodes that were not looked at yet: most pods find a place without them.
     rest: Range<NodeIndex>,
 }
 
-/// Marks a node that is not tried again.
+/// Replaces a node in `Search::open` that is not tried again.
 const SPENT: NodeIndex = NodeIndex::MAX;
 
 impl Search {
@@ -24,7 +24,7 @@ impl Search {
         Self { at: 0, left: open.len(), open, rest: 0..0 }
     }
 
-    /// Like [`Self::new`], for nodes that follow each other in the world.
+    /// Like [`Self::new`], for a range of consecutive nodes in the world.
     pub(super) fn among(nodes: Range<NodeIndex>) -> Self {
         Self { open: Vec::new(), at: 0, left: 0, rest: nodes }
     }
@@ -59,8 +59,8 @@ impl Search {
                 return None;
             }
             if self.left == 0 && self.rest.is_empty() {
-                // No node is left that could take the pod. Skipping the rest of the list costs effort too,
-                // which is counted here.
+                // No node is left that could take the pod. The effort is counted as if the rest of the list
+                // had been looked at.
                 let glances = self.open.len() / 16 - asked / 16;
                 world.effort().add(16 * u64::try_from(glances).unwrap_or(u64::MAX));
                 return None;
@@ -72,7 +72,7 @@ impl Search {
             }
             let node = self.open[self.at];
             if node != SPENT {
-                // If many pods repel each other, this is usually why the node is refused.
+                // This check comes first: if many pods repel each other, it usually refuses the node.
                 if world.keeps_off(prepared, node) {
                     self.leave_out(self.at);
                     self.at += 1;

@@ -9,8 +9,8 @@ use model::pod::Pod;
 use scheduling::{NodeIndex, Prepared, SimNode};
 
 impl Packer<'_, '_> {
-    /// Adds a node that is being created to the world. Its pods stay on it, and the expected DaemonSet pods
-    /// are added. The resources that static pods use are not offered.
+    /// Adds to the world a node whose machine is being created: with the pods that it already has and the
+    /// DaemonSet pods that are still expected, and without the resources that static pods use.
     pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
         let mut soon = SimNode::empty(Arc::new(node));
         soon.expect(&self.prototypes[pool]);

@@ -127,9 +127,9 @@ fn bound(view: &View, pod: &Arc<Pod>) -> Option<usize> {
     (counts && !pod.is_finished()).then_some(at)
 }
 
-/// An answer for each pool. A pool with several sizes, or several sets of hosts, has several offers. Its
-/// answer is that of the first offer that takes the pod, or else of the first whose nodes would take the pod,
-/// or else of the last.
+/// The answer of each pool. A pool has several offers if its machines have several sizes or its hosts have
+/// different labels. Its answer comes from the first offer that takes the pod, or else from the first whose
+/// nodes would take the pod, or else from the last.
 fn pools(view: &View, rooms: &Rooms, fresh: &[SimNode], prepared: &Prepared) -> Vec<PoolAnswer> {
     let mut answers: Vec<PoolAnswer> = Vec::new();
     for (offer, node) in view.offers.iter().zip(fresh) {

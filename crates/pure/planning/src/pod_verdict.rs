@@ -20,7 +20,7 @@ pub(super) struct Nowhere {
 
 /// The verdicts, and the pods of each new machine.
 pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
-    // Equal pods have equal reasons.
+    // Equal pods have equal reasons, so the reasons are determined once per group.
     let mut known: BTreeMap<usize, Nowhere> = BTreeMap::new();
     let mut verdicts = Vec::with_capacity(packer.pods.len());
     let mut on = empty_lists(packer);

@@ -37,7 +37,7 @@ pub(super) struct PodsByNode<'p> {
     none: NodePods,
 }
 
-/// The pods of one node, with what decisions need to know about them together.
+/// The pods of one node, with the sums and lists that decisions need.
 #[derive(Debug, Default)]
 pub(super) struct NodePods {
     /// Pods that are not expendable, in order of their names.
@@ -54,7 +54,7 @@ pub(super) struct NodePods {
     pub annotated: Vec<Arc<Pod>>,
     /// Pods of DaemonSets.
     pub daemons: Vec<Arc<Pod>>,
-    /// Those of the pods in `bound` that require something of other pods.
+    /// Pods in `bound` whose placement depends on other pods, for example because of anti-affinity.
     pub asking: Vec<Arc<Pod>>,
     /// Whether a pod was added or removed since the sums were last computed.
     is_stale: bool,
@@ -160,7 +160,7 @@ impl<'p> PodsByNode<'p> {
     }
 }
 
-/// What changes about the pods without a node.
+/// The pods to add to and remove from the list of pods without a node.
 #[derive(Default)]
 struct UnboundChanges {
     new: Vec<Arc<Pod>>,

@@ -185,7 +185,7 @@ impl HostPowerRules<'_> {
 
     fn off(&self, host: &Host, since: Timestamp) -> HostVerdict {
         let message = match self.backoff(&host.name) {
-            Some(why) => format!("it is left alone for a while: {why}"),
+            Some(why) => format!("it is not woken for a while after a failure: {why}"),
             None => "it is off until it is needed".to_owned(),
         };
         HostVerdict { since: Some(since), ..verdict(host, HostOutcome::Off, &message) }
@@ -246,8 +246,8 @@ impl HostPowerRules<'_> {
         machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
     }
 
-    /// How many managed machines are on the host. VMs that were machines until recently count too, as older
-    /// data on guests may still include them.
+    /// How many managed machines are on the host. VMs that were machines until recently count too, because
+    /// outdated lists of guests may still contain them.
     fn left(&self, host: &str) -> usize {
         let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
@@ -298,7 +298,8 @@ impl HostPowerRules<'_> {
     /// Why the host stays on, if too few hosts or votes would be left without it, or too many hosts are off.
     fn too_few(&self, name: &HostKey, votes: &BTreeMap<HostKey, u32>) -> Option<String> {
         let all = || self.snapshot.proxmox.hosts.iter().flatten();
-        // A host that should be off by now may still switch off.
+        // A host that was asked to shut down does not count as staying on, even if it should have been off by
+        // now.
         let going = |host: &Host| {
             let step = self.memory(&host.name).map(|memory| memory.step);
             matches!(step, Some(PowerStep::ShuttingDown | PowerStep::Off))
@@ -349,7 +350,9 @@ impl HostPowerRules<'_> {
                 (Some(0), _) => true,
                 (Some(short), Some(now)) => short <= now,
                 (None, _) | (_, None) => {
-                    return Some("the round could not find out whether it is needed".to_owned());
+                    return Some(
+                        "it is not known whether it is needed: the round has reached its limit".to_owned(),
+                    );
                 }
             };
             (!found).then(|| "what runs there would not find room elsewhere".to_owned())
@@ -463,11 +466,13 @@ fn open(snapshot: &mut Snapshot, name: &str) {
         let Some(known) = snapshot.memory.pools.get_mut(pool.as_str()) else { continue };
         let across = memory.across.contains(pool);
         if known.without_template {
-            // Machines on this host are cloned from another host's template, which is still missing.
+            // New machines on this host would be cloned from another host's template. It is missing, so the
+            // back-off remains.
             if across {
                 continue;
             }
-            // The pool's only template may be on that host, so its absence is not a failure.
+            // This host may have the template that the other hosts lack, so the pool's back-off does not
+            // apply.
             known.backoff = None;
             known.reach.get_or_insert_default();
         }

@@ -4,9 +4,9 @@
 //! has looked at the pod since and refused it again, or if the pod is still refused after a time in which the
 //! scheduler retries every pod more than once. Only a new message shows that the scheduler has looked at the
 //! pod: the scheduler does not write the condition if the message is the same, and never updates the
-//! condition's time. A prediction begins again if other pods come to the node or leave it, and after a gap in
-//! which no instance was watching. While there are older pods that the scheduler has not looked at, the time
-//! does not count.
+//! condition's time. A prediction starts over if pods are added to the node or leave it, or after a gap
+//! during which no instance was watching. While the scheduler has not looked at some older pods, the passing
+//! of time alone does not make a prediction missed.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ use model::{Machine, Snapshot};
 use settings::Config;
 
 /// A pod that the scheduler has refused again must remain refused for this long before the prediction is
-/// missed: the message may be older than it looks, and a change of the cluster makes the scheduler try the
+/// missed: the message may be older than it looks, and a change in the cluster makes the scheduler try the
 /// pod again within ten seconds.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
 /// If there is a pod older than this that the scheduler has not looked at, the scheduler is behind.
@@ -206,8 +206,8 @@ impl<'a> Follower<'a> {
         if !is_refused(pod) {
             return false;
         }
-        // While a pod's volume is created, kube-scheduler holds the pod, although it has already found a
-        // node.
+        // For a pod whose volumes may limit its nodes, only the timeout counts: kube-scheduler may have
+        // selected a node and still be waiting for a volume to be created.
         let at_once = !pod.volumes.iter().any(model::pod::Volume::decides_place);
         let again = one.refused_again.is_some_and(|at| self.now.duration_since(at) >= SETTLED);
         let timeout = signed(self.config.scale_up.prediction_timeout);
@@ -394,7 +394,7 @@ impl<'a> Follower<'a> {
         Some(fingerprint(&(&node.labels, taints, &node.allocatable, volumes)))
     }
 
-    /// A fingerprint of what the volumes of a pod depend on, except the room on storages, which changes all
+    /// A fingerprint of what the volumes of a pod depend on, except free storage capacity, which changes all
     /// the time.
     fn volumes(&self, pod: &Pod) -> String {
         let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
@@ -418,8 +418,8 @@ impl<'a> Follower<'a> {
             None => one.claim.is_none() && class.is_some_and(|class| class.name == one.class),
         };
         let volumes: Vec<_> = snapshot.volumes.iter().filter(suits).cloned().collect();
-        // Each time that the scheduler tries the pod, it may select a node for the claim and then drop the
-        // node again.
+        // The selected node is left out: each time the scheduler tries the pod, it may set this field and
+        // clear it again.
         let claim = claim.map(|claim| VolumeClaim { selected_node: None, ..VolumeClaim::clone(claim) });
         (claim, class.cloned(), driver.cloned(), volumes)
     }

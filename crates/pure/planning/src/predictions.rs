@@ -39,7 +39,7 @@ pub(super) fn is_recent(made: &MadeFor, now: Timestamp) -> bool {
     made.at <= now && now.duration_since(made.at) < BOUND_TIME
 }
 
-/// Says that these machines, two or more, took none of the pods that they were created for.
+/// The reason text for two or more machines that received none of the pods that they were created for.
 pub(super) fn in_vain(machines: &[&str]) -> String {
     format!("{} were created for such pods, but none was scheduled there", machines.join(" and "))
 }
@@ -75,8 +75,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Whether the planner must not expect pods of this class on this node, because kube-scheduler refused
-    /// such pods there.
+    /// Whether the planner must not place pods of this class on this node: kube-scheduler refused such pods
+    /// there, or the node belongs to a planned machine that was dropped.
     #[inline]
     pub(super) fn is_closed_to(&self, class: &Class<'a>, at: NodeIndex) -> bool {
         class.hold.as_ref().is_some_and(|hold| self.is_held(hold, at)) || self.is_dropped(at)
@@ -89,7 +89,7 @@ impl<'a> Packer<'_, 'a> {
         pool_of(node).is_some_and(|pool| hold.pools.contains_key(pool)) || was_there()
     }
 
-    /// Whether a pod that is held back would still be found to fit a node on which it is not expected.
+    /// Whether the pod would fit an existing node that the hold excludes, by the planner's own checks.
     pub(super) fn would_fit(&self, hold: &Hold, pod: &Arc<Pod>) -> bool {
         let prepared = self.view.world.prepare(pod);
         (0..self.view.existing)
@@ -200,8 +200,8 @@ pub(super) fn keep_to_bound(classes: &mut [Class]) {
     }
 }
 
-/// Drops the unplaced pods of classes for which gangs get no machines. Used for pods that are only useful
-/// together.
+/// Drops the unplaced pods of classes whose hold applies to gangs too ([`Hold::ends_gangs`]). Called for pods
+/// that are only useful together.
 pub(super) fn keep_gang_to_bound(classes: &mut [Class]) {
     for class in classes {
         if class.hold.as_ref().is_some_and(|hold| hold.ends_gangs) {

@@ -16,7 +16,7 @@ pub(super) struct Candidate {
     pub node: NodeIndex,
     /// Pods that need another place, including pending ones that were placed on it.
     pub pods: Vec<Arc<Pod>>,
-    /// The node's pool, as an index into the list of what pools can spare.
+    /// The node's pool, as an index into the `spare` list of [`choose`].
     pub pool: usize,
     /// Whether the node's time has come and nothing known so far prevents its removal now. Such a node is
     /// looked at before nodes that have to wait.
@@ -173,8 +173,9 @@ fn try_in_order(
     found
 }
 
-/// The properties by which pods differ, if only the node decides whether they fit: CPU, memory, whether they
-/// never preempt, tolerations, node selector, and the templates of their claims with their namespace.
+/// A kind of pods: everything that decides whether a pod fits a node, if other pods do not matter. This is
+/// the CPU, the memory, whether the pod never preempts, its tolerations and node selector, and the templates
+/// of its claims with their namespace.
 type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 
 /// For each kind of pods: how many of the first destinations are known to have no room for it.
@@ -281,7 +282,7 @@ fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod
 
 /// Keeps only each pod's last place: if the node that a pod moved to is removed later, the pod moves on.
 fn settle(found: &mut Together) {
-    // A pod is the same object in all of its moves.
+    // All moves of a pod share one object, so its address identifies the pod.
     let mut last: BTreeMap<*const Pod, NodeIndex> = BTreeMap::new();
     for (pod, to) in found.nodes.iter().flat_map(|(_, moves)| moves) {
         last.insert(Arc::as_ptr(pod), *to);

@@ -135,8 +135,9 @@ impl KeptReplacements {
         }
     }
 
-    /// Clears [`Node::replaced`] again. Returns whether it found more nodes that cannot be replaced, so that
-    /// the decision must be repeated. `homeless`: by node, a pod that finds no place.
+    /// Clears [`Node::replaced`] after a trial decision. Returns true if more nodes turned out not to be
+    /// replaceable, so that the decision must be repeated. `homeless` has, by node, a pod that finds no
+    /// place.
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,
@@ -190,8 +191,8 @@ struct Marked {
     pool: PoolName,
 }
 
-/// The marked nodes that their pools need for their minimum, even with the machines that are or will be
-/// created.
+/// The marked nodes without which a pool would be below its minimum, even with the machines that are or will
+/// be created.
 fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [Marked]) -> Vec<&'a Marked> {
     let mut all = Vec::new();
     for pool in config.pools.iter().filter(|pool| marked.iter().any(|one| one.pool == pool.name)) {
@@ -335,7 +336,8 @@ pub(super) fn differences(
 ) -> Vec<String> {
     let mut differs = Vec::new();
     for (key, now) in made_of {
-        // A setting that is missing in the record did not exist when the record was written.
+        // A setting that is missing from the record did not exist when the record was written, so it does not
+        // count as a difference.
         if let Some(then) = machine.made_of.get(key).filter(|then| *then != now) {
             let then = if then.is_empty() { "nothing" } else { then };
             let now = if now.is_empty() { "nothing" } else { now };

@@ -116,7 +116,7 @@ impl<'a> Turns<'a> {
             return Some(format!("the pool is left alone after a failure: {}", backoff.reason));
         }
         let rests = after(memory.last_removal_failure?, config.scale_down.delay_after_failure);
-        (rests > snapshot.time).then(|| format!("until {rests}, after a failed removal"))
+        (rests > snapshot.time).then(|| format!("waiting until {rests}, after a failed removal"))
     }
 
     /// Why the node cannot be replaced, if its pool is at its maximum and a replacement is needed.

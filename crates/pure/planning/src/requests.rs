@@ -29,8 +29,8 @@ const BOOKED: SignedDuration = SignedDuration::from_mins(10);
 /// A request that could not be satisfied for this long has failed.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// A request may be seen before its PodTemplates, because each kind has a separate watch. If a template is
-/// still unseen this long after the request was created, it counts as missing. A dead connection is noticed
-/// sooner than that.
+/// still unseen this long after the request was created, it counts as missing. This is longer than it takes
+/// to notice a dead connection.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
 /// Maximum number of pods for which a round looks for room, over all requests. A request for which room is
 /// already reserved is never left out.
@@ -345,7 +345,7 @@ fn beyond(pods: i64) -> String {
 /// The pods of a request, without those that real pods have replaced.
 ///
 /// # Errors
-/// Why no pods can be imagined: a PodTemplate is missing, or there are too many.
+/// Why the request's pods cannot be imagined: a PodTemplate is missing, or the request has too many pods.
 fn made(
     templates: &Templates,
     request: &ProvisioningRequest,
@@ -372,7 +372,7 @@ fn made(
     let (mut pods, mut before) = (Vec::new(), 0);
     for set in sets {
         for number in before + set.replaced + 1..=before + set.count {
-            // No object can have such a name.
+            // No object can have such a name, so it never equals that of a real pod.
             let name = format!("{} (pod {number} of a ProvisioningRequest)", request.name);
             pods.push(Arc::new(imagined(set.template, &request.namespace, name, owner.clone())));
         }
@@ -390,8 +390,8 @@ struct Set<'a> {
 }
 
 /// Counts the real pods in the sets to which they belong. A pod does not name its set, so it is recognized by
-/// its requests, node selector and affinity. If these were changed when the pod was created, any set that is
-/// not complete counts the pod.
+/// its requests, node selector and affinity. These may have been changed when the pod was created. The pod
+/// then counts in an incomplete set that matches in part, or else in any incomplete set.
 fn replace(sets: &mut [Set], real: &[&Pod]) {
     let same_place =
         |pod: &Pod, other: &Pod| pod.node_selector == other.node_selector && pod.affinity == other.affinity;

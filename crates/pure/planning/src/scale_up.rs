@@ -34,7 +34,8 @@ use model::quantity;
 use model::unfinished::PodTurns;
 use scheduling::{NodeIndex, SimNode};
 
-/// Classes of imagined pods, and the classes of gangs that are tried separately, by gang.
+/// What is placed after the real pods: classes of imagined pods, and, by gang, the classes of gangs that are
+/// tried separately.
 type Left<'a> = (Vec<Class<'a>>, BTreeMap<usize, Vec<Class<'a>>>);
 
 /// The state after all pods were placed, the groups of pods, and which kinds of pods had their turn.

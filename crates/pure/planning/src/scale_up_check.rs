@@ -1,6 +1,7 @@
 //! What scaling up would do once nodes are gone. A removal does not begin if scaling up would then create a
 //! machine, or if a pod would stay pending. Otherwise the number of nodes could flap. The check is needed
-//! because scaling up and kube-scheduler look for room in another order than the search for removable nodes.
+//! because scaling up and kube-scheduler look for room in a different order from the search for removable
+//! nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -120,8 +121,8 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
     let mut verdicts = Verdicts::default();
     let mut rest = nodes;
     while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
-        // By count: whether scaling up would ask for more if that many nodes were removed from the start of
-        // the list.
+        // By count: whether scaling up would ask for more if the first `count` nodes of the list were
+        // removed.
         let mut asks: BTreeMap<usize, bool> = BTreeMap::new();
         let quiet = |count: usize| {
             let gone = with(&verdicts, &rest[..count]);

@@ -17,7 +17,7 @@ pub(super) struct ScaleUpDecision<'a> {
     /// Nodes whose machines are growing, or will by this decision.
     pub growing: BTreeSet<NodeIndex>,
     pub verdicts: Vec<PodVerdict>,
-    /// Pods that were placed on an existing node, which may still be starting, with their nodes.
+    /// Pods that were placed on existing nodes, each with its node. The node may still be starting.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
     /// By node in the world: the name of the machine that is being created, or of its Node if the Node exists
     /// already.

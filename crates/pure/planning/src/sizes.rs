@@ -50,7 +50,7 @@ impl Packer<'_, '_> {
         found.or_else(|| offers().next()).map(|(index, _)| index)
     }
 
-    /// The largest number of sizes of any pool.
+    /// The number of sizes of the pool that has the most.
     pub(super) fn most_sizes(&self) -> usize {
         self.view.config.pools.iter().map(|pool| pool.sizes.len()).max().unwrap_or(1)
     }

@@ -25,7 +25,8 @@ struct Published<'a> {
     nodes: Vec<&'a LabelSelector>,
     /// The labels by which these nodes are selected.
     keys: BTreeSet<&'a str>,
-    /// The values of these labels on nodes that have run the driver for long enough.
+    /// The values of these labels on nodes that have run the driver for longer than its provisioner needs to
+    /// report.
     zones: BTreeSet<Vec<Option<&'a str>>>,
 }
 

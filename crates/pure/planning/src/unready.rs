@@ -1,6 +1,6 @@
 //! When nodes stopped being ready. The time in a Node's status comes from another clock: that of
-//! kube-controller-manager or that of the node's guest. The time that counts is measured by the local clock,
-//! without the time in which no instance was watching.
+//! kube-controller-manager or of the node itself. How long a node has not been ready is therefore measured by
+//! the local clock, without the time in which no instance was watching.
 
 use jiff::Timestamp;
 

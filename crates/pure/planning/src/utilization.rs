@@ -77,7 +77,7 @@ fn ratio(used: i64, offered: i64) -> f64 {
     }
 }
 
-/// Rounded to the four digits that a plan shows.
+/// The utilization, rounded to the four decimal places that a plan shows.
 pub(super) fn rounded(utilization: f64) -> f64 {
     (utilization * 10_000.0).round() / 10_000.0
 }

@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// Like [`Stock::in_order`], but looks at each item.
+    /// The reference for [`Stock::in_order`]: looks at each item.
     fn one_by_one(items: &[Item], mut free: Resources, met: &Met) -> (Filling, Resources) {
         let mut filling = Filling::new();
         for (number, item) in items.iter().enumerate() {

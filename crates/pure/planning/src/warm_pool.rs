@@ -163,7 +163,7 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
         // Less useful machines are removed first. A machine that is still being created is not removed yet.
         let going = unfit.iter().chain(fit.iter().rev()).filter(waits).take(surplus);
         for machine in going {
-            let reason = format!("the pool keeps {} warm", pool.warm.count);
+            let reason = format!("its pool keeps only {} warm", pool.warm.count);
             unkept(machine, why(machine).unwrap_or(reason));
         }
         if surplus == 0

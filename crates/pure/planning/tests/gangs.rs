@@ -40,7 +40,7 @@ fn node(name: String) -> Arc<Node> {
     Arc::new(Node { labels, name, allocatable: resources(OFFERED, 8192, 10), ..Node::default() })
 }
 
-/// Anti-affinity: no two pods of this app on one host.
+/// Anti-affinity: no two pods of this app on one node.
 fn apart(app: u8) -> PodAffinityTerm {
     let values = vec![app.to_string()];
     let requirements = vec![Requirement { key: "app".to_owned(), operator: Operator::In, values }];
@@ -167,8 +167,8 @@ proptest! {
             created");
     }
 
-    // No pods repel each other in this world, because such pods may be placed on other nodes than those that
-    // were opened for them.
+    // In this world, no pods repel each other: such pods may be placed on nodes other than the ones that were
+    // planned for them.
     #[test]
     fn with_its_machines_on_their_way_a_plan_makes_no_more(snapshot in world(0.0), max in 0_u32..9) {
         let config = config(max);

@@ -247,7 +247,7 @@ proptest! {
 enum Manner {
     /// Nothing.
     Plain,
-    /// The pod must not share a host with another pod of its app.
+    /// The pod must not share a node with another pod of its app.
     Shy,
     /// The pod uses a host port that all pods of its app use.
     Port,

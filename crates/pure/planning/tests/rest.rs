@@ -153,8 +153,8 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     after
 }
 
-/// Like [`carried_out`], but kube-scheduler places the pods: each on the node that it leaves emptiest, in an
-/// arbitrary order.
+/// Like [`carried_out`], but kube-scheduler places the pods in an arbitrary order, each on the node that then
+/// has the most room left.
 fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Snapshot {
     let mut bare = plan.clone();
     bare.pods.clear();

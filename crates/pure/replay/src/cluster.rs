@@ -175,8 +175,8 @@ impl Simulation {
         }
     }
 
-    /// In the first round, makes pods pending whose node is not simulated, for example because its host is
-    /// left out ([`WhatIf::without`]). The time that these pods wait does not count.
+    /// In the first round, makes pods pending if their node is not simulated, for example because its host is
+    /// left out ([`WhatIf::without`]). Their wait does not count.
     fn leave_lost_nodes(&mut self) {
         let others: BTreeSet<&str> = self.around.nodes.iter().map(|node| node.name.as_str()).collect();
         let there = |node: &str| self.nodes.contains_key(node) || others.contains(node);

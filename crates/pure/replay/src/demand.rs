@@ -189,7 +189,7 @@ pub(super) fn is_everywhere(pod: &Pod) -> bool {
     pod.digest().daemon || pod.digest().mirror
 }
 
-/// The nodes of a round, as far as they matter for its pods.
+/// The nodes of a round that are outside all pools, and those that are in service.
 struct Nodes<'s> {
     /// Nodes outside all pools.
     others: BTreeSet<&'s str>,

@@ -1,4 +1,4 @@
-//! Determines from the record, in a first reading, how long things take and what happened.
+//! Determines, in a first pass over the record, how long things take and what happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use planning::ready;
 
 /// The maximum number of durations that are kept for each pool.
 const MOST: usize = 10_000;
-/// A time without rounds that is longer than this is a gap: it is not known what happened in it.
+/// If there is no round for longer than this, it is not known what happened in the meantime.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// The measured durations of one kind of work, in seconds.
@@ -93,7 +93,7 @@ fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
     seconds.unwrap_or_else(|| SignedDuration::try_from(default).unwrap_or(SignedDuration::MAX))
 }
 
-/// Collects the facts in a first reading of the recorded rounds.
+/// Collects the facts in a first pass over the recorded rounds.
 #[derive(Debug, Default)]
 pub struct Watcher {
     facts: Facts,
@@ -169,7 +169,8 @@ impl Watcher {
                     leaves: None,
                 }
             });
-            // The record may have a gap, so the machine need not have been seen in its waiting phase.
+            // A gap in the record may hide the phase in which the machine was ready to be woken, so the last
+            // phase is not checked.
             if seen.warm && machine.warm.is_none() && machine.phase < Phase::Draining {
                 self.facts.happened.pool(&machine.pool).made += 1;
                 seen.asked = machine.requested.unwrap_or(now);

@@ -73,7 +73,7 @@ pub struct PoolFigures {
     pub node_hours: f64,
     /// Pods that were scheduled on the pool's nodes.
     pub pods: u64,
-    /// The waits of those pods that did not fit at first.
+    /// The waits of the pods in `pods` that did not get a node immediately.
     pub waits: Waits,
 }
 
@@ -342,7 +342,7 @@ impl Series {
             self.points = halves.filter_map(|pair| pair.iter().copied().reduce(larger)).collect();
         }
         let at = at(self);
-        // Until now, the previous state applied.
+        // The steps since the last point get the values of that point.
         let last = self.points.last().copied().unwrap_or(point);
         while self.points.len() <= at {
             self.points.push(if self.points.len() < at { last } else { point });

@@ -64,11 +64,16 @@ pub const ASSUMPTIONS: &[&str] = &[
     "If a drain or a lost node moved a pod in the record, the old and the new pod count as one. It stays on its node if the simulation does not move it.",
     "A pending pod is bound as soon as it fits a node, to the one with the most room and the fewest pods of its controller. Preemption, the start of containers and pods that a kubelet refuses are not simulated; pods of a gang are placed one by one.",
     "Pods on nodes outside all pools, and those of DaemonSets, stay as recorded whatever `--scale` is. Copies of pods have no volumes or devices that only one pod can use.",
-    "Some pods have no node only because the simulation starts: copies of pods that were running then, and pods of missing hosts. They get a node, and do not count as pending.",
+    "At the start of the simulation, copies of pods that were running and pods of missing hosts have no \
+        node. They get a node, and do not count as pending.",
     "Nodes of the first round are cordoned, labelled, pinned and retired as in the record, and are always ready.",
     "Creating and removing a machine takes as long as in the record (the median of its pool), or else the stated default. No machine fails.",
-    "The other load of hosts is as recorded, and machines use all of their memory. While a host was offline in the record, no machines are created on it, but simulated nodes on it keep running.",
-    "Hosts with a `power` setting are switched as the planner decides: off in 60 s, on in 180 s. What keeps a host on is as recorded. If the record has no such data on a host, only other guests keep it on, and each host has one vote.",
+    "The load of other guests on the hosts is as recorded, and machines use all of their memory. While \
+        a host was offline in the record, no machines are created on it, but simulated nodes on it keep \
+        running.",
+    "Hosts with a `power` setting are switched as the planner decides: switching off takes 60 s, \
+        switching on 180 s. What keeps a host on is as recorded. If the record has no such data on a \
+        host, only other guests keep it on, and each host has one vote.",
     "Volumes, attached devices, storages, buffers and provisioning requests are as recorded.",
     "If nothing changes, a decision is made once a minute (or every `scan_interval`, if that is longer); while no machine is created for some pending pods, every `scan_interval`.",
 ];

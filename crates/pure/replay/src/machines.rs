@@ -26,7 +26,7 @@ fn after(now: Timestamp, time: SignedDuration) -> Timestamp {
 }
 
 impl Simulation {
-    /// Takes over a machine in its state of the first round.
+    /// Adds a recorded machine to the simulation, in the state that it had in the first round.
     pub(super) fn adopt(&mut self, machine: &Machine, now: Timestamp) {
         let mut machine = machine.clone();
         machine.growing = None;
@@ -147,8 +147,8 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// The node of a machine. It resembles recorded nodes on machines of the same pool and size, or else is
-    /// the node that the planner expects.
+    /// The node of a machine, as the planner expects it. Its resources are those recorded for a machine of
+    /// the same pool and size, if there are any and the pool does not set `allocatable`.
     fn node(&self, snapshot: &Snapshot, machine: &Machine, now: Timestamp) -> Node {
         let expected = planning::expected_node(snapshot, &self.config, machine);
         let mut node = expected.unwrap_or_else(|| Node {
@@ -220,7 +220,8 @@ impl Simulation {
     }
 }
 
-/// What a machine is created from. It matches the settings, so that the machine does not count as drifted.
+/// The settings, template and storage that a new machine is created from. They are the current ones, so the
+/// machine does not count as drifted.
 fn made_of(
     config: &Config,
     pool: &str,

@@ -10,7 +10,8 @@ use model::devices::{ClaimSource, PodClaim};
 use model::plan::PodOutcome;
 use model::pod::{Pod, PodPhase, Scheduling, Volume, VolumeSource};
 
-/// The number of a unit, and the number of a copy.
+/// Identifies a pod of the simulation: the number of its unit, and the number of the copy (0 is the
+/// original).
 pub(super) type Id = (u64, u32);
 
 /// A pod of the simulation.
@@ -20,7 +21,7 @@ pub(super) struct Member {
     pub pod: Arc<Pod>,
     /// When the pod last became pending.
     pub since: Timestamp,
-    /// Whether the pod did not get a node immediately.
+    /// Whether the pod has stayed pending after an attempt to place it.
     pub waited: bool,
     /// Whether the pod is pending only because the simulation starts, so that its wait does not count.
     pub at_first: bool,
@@ -60,7 +61,7 @@ impl Member {
     }
 }
 
-/// The pod in the state after the scheduler has refused it, or while a gate holds it back.
+/// The pod while it is pending: refused by the scheduler, or held back by a gate.
 fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     let gated = pod.scheduling == Scheduling::Gated;
     Pod {
@@ -76,7 +77,7 @@ fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     }
 }
 
-/// The pod in the state of running on a node.
+/// The pod while it runs on this node.
 pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     Pod {
         node: Some(node.to_owned()),
@@ -93,9 +94,9 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
 /// Half a pod, in thousandths. The first controller starts with this remainder, so that fractions are rounded
 /// to the nearest integer.
 const HALF: u32 = 500;
-/// Each controller starts with a remainder that exceeds the previous controller's by this much, modulo 1000
-/// (the golden section). With equal remainders, controllers of one pod each, such as Jobs, would either all
-/// be rounded up or all be rounded down.
+/// Each controller starts with a remainder that is this much larger than the previous controller's, modulo
+/// 1000 (the golden ratio spreads them evenly). With equal remainders, controllers of one pod each, such as
+/// Jobs, would either all be rounded up or all be rounded down.
 const APART: u32 = 618;
 
 /// The number of copies of each unit.
@@ -148,7 +149,7 @@ impl Scale {
     }
 }
 
-/// The copy with this number of a unit's pod. Number 0 is the original.
+/// The copy of a unit's pod that has this number. Number 0 is the pod itself.
 pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
     if number == 0 {
         return pod.clone();

@@ -1,5 +1,5 @@
-//! Simulates switching hosts off and on: what a decision reads about hosts, and how its verdicts are carried
-//! out. The steps are those of the daemon, but none of them fails.
+//! Simulates switching hosts off and on: provides the facts about hosts that a decision reads, and carries
+//! out its verdicts. The steps are those of the daemon, but none of them fails.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,7 +81,8 @@ impl Simulation {
         }
     }
 
-    /// The facts that keep hosts on: as recorded or, if they are not in the record, derived from other data.
+    /// The facts that decide whether hosts stay on. For a host without recorded facts, they are derived from
+    /// the resources that its guests were assigned.
     pub(super) fn power_facts(&self, hosts: &[Host]) -> Option<PowerFacts> {
         let recorded = self.around.proxmox.power.as_ref();
         let ours = hosts.iter().filter(|host| self.is_switched(&host.name));
@@ -103,10 +104,11 @@ impl Simulation {
         (!facts.is_empty()).then_some(PowerFacts { votes, hosts: facts })
     }
 
-    /// Why a host without recorded facts about its power stays on, derived from the resources of its guests.
+    /// Why a host without recorded power facts stays on, judging by the resources that its guests were
+    /// assigned.
     fn stays_on(&self, host: &str) -> Option<String> {
         let why = if !self.others.assigned_known {
-            "the record does not show what its guests were assigned"
+            "the recorded rounds do not show the resources that its guests were assigned"
         } else if self.others.of(host) != (0, 0) {
             "unmanaged guests run there"
         } else {

@@ -1,4 +1,4 @@
-//! The surroundings of the simulated machines: hosts with their other load, and slots.
+//! What surrounds the simulated machines: hosts with the load of other guests, and free slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) struct Others {
     given: BTreeMap<HostKey, (u32, i64)>,
     /// The memory in bytes that these guests use, by host.
     used: BTreeMap<HostKey, i64>,
-    /// Whether hosts report what guests were assigned.
+    /// Whether the recorded hosts report how many cores and how much memory their guests were assigned.
     pub assigned_known: bool,
 }
 
@@ -40,7 +40,7 @@ fn taken<'m>(machines: impl Iterator<Item = &'m Machine>, host: &str) -> (u32, i
 }
 
 impl Others {
-    /// The other load of a recorded round.
+    /// The load of other guests in a recorded round.
     pub(super) fn of_round(round: &Snapshot) -> Self {
         let mut others = Self::default();
         let machines = || round.proxmox.machines.iter().flatten();
@@ -65,7 +65,8 @@ impl Others {
         self.given.get(host).copied().unwrap_or_default()
     }
 
-    /// A recorded host, in which these machines replace the recorded ones.
+    /// A recorded host, with the load and PCI devices of these machines in place of those of the recorded
+    /// machines.
     pub(super) fn with(
         &self,
         host: &Host,
@@ -94,7 +95,7 @@ impl Others {
 }
 
 /// The slots that are free and not used by these machines. A slot is not available if it was neither free nor
-/// used by a machine in the record.
+/// used by a machine in the recorded round.
 pub(super) fn slots(
     config: &Config,
     round: &Snapshot,
@@ -110,8 +111,8 @@ pub(super) fn slots(
         if let Some(known) = recorded {
             let known: BTreeSet<Vmid> =
                 known.iter().map(|slot| slot.vmid).chain(ours.iter().copied()).collect();
-            // If none of the pool's VMIDs is in the record, nothing is known about them, so they count as
-            // free.
+            // If the recorded round contains none of the pool's VMIDs, nothing is known about them, so they
+            // count as free.
             let of_pool: Vec<Vmid> = pool.slots().into_iter().map(|slot| slot.vmid).collect();
             if of_pool.iter().any(|vmid| known.contains(vmid)) {
                 vmids.extend(of_pool.into_iter().filter(|vmid| !known.contains(vmid)));

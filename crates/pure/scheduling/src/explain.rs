@@ -19,11 +19,11 @@ pub struct Explanation {
     pub pod: String,
     /// The answer for each node.
     pub nodes: Vec<NodeAnswer>,
-    /// The message of kube-scheduler, if it refuses the pod.
+    /// kube-scheduler's message, if it has refused the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
     /// Wrong predictions: nodes on which kube-scheduler refuses pods like this one, although the planner
-    /// found that they fit.
+    /// expected them to fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<MissedPrediction>,
 }

@@ -25,7 +25,7 @@ pub(super) fn driver(kind: InTreeKind) -> &'static str {
     }
 }
 
-/// The in-tree plugin of the kind, as StorageClasses and CSINodes name it.
+/// The name of the in-tree plugin for disks of this kind, as used in StorageClasses and CSINodes.
 pub(super) fn plugin(kind: InTreeKind) -> &'static str {
     match kind {
         InTreeKind::AwsElasticBlockStore => "kubernetes.io/aws-ebs",
@@ -42,7 +42,7 @@ pub(super) fn provisioned_by(provisioner: &str) -> Option<(&str, bool)> {
     if let Some(kind) = InTreeKind::ALL.into_iter().find(|kind| plugin(*kind) == provisioner) {
         return Some((driver(kind), true));
     }
-    // Azure files and vSphere have CSI drivers too, but kube-scheduler counts none of their volumes.
+    // Azure File and vSphere volumes have CSI drivers too, but kube-scheduler does not count these volumes.
     let uncounted = ["", "kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"].contains(&provisioner);
     (!uncounted).then_some((provisioner, false))
 }

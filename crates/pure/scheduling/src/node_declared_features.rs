@@ -1,5 +1,5 @@
-//! NodeDeclaredFeatures: the node's kubelet declares every feature that the pod uses and the scheduler
-//! requires.
+//! NodeDeclaredFeatures: the node's kubelet must declare every feature that the pod uses and that the
+//! scheduler requires of a node.
 
 use super::refusal::Refusal;
 use model::features::Features;

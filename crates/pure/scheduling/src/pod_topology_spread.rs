@@ -257,8 +257,8 @@ impl State {
     }
 
     /// Drops the counts that this state shares with the world, so that the world need not copy them for its
-    /// next change. Returns the number with which to fetch the counts again. No node may be checked before
-    /// they have been fetched.
+    /// next change. Returns the number of the spread, by which the counts can be fetched again. No node may
+    /// be checked until then.
     pub(super) fn hand_back(&mut self, crowd: &Crowd) -> Option<usize> {
         let number = self.number?;
         crowd.shares(number, self.counted.as_ref()?).then(|| self.counted = None)?;

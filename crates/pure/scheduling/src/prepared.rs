@@ -14,7 +14,7 @@ use model::pod::Pod;
 
 /// A pod, prepared against a world (kube-scheduler's PreFilter). Every change of the world must be reported
 /// to the preparation, or it becomes stale: [`World::place_prepared`] and similar methods report their own
-/// change, [`World::tell`] reports any other placement or removal of pods.
+/// changes, and [`World::tell`] reports any other placement or removal of pods.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) pod: Arc<Pod>,

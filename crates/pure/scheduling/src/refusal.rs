@@ -201,7 +201,7 @@ impl fmt::Display for Refusal {
             Self::SpreadLabel(key) => {
                 write!(f, "the node lacks the label {key} of a topology spread constraint")
             }
-            Self::Spread(key) => write!(f, "the topology spread constraint over {key} would be violated"),
+            Self::Spread(key) => write!(f, "the topology spread constraint for {key} would be violated"),
             Self::Affinity => f.write_str("required pod affinity is not satisfied"),
             Self::AntiAffinity => f.write_str("required pod anti-affinity is not satisfied"),
             Self::OthersAntiAffinity => f.write_str("a running pod's anti-affinity keeps the pod away"),

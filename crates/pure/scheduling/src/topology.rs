@@ -42,7 +42,7 @@ pub(super) struct Key {
 pub(super) enum Domain {
     /// The node lacks the label.
     Nowhere,
-    /// The node has the label, but no node of the world has the same value.
+    /// The node has the label, with a value that no node of the world has.
     New,
     /// The domain with this number.
     Known(usize),

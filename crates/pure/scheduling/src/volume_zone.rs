@@ -5,7 +5,7 @@ use super::volumes::Volumes;
 use model::node::Node;
 use model::pod::{Pod, VolumeSource};
 
-/// Labels of volumes, each with the current name of the label. A node may have either label.
+/// The zone and region labels of volumes, each with the label's current name. A node may use either name.
 const LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),

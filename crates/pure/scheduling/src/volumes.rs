@@ -53,7 +53,7 @@ pub struct Volumes {
     classes: BTreeMap<String, Arc<StorageClass>>,
     csi_drivers: BTreeMap<String, Arc<CsiDriver>>,
     csi_nodes: BTreeMap<String, Arc<CsiNode>>,
-    /// Attached volumes by node, each once, in order.
+    /// Attached volumes by node, sorted and without duplicates.
     attached: BTreeMap<String, Arc<[Counted]>>,
     /// Volumes that are reserved for no claim, by class, the smallest first.
     free: BTreeMap<String, Vec<Arc<PersistentVolume>>>,

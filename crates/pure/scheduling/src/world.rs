@@ -42,8 +42,8 @@ pub struct World {
     /// The version of Kubernetes whose rules apply.
     version: KubernetesVersion,
     nodes: Vec<SimNode>,
-    /// The free resources of each node, stored compactly. They rule out most nodes without reading the nodes
-    /// themselves.
+    /// The free resources of each node, stored compactly, so that most nodes can be ruled out without reading
+    /// the nodes themselves.
     free: Vec<Free>,
     namespaces: Arc<Namespaces>,
     volumes: Arc<Volumes>,
@@ -277,7 +277,7 @@ impl World {
         self.nodes.len() - 1
     }
 
-    /// Expects a node that does not exist yet to have the same storage and devices as `like`.
+    /// Assumes that a node that does not exist yet will have the same storage and devices as `like`.
     pub fn expect(&mut self, node: NodeIndex, like: &SimNode) {
         self.nodes[node].expect(like);
         if let Some(devices) = &mut self.devices {
@@ -535,7 +535,7 @@ impl World {
             && node_declared_features::check(pod.features.asked_by(self.version), node).is_ok()
     }
 
-    /// Whether required anti-affinity over host names keeps the two pods off the same node.
+    /// Whether required anti-affinity with host names as domains keeps the two pods off the same node.
     pub fn repel(&self, a: &Pod, b: &Pod) -> bool {
         let repels = |a, b| inter_pod_affinity::repels(a, b, Some(HOSTNAME), &self.namespaces);
         repels(a, b) || repels(b, a)
@@ -548,9 +548,9 @@ impl World {
         prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
     }
 
-    /// The pod's own anti-affinity terms over host names, and all terms over host names that select the pod.
-    /// Two announced pods repel each other on a host if a term is in the first list of one and in the second
-    /// list of the other.
+    /// The pod's own anti-affinity terms with host names as domains, and all terms of this kind that select
+    /// the pod. Two announced pods repel each other on a host if a term is in the first list of one and in
+    /// the second list of the other.
     pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
         let over_hosts = |term: &usize| *self.terms.get(*term).key.name == *HOSTNAME;
         let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());

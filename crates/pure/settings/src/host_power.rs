@@ -163,8 +163,8 @@ pub struct PowerSettings {
     pub wake_time: Duration,
     /// Minimum number of hosts of the cluster that stay on.
     pub min_hosts_on: usize,
-    /// Maximum number of hosts that the daemon keeps switched off at once; `None`: as many as the other
-    /// settings allow.
+    /// Maximum number of hosts that the daemon keeps switched off at the same time; `None`: as many as the
+    /// other settings allow.
     pub max_hosts_off: Option<usize>,
 }
 

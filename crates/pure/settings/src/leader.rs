@@ -43,7 +43,7 @@ impl Written {
         };
         if let (Some(written), true) = (duration, leader.lease_duration.subsec_nanos() != 0) {
             let title = "`lease_duration` is not in whole seconds".to_owned();
-            checker.wrong(title, written.span(), "a Lease counts only whole seconds", "");
+            checker.wrong(title, written.span(), "a Lease stores its duration in whole seconds", "");
         }
         let written = duration.or(deadline);
         if let (Some(written), true) = (written, leader.lease_duration < leader.renew_deadline + MARGIN) {

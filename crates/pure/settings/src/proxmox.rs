@@ -287,7 +287,7 @@ fn fingerprint(written: &Spanned<String>, checker: &mut Checker) -> Option<Proxm
     }
     let help = "`pvenode cert info` on the host shows it";
     let title = "`fingerprint` is not a SHA-256 fingerprint".to_owned();
-    checker.wrong(title, written.span(), "32 hexadecimal pairs with colons", help);
+    checker.wrong(title, written.span(), "32 pairs of hexadecimal digits, separated by colons", help);
     None
 }
 

@@ -49,9 +49,9 @@ impl Regions {
                 }
                 None if also.is_empty() => {}
                 None => {
-                    let help = "pools name their cluster with `region = \"…\"`";
+                    let help = "set `region = \"…\"`: pools refer to their cluster by this name";
                     let title = "`region` is missing: there are several clusters".to_owned();
-                    checker.wrong(title, table.span(), "what is this cluster called?", help);
+                    checker.wrong(title, table.span(), "has no `region`", help);
                 }
             }
             if let Some(inner) = this.also.first().filter(|_| table.span() != first.span()) {

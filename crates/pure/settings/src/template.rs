@@ -149,7 +149,7 @@ impl Written {
         let name = self.name.get_ref();
         if !name_rules::is_domain(name) || name.len() > 40 || name.chars().all(|c| c.is_ascii_digit()) {
             let title = format!("`{name}` is not a valid template name");
-            let label = "at most 40 letters, digits and `-`, not only digits";
+            let label = "at most 40 letters, digits, `-` and `.`, not only digits";
             checker.wrong(title, self.name.span(), label, "");
         }
         let memory = self.memory.as_ref().map_or(2 << 30, |size| {
@@ -250,7 +250,7 @@ impl Written {
         let whole = ALGORITHMS.iter().any(|(known, digits)| *known == algorithm && digest.len() == *digits);
         if !whole || !digest.chars().all(|c| c.is_ascii_hexdigit()) {
             let title = format!("template `{name}`: `checksum` is not a checksum");
-            let help = "the publisher of the image lists them, e.g. in a file SHA512SUMS";
+            let help = "copy the checksum that the image's publisher lists, e.g. in a file SHA512SUMS";
             checker.wrong(title, self.checksum.span(), "expected e.g. \"sha512:…\", in full", help);
         }
         let ending = url.rsplit(['/', '?']).next().unwrap_or_default().rsplit('.').next().unwrap_or_default();

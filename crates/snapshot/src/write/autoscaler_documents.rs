@@ -165,7 +165,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         )
 }
 
-/// The limits by driver; null if a driver has no limit.
+/// The maximum number of volumes for each CSI driver; null if the driver has no limit.
 fn csi_limits(limits: &DriverLimits) -> Fields {
     limits.iter().fold(Fields::default(), |all, (driver, most)| all.with(driver, *most))
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use model::gang::PodGroup;
 
-/// A PodGroup. If its pods share claims, only this fact is written, without the claims.
+/// A PodGroup. If its pods share claims, one claim named `shared` stands for all of them.
 pub(super) fn pod_group(group: &PodGroup) -> Value {
     let metadata = Fields::named(&group.namespace, &group.name).time("creationTimestamp", group.created);
     let policy = match group.minimum {

@@ -7,7 +7,7 @@ use model::features::Feature;
 use model::node::{Condition, Node, Taint, TaintEffect};
 use model::workload::{CsiNode, Namespace};
 
-/// The word for a taint's effect.
+/// The name of a taint's effect in the Kubernetes API.
 pub(super) fn effect(effect: TaintEffect) -> &'static str {
     match effect {
         TaintEffect::NoSchedule => "NoSchedule",

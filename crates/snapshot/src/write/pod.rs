@@ -49,7 +49,8 @@ pub(super) fn template(pod: &Pod) -> Fields {
     Fields::default().part("metadata", metadata(pod)).part("spec", spec)
 }
 
-/// The template of a pod that a controller creates unchanged.
+/// A pod template with all of the pod's tolerations, for PodTemplates and for controllers other than
+/// DaemonSets.
 pub(super) fn plain_template(pod: &Pod) -> Fields {
     Fields::default().part("metadata", metadata(pod)).part("spec", spec(pod, &pod.tolerations))
 }
@@ -145,8 +146,8 @@ fn container(pod: &Pod) -> Fields {
         .list("ports", pod.host_ports.iter().map(port))
 }
 
-/// The requests of the additional containers, container by container. If several of the pod's containers
-/// request the same extended resource, these are all of the requests except the first.
+/// The requests of the additional containers, one list for each container. If several of the pod's containers
+/// request the same extended resource, each request after the first is in one of these lists.
 fn further(pod: &Pod) -> impl Iterator<Item = Vec<&ExtendedRequest>> {
     let mut containers: Vec<Vec<&ExtendedRequest>> = Vec::new();
     let mut place = 0;

@@ -29,9 +29,9 @@ pub(super) fn equality(one: &Requirement) -> Option<(&str, &str)> {
     }
 }
 
-/// A label selector. Leading requirements become `matchLabels` while they are equalities in ascending order
-/// of their keys. The rest become `matchExpressions`. The reader restores the same order, because it begins
-/// with `matchLabels`, by key.
+/// A label selector. Its first requirements become `matchLabels`, as long as each is an equality and their
+/// keys ascend. The rest become `matchExpressions`. The reader takes `matchLabels` first, sorted by key, so
+/// it restores the same order.
 pub(super) fn label_selector(selector: &LabelSelector) -> Fields {
     let all = &selector.requirements;
     let mut labels = Fields::default();

@@ -77,7 +77,7 @@ pub(super) fn volume(volume: &PersistentVolume, now: Timestamp) -> Value {
         .into()
 }
 
-/// The source of an in-tree disk.
+/// The fields that identify an in-tree disk, in the source of a volume.
 pub(super) fn in_tree(disk: &InTreeDisk) -> Fields {
     let source = Fields::default().with(disk.kind.identity_field(), disk.identity.as_str());
     match disk.kind {

@@ -21,7 +21,7 @@ pub(super) fn controller(controller: &Controller, now: Timestamp) -> Value {
         "ReplicationController" => {
             Fields::default().with("replicas", controller.replicas).some("selector", selector.map(equalities))
         }
-        // Without a selector, `spec` is left out, because the API server accepts no `spec` that lacks a
+        // Without a selector, `spec` is left out, because the API server rejects a `spec` that has no
         // selector.
         _ => selector.map_or_else(Fields::default, |selector| {
             Fields::default().with("replicas", controller.replicas).with("selector", label_selector(selector))

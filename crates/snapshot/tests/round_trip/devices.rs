@@ -219,7 +219,8 @@ pub fn device_taint_rule() -> impl Strategy<Value = DeviceTaintRule> {
     })
 }
 
-/// Claims of a pod or, if `made` is false, of a template, for which no claims exist yet.
+/// Random claims of a pod or, if `made` is false, of a pod template. No claims have been created for a
+/// template yet.
 pub fn pod_claims(made: bool) -> impl Strategy<Value = Vec<PodClaim>> {
     let state = if made {
         prop_oneof![Just(Made::NotYet), Just(Made::None), name().prop_map(Made::As)].boxed()

@@ -139,7 +139,7 @@ proptest! {
     }
 }
 
-/// The Node, reduced to what decisions read.
+/// The Node without the fields that `snapshot` does not write, because no decision reads them.
 fn essential(node: &Node) -> Arc<Node> {
     Arc::new(Node {
         uid: String::new(),
@@ -170,7 +170,7 @@ fn every_fixture_comes_back_as_it_was() {
     let fixtures = fixtures();
     assert!(fixtures.len() > 100, "only {} fixtures", fixtures.len());
     for (path, text) in fixtures {
-        // Some fixtures are snapshots that cannot be read.
+        // Fixtures whose snapshot cannot be read are skipped.
         let Ok((mut read, time)) = snapshot::read(&text) else { continue };
         read.time = time.unwrap_or_default();
         read.nodes = read.nodes.iter().map(|node| essential(node)).collect();

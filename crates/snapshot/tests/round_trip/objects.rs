@@ -78,7 +78,7 @@ pub fn controller() -> impl Strategy<Value = Controller> {
                 }
                 ("Job" | "ReplicationController", _) => (None, replicas),
                 (_, Some(selector)) if !selector.requirements.is_empty() => (Some(selector), replicas),
-                // The API server accepts no empty selector.
+                // The API server rejects an empty selector.
                 _ => (None, 1),
             };
             Controller {

@@ -1,4 +1,4 @@
-//! Random contents of the project's documents `ProxmoxInventory` and `AutoscalerState`.
+//! Random contents of the project's own objects in a snapshot, `ProxmoxInventory` and `AutoscalerState`.
 
 use model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use model::pci::{Held, HostPci};

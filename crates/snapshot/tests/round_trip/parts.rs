@@ -9,7 +9,7 @@ use model::snapshot::KNOWN_ANNOTATIONS;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
-/// Texts that Kubernetes allows, including those that YAML could mistake for something else.
+/// Strings that Kubernetes allows, including those that YAML could parse as another type or as syntax.
 pub fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[a-z][a-z0-9.-]{0,8}",

@@ -1,4 +1,4 @@
-//! What the checker remembers for the promises.
+//! What the checker remembers in order to check the promises.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -23,15 +23,16 @@ const RENEWED: Duration = Duration::from_secs(5);
 /// this often.
 const NOTICED: Duration = Duration::from_millis(600);
 
-/// A removal certainly counts as within the hour if it happened at most this long ago, even if the clocks of
-/// both daemons are wrong.
+/// How long a removal counts towards the hourly limit. This is less than an hour, so that the removal is
+/// within the last hour by every daemon's clock, even if two clocks are wrong.
 const COUNTED: Duration = Duration::from_mins(28);
 
 /// How long a write may be repeated for an earlier decision after it was first sent. A daemon repeats it for
 /// 15 s, and a call may be delayed.
 const REPEATED: Duration = Duration::from_secs(40);
 
-/// Storages that report wrong numbers, or did so recently, and until when.
+/// Storages that report wrong numbers (`None`), or did so recently, with the time until which the daemon may
+/// still believe them.
 #[derive(Default)]
 pub struct Lies(pub BTreeMap<String, Option<Instant>>);
 
@@ -69,8 +70,8 @@ impl Turns {
         self.held.push((Instant::now(), holder.to_owned(), version.to_owned()));
     }
 
-    /// Delays the start of the pause by the time for which everything was frozen, because the order to pause
-    /// was frozen too.
+    /// Delays the recorded start of the pause by the time for which everything was frozen, because the daemon
+    /// could not notice the pause during that time.
     pub fn delay_the_pause(&mut self, time: Duration) {
         self.paused_since = self.paused_since.map(|since| since + time);
     }
@@ -128,9 +129,9 @@ pub struct Braked {
 }
 
 impl Braked {
-    /// Counts the removal of the machine with this name. Returns the number of removals within an hour by any
-    /// daemon's clock, no matter which daemon counted them. Each machine counts once, because the call may
-    /// have to be repeated.
+    /// Counts the removal of the machine with this name. Returns the number of removals that are within the
+    /// last hour by every daemon's clock. Each machine counts once, because the daemon may have to repeat the
+    /// call.
     pub fn one_goes(&mut self, name: &str) -> usize {
         self.gone.retain(|_, at| at.elapsed() < COUNTED);
         self.gone.insert(name.to_owned(), Instant::now());
@@ -167,9 +168,9 @@ pub struct Sights {
     pub as_of: Option<u64>,
     /// When the token last had no rights over VMs. Without those rights, it cannot see other clients' VMs.
     pub blind: Option<Instant>,
-    /// By VMID: which daemon created the record, and when. `None` if the answer was lost, so that even this
-    /// daemon may not know of the record. Other records may then be created instead, and the daemon drops
-    /// this one unused once it finds it.
+    /// By VMID: which daemon created the record, and when. `None` if the answer was lost, because then even
+    /// that daemon may not know of the record. It may create other records instead, and drops this one unused
+    /// once it finds it.
     pub written: BTreeMap<u32, Option<(String, Instant)>>,
     /// Which daemon asked a warm machine to join, and when.
     pub woken: BTreeMap<u32, (String, Instant)>,

@@ -62,7 +62,7 @@ pub struct Inner {
     pub asked: BTreeMap<u32, Instant>,
     pub proven: BTreeMap<u32, Instant>,
     pub disturbed: BTreeMap<&'static str, Instant>,
-    /// VMs that an administrator started. If a warm machine is in one of them, it may join.
+    /// VMs that an administrator started. If such a VM is a warm machine, it may join.
     pub started: BTreeSet<u32>,
     /// The disk size that each pool's machines should have, in GiB.
     pub disks: BTreeMap<&'static str, u32>,
@@ -93,8 +93,8 @@ pub struct Inner {
 }
 
 impl Inner {
-    /// Called after everything was frozen for this time, which does not add to the age of calls in progress
-    /// and of earlier reads.
+    /// Called after everything was frozen for this time. The time does not count towards the age of calls in
+    /// progress and of earlier reads.
     pub fn delay_what_is_on_its_way(&mut self, time: Duration) {
         for at in self.asked.values_mut().chain(self.proven.values_mut()) {
             *at += time;
@@ -206,8 +206,9 @@ impl Checker {
         }
     }
 
-    /// Whether a request of the daemon may still affect the VM with this VMID. The request may be in
-    /// progress, or about to be sent; neither can be cancelled if the VMID then belongs to an unmanaged VM.
+    /// Whether a request of the daemon may still affect the VM with this VMID, because the request is in
+    /// progress or about to be sent. Such a request would also affect an unmanaged VM that takes the VMID
+    /// now.
     pub fn is_asked_about(&self, vmid: u32) -> bool {
         let inner = self.inner();
         let within =
@@ -215,7 +216,8 @@ impl Checker {
         within(&inner.asked, ASKED) || within(&inner.proven, PROVEN)
     }
 
-    /// The number of terms that daemons have begun, as far as daemon starts and the Lease show.
+    /// The number of daemon starts plus the number of terms that the Lease shows. It changes whenever a
+    /// daemon may have begun a new term.
     pub fn terms(&self) -> u64 {
         let inner = self.inner();
         inner.runs + inner.turns.terms

@@ -1,4 +1,4 @@
-//! The randomly drawn sizes of hosts, and the settings about them.
+//! The randomly drawn sizes of hosts, and the pools' settings about the placement of machines.
 
 use fastrand::Rng;
 use world::proxmox::spec::{GIB, HostSpec};

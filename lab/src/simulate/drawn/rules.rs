@@ -69,7 +69,7 @@ pub enum Bootstrap {
     Nothing,
 }
 
-/// The limits that reduce the effect of a mistake.
+/// The limits on removals, which reduce the effect of a mistake.
 #[derive(Clone, Copy, Debug)]
 pub struct Brakes {
     /// The maximum number of removals within an hour, across all pools.

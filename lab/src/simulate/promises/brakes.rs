@@ -1,4 +1,4 @@
-//! Promises that follow from a run's own settings: when and how many nodes may be removed at a time, how many
+//! Promises that follow from a run's own settings: when nodes may be removed and how many at a time, how many
 //! machines a pool has, how old machines may be, and the settings from which they are created.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::simulate::drawn::rules::Brakes;
 
 /// The maximum error of a daemon's clock, plus the maximum duration of a decision.
 const ABOUT: SignedDuration = SignedDuration::from_mins(25);
-/// The interval between the times around now that are checked.
+/// A condition is checked at intervals of this length, from `ABOUT` before now until `ABOUT` after now.
 const STEP: SignedDuration = SignedDuration::from_mins(5);
 /// How far an expired node may exceed its maximum age, because it has to wait until it may be replaced.
 const TURN: SignedDuration = SignedDuration::from_hours(1);
@@ -34,7 +34,7 @@ impl Checker {
         self.world.clock.now()
     }
 
-    /// Whether the condition is met at all times around now.
+    /// Whether the condition is met at every checked time from `ABOUT` before now until `ABOUT` after now.
     fn all_about(&self, holds: impl Fn(Timestamp) -> bool) -> bool {
         let steps = ABOUT.as_mins() / STEP.as_mins();
         (-steps..=steps).all(|step| {
@@ -48,7 +48,8 @@ impl Checker {
         pool.minimum(self.now())
     }
 
-    /// The lowest minimum of the pool at any time around now, because a daemon's clock may be wrong.
+    /// The lowest minimum of the pool from `ABOUT` before now until `ABOUT` after now, because a daemon's
+    /// clock may be wrong.
     pub fn sure_minimum(&self, pool: &PoolShape) -> usize {
         match &pool.schedule {
             Some((min, hours)) if self.all_about(|time| hours.is_now(time)) => pool.min.max(*min),
@@ -87,8 +88,8 @@ impl Checker {
         }
     }
 
-    /// Checks that the removal of a node exceeds neither the number of removals within an hour nor the
-    /// percentage of its pool.
+    /// Checks that the removal of a node exceeds neither the maximum number of removals within an hour nor
+    /// the maximum percentage of its pool.
     fn brakes_hold(&self, name: &Value, pool: &str) {
         let Brakes { in_an_hour, share } = self.world.rules.brakes;
         let gone = self.inner().brakes.one_goes(name.as_str().unwrap_or_default());

@@ -17,7 +17,7 @@ use crate::simulate::promises::room::GROWS;
 /// How long the daemon may still believe a storage's wrong report after the storage reports correctly again.
 const BELIEVED: Duration = Duration::from_mins(4);
 
-/// Leftover disks of destroyed VMs are noticed.
+/// Leftover disks of destroyed VMs are logged.
 pub struct Disks;
 
 impl Promise for Disks {
@@ -51,8 +51,7 @@ impl Checker {
     }
 
     /// The clones on storages that pools name: VMID, storage and record of each existing or upcoming machine.
-    /// If an unmanaged VM has taken the VMID, there will be no clone, although the record cannot show that
-    /// yet.
+    /// Records whose VMID an unmanaged VM has taken are left out, because no clone will be created for them.
     fn stored(&self) -> Vec<(u32, String, Value)> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));

@@ -22,7 +22,7 @@ impl Checker {
         }
     }
 
-    /// Checks that a POST with an unknown outcome is not repeated before its outcome was checked.
+    /// Checks that a POST with an unknown outcome is not repeated before its outcome has been checked.
     pub fn must_ask_first(&self, call: &Call<'_>) {
         if call.side == Side::Kubernetes {
             return;

@@ -1,5 +1,5 @@
 //! Promises about VMs: unmanaged VMs are not changed, a machine's record is written before its VM is created,
-//! no pod needs a VM that is removed, and the number of VMs is as the settings require.
+//! no VM is stopped while a pod needs it, and the number of VMs is as the settings require.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

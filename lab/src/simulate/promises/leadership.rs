@@ -1,4 +1,4 @@
-//! Which instance leads, and whether new work may begin: checked at each call from the Lease and the pause
+//! Which instance leads, and whether new work may begin. Each call is checked against the Lease and the pause
 //! switch in the cluster.
 
 use std::time::Duration;
@@ -109,7 +109,8 @@ impl Checker {
         Some((before.unwrap_or_default(), record(&map)))
     }
 
-    /// Whether the call is an operator's order to pause or resume, which any instance may write.
+    /// Whether the call writes an operator's order to pause or resume. Any instance may write it, not only
+    /// the leader.
     fn is_order(&self, call: &Call<'_>) -> bool {
         let of_state = call.path.ends_with(&format!("/configmaps/{STATE}"))
             || (call.method == "POST" && call.path.ends_with("/configmaps"));

@@ -11,8 +11,8 @@ use crate::simulate::checker::Checker;
 use crate::simulate::checker::memory::{Missing, Right};
 use crate::simulate::checker::objects::newid;
 
-/// How long the daemon may take to know that settings were refused, counted from their arrival. It includes
-/// lost calls.
+/// How long the daemon may take to learn that a call with a machine's settings was refused, counted from the
+/// call's arrival. The time includes lost calls.
 const KNOWN: Duration = Duration::from_mins(6);
 /// The time after which the daemon may try again in any case.
 const TRIED_AGAIN: Duration = Duration::from_mins(14);

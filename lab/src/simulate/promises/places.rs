@@ -52,8 +52,8 @@ impl Checker {
         }
     }
 
-    /// The pool with the most lenient limits of all pools whose machines were placed or woken on the host by
-    /// the same decision. The decision checked each machine only against those before it, but the records may
+    /// A copy of the pool with the most lenient limits of all pools for whose machines the same decision
+    /// chose this host. The decision checked each machine only against those before it, but the records may
     /// be written in any order.
     fn leniently(&self, host: &str, pool: &PoolShape, as_of: AsOf<'_>) -> PoolShape {
         let mut lenient = pool.clone();

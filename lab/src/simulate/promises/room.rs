@@ -1,5 +1,5 @@
-//! The resources in use on hosts and storages, counted independently of Proxmox VE and the records, and how
-//! much of that a daemon could know when it chose a place.
+//! The resources in use on hosts and storages, which the checker counts itself, and how much of this use a
+//! daemon could know about when it chose a place.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const CLAIMED: Duration = Duration::from_secs(75);
 const WEIGHED: Duration = Duration::from_secs(5);
 /// How much linked clones and new cloud-init drives may add to a storage's use after the check, in bytes.
 pub const GROWS: u64 = 2 * GIB;
-/// The host of the template from which machines are cloned on hosts that have no template.
+/// The host whose template is cloned to hosts that have no template of their own.
 const TEMPLATES_HOST: &str = "pve1";
 
 /// The path at which the token's rights over VMs are granted.
@@ -38,7 +38,7 @@ struct Taken {
     of_pool: usize,
     /// The number of PCI devices in use.
     devices: usize,
-    /// The VMIDs of the VMs to which resources were promised, for the message.
+    /// The VMIDs of the VMs that `vcpus` and `promised` include, for the message.
     by: Vec<u32>,
 }
 
@@ -127,7 +127,8 @@ impl Checker {
         }
     }
 
-    /// The reason, apart from missing room, why no machine of a pool may be placed on a host.
+    /// The reason why no machine of a pool may be placed on a host, if any. A lack of free CPU, memory or
+    /// storage is not considered.
     pub fn refuses(
         &self,
         host: &str,
@@ -264,7 +265,8 @@ impl Checker {
         sight.is_some_and(|sight| sight.node == host && sight.running && as_of.knew(sight.since))
     }
 
-    /// The size of a machine that the daemon must have known, at least its initial size.
+    /// The size of a machine as far as the daemon must know it: its initial size, or a larger size that the
+    /// machine has had for long enough.
     fn size_of(&self, vmid: u32, pool: &PoolShape, as_of: Option<AsOf<'_>>) -> (u32, u64) {
         let (cores, memory) = pool.size();
         let inner = self.inner();
@@ -313,7 +315,7 @@ impl Checker {
         lately.map(|(vmid, _)| *vmid).collect()
     }
 
-    /// Records of machines whose VM does not exist, or is unmanaged.
+    /// Records of machines whose VMID belongs to no VM.
     fn without_vm(&self, guests: &[GuestView]) -> Vec<Value> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
@@ -332,7 +334,8 @@ impl Checker {
                 let sight = inner.sights.guests.get(&guest.vmid);
                 let knew = |since| as_of.is_none_or(|as_of| as_of.knew(since));
                 let known = sight.is_some_and(|sight| knew(sight.since));
-                // After a move, the record is updated to the new host, perhaps later than the decision.
+                // After a move, the daemon writes the new host into the record, perhaps only after the
+                // decision.
                 let follows = sight.and_then(|sight| sight.moved).is_none_or(knew);
                 (known, follows, sight.map_or(0, |sight| sight.starts))
             };

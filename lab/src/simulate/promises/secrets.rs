@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::simulate::checker::{Checker, Promise};
 
-/// Tokens are removed with their machines, and secrets are never logged.
+/// A token is removed once its machine has joined, and secrets are never logged.
 pub struct Secrets;
 
 impl Promise for Secrets {

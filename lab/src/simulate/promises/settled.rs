@@ -10,7 +10,8 @@ use crate::simulate::promises::volumes::OUT_OF_SERVICE;
 use crate::simulate::workload::FITS;
 
 impl Checker {
-    /// What has not reached its final state yet. With `idle`, no more pods are wanted.
+    /// What has not reached its final state yet. With `idle`, the workload has ended, so each pool must
+    /// shrink to its minimum.
     pub fn unsettled(&self, idle: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         let ours = self.ours();
@@ -70,7 +71,10 @@ impl Checker {
         }
         let marked = |text: &String| text.split(';').any(|tag| tag == "pve-autoscaler");
         if !vm.config.get("tags").is_some_and(marked) {
-            return Some(format!("VM {vmid} has the tags {:?}", vm.config.get("tags")));
+            return Some(format!(
+                "VM {vmid} lacks the tag `pve-autoscaler`; its tags are {:?}",
+                vm.config.get("tags")
+            ));
         }
         if is_kept(&record) {
             return self.waits_badly(vmid, &record);
@@ -80,7 +84,7 @@ impl Checker {
         }
         if record["host"] != vm.node.as_str() {
             return Some(format!(
-                "the record of VM {vmid} names {}, but it is on {}",
+                "the record of VM {vmid} names {}, but the VM is on {}",
                 record["host"], vm.node
             ));
         }

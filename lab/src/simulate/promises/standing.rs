@@ -1,5 +1,5 @@
-//! Times at which everything is frozen, like guests whose hypervisor has no time for them: nothing runs, but
-//! the clocks continue.
+//! Periods in which everything is frozen, as guests are when their hypervisor gives them no CPU time: nothing
+//! runs, but the clocks continue.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use crate::simulate::checker::{Checker, Promise};
 /// progress.
 const READ: Duration = Duration::from_mins(2);
 
-/// Protected VMs are not shut down in vain.
+/// The daemon does not shut down a protected VM, because it could not destroy the VM afterwards.
 pub struct Touched;
 
 impl Promise for Touched {

@@ -11,7 +11,8 @@ use super::{
     shell::{Output, Shell},
 };
 
-/// How far a guest's clock may lag behind, because certificates become valid shortly before their creation.
+/// How far a guest's clock may lag behind. Certificates are valid from shortly before their creation, so a
+/// small lag does not matter.
 const CLOCK_SKEW: Duration = Duration::from_mins(5);
 /// The time after which the preflight checks fail.
 const PREFLIGHT: Duration = Duration::from_secs(5);
@@ -28,7 +29,7 @@ pub(super) async fn run(shell: &mut Shell, words: &[&str], output: &mut Output) 
             shell.guest.remove_file(KUBELET_CONF);
             0
         }
-        _ => fail(output, "error: this guest's kubeadm knows version, join and reset"),
+        _ => fail(output, "error: this guest's kubeadm supports only version, join and reset"),
     }
 }
 
@@ -41,7 +42,7 @@ async fn join(shell: &mut Shell, words: &[&str], output: &mut Output) -> i32 {
     let text = match named {
         Some("-" | "/dev/stdin") => Some(std::mem::take(&mut shell.stdin)),
         Some(path) => shell.guest.read_file(path),
-        None => return fail(output, "error: this guest's kubeadm join wants --config"),
+        None => return fail(output, "error: this guest's kubeadm join requires --config"),
     };
     let Some(text) = text else {
         return fail(output, "error: unable to read config: no such file or directory");

@@ -161,7 +161,7 @@ pub const FIRST_BOOT: &str = "/var/lib/cloud/scripts/per-instance/first-boot";
 /// This file exists once the script `FIRST_BOOT` has been started.
 const FIRST_BOOT_DONE: &str = "/var/lib/cloud/instance/sem/config_scripts_per_instance";
 
-/// The kubelet's configuration, which exists only in a guest that has joined a cluster.
+/// The kubelet's kubeconfig. It exists only in a guest that has joined a cluster.
 pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
 impl Guest {
@@ -249,7 +249,7 @@ impl Guest {
         self.0.booted.elapsed() + Duration::from_millis(500) >= self.0.pace.agent
     }
 
-    /// Freezes the guest and its clock while its memory is on disk.
+    /// Freezes the guest and its clock, as suspending the VM to disk does.
     pub fn freeze(&self) {
         self.live().frozen = Some(Instant::now());
     }

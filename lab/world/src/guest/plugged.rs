@@ -1,5 +1,5 @@
-//! CPUs and memory that are plugged into a running guest. The kernel first shows them as offline, a program
-//! brings them online, and a program that asks the kernel afterwards sees them. A kubelet asks once, when it
+//! CPUs and memory that are plugged into a running guest. The kernel first shows them as offline, and a
+//! program brings them online. Programs that ask the kernel afterwards see them. A kubelet asks only when it
 //! starts.
 
 use super::Guest;

@@ -48,7 +48,7 @@ pub fn exists(name: &str) -> bool {
 
 /// Runs a program with arguments as the guest agent does.
 pub async fn run(guest: &Guest, command: Vec<String>, stdin: Vec<u8>) -> Finished {
-    // Passing the command as the shell's own arguments keeps every byte of it unchanged.
+    // The command is passed as the shell's positional parameters, so the shell does not interpret it.
     let arguments = std::iter::once("sh".to_owned()).chain(command).collect();
     shell::run(guest, "\"$@\"", arguments, stdin).await
 }
@@ -149,7 +149,7 @@ pub(super) fn call<'s>(
 
 async fn nested_shell(shell: &mut Shell, command: &[String], output: &mut Output) -> i32 {
     let Some(at) = command.iter().position(|word| word.starts_with('-') && word.ends_with('c')) else {
-        output.err.extend(b"sh: 0: only sh -c is part of this guest\n");
+        output.err.extend(b"sh: 0: this guest's shell supports only sh -c\n");
         return 2;
     };
     let flags = command[1..=at].concat().replace(['-', 'c'], "");
@@ -254,9 +254,9 @@ fn test(shell: &Shell, words: &[&str], output: &mut Output) -> i32 {
         }
         [] => false,
         _ => {
-            output
-                .err
-                .extend(format!("sh: 1: [: {} is not part of this guest's test\n", words.join(" ")).bytes());
+            output.err.extend(
+                format!("sh: 1: [: {} is not supported by this guest's test\n", words.join(" ")).bytes(),
+            );
             return 2;
         }
     };

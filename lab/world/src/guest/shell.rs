@@ -331,8 +331,11 @@ impl Shell {
                             'u' => self.refuse_unset = on,
                             flag => {
                                 output.err.extend(
-                                    format!("sh: 1: set: -{flag} is not part of this guest's shell\n")
-                                        .bytes(),
+                                    format!(
+                                        "sh: 1: set: -{flag} is not supported by this guest's \
+                                        shell\n"
+                                    )
+                                    .bytes(),
                                 );
                                 return Flow::Exit(2);
                             }
@@ -363,9 +366,9 @@ impl Shell {
                 Flow::Status(i32::from(end.is_none()))
             }
             "eval" | "source" | "." | "local" | "return" | "continue" | "shift" | "wait" => {
-                output
-                    .err
-                    .extend(format!("sh: 1: {} is not part of this guest's shell\n", command[0]).bytes());
+                output.err.extend(
+                    format!("sh: 1: {} is not supported by this guest's shell\n", command[0]).bytes(),
+                );
                 Flow::Exit(2)
             }
             _ => Flow::Status(programs::call(self, command, output).await),

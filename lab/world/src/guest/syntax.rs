@@ -40,7 +40,7 @@ pub enum Command {
     Simple(Vec<(String, Word)>, Vec<Word>, Vec<Redirect>),
     /// `if`/`elif` branches and `else`.
     If(Vec<(Vec<Command>, Vec<Command>)>, Vec<Command>),
-    /// `while` (or `until`, when true): condition and body.
+    /// `while`, or `until` if the flag is true: condition and body.
     While(bool, Vec<Command>, Vec<Command>),
     /// `for`: variable, words, and body.
     For(String, Vec<Word>, Vec<Command>),
@@ -101,7 +101,7 @@ fn tokens(script: &str) -> Result<Vec<Token>, String> {
             tokens.push(Token::Operator(operator));
             at += operator.len();
         } else if c == '&' {
-            return Err("background jobs are not part of this guest's shell".into());
+            return Err("background jobs are not supported by this guest's shell".into());
         } else {
             let (word, length) = word(rest)?;
             tokens.push(Token::Word(word));
@@ -120,7 +120,7 @@ fn redirect(rest: &[char], tokens: &mut Vec<Token>) -> Result<Option<usize>, Str
     let number: String = rest[..digits].iter().collect();
     let after = &rest[digits..];
     if starts(after, "<<") || starts(after, "<&") || starts(after, "<>") {
-        return Err("here-documents and input copies are not part of this guest's shell".into());
+        return Err("here-documents, <& and <> are not supported by this guest's shell".into());
     }
     let Some(operator) = [">&", ">>", ">|", ">", "<"].into_iter().find(|operator| starts(after, operator))
     else {
@@ -163,7 +163,7 @@ fn word(rest: &[char]) -> Result<(Word, usize), String> {
                 pieces.push(piece);
                 at += length;
             }
-            '`' => return Err("backquotes are not part of this guest's shell, use $(…)".into()),
+            '`' => return Err("backquotes are not supported by this guest's shell, use $(…)".into()),
             ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' if !quoted => break,
             c => {
                 push(&mut pieces, &c.to_string());
@@ -207,7 +207,7 @@ fn expansion(rest: &[char], quoted: bool) -> Result<(Piece, usize), String> {
                 None => (inside, None),
             };
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                return Err(format!("${{{name}}} is not part of this guest's shell"));
+                return Err(format!("${{{name}}} is not supported by this guest's shell"));
             }
             Ok((Piece::Variable(name, default, quoted), end + 1))
         }
@@ -237,7 +237,7 @@ fn sum(rest: &[char]) -> Result<(Piece, usize), String> {
             (0, name) if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
                 terms.push((minus, name.to_owned()));
             }
-            _ => return Err(format!("$(({text})) is not part of this guest's shell")),
+            _ => return Err(format!("$(({text})) is not supported by this guest's shell")),
         }
     }
     Ok((Piece::Sum(terms), end + 5))
@@ -346,7 +346,10 @@ impl Parser {
                 self.expect("}")?;
                 Ok(Command::Group(body, self.redirects()?))
             }
-            Some(word @ ("function" | "select")) => Err(format!("{word} is not part of this guest's shell")),
+            Some(word @ ("function" | "select")) => Err(format!(
+                "{word} is not supported by this \
+                guest's shell"
+            )),
             Some(word) if RESERVED.contains(&word) => Err(format!("Syntax error: \"{word}\" unexpected")),
             _ => self.simple(),
         }
@@ -460,7 +463,7 @@ impl Parser {
             return Err(format!("Syntax error: {:?} unexpected", self.peek()));
         }
         if matches!(self.peek(), Some(Token::Operator("("))) {
-            return Err("functions are not part of this guest's shell".into());
+            return Err("functions are not supported by this guest's shell".into());
         }
         Ok(Command::Simple(assignments, words, redirects))
     }

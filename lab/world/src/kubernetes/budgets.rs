@@ -16,7 +16,7 @@ use super::{
 const AGAIN: std::time::Duration = std::time::Duration::from_mins(2);
 
 impl State {
-    /// Works out the status of the budgets of a namespace.
+    /// Updates the status of each disruption budget in a namespace.
     pub(super) fn tend_budgets(&mut self, namespace: &str) {
         let budgets: Vec<Value> = self.store.within(&BUDGET, namespace).map(|one| (**one).clone()).collect();
         for budget in budgets {
@@ -92,8 +92,8 @@ impl State {
         (expected, share(min, expected))
     }
 
-    /// The replicas of all workloads that the pods belong to. `None` if one of the pods belongs to no
-    /// workload.
+    /// The total number of replicas of the workloads that the pods belong to. `None` if one of the pods
+    /// belongs to no workload.
     fn scale_of(&self, pods: &[Value]) -> Option<i64> {
         let mut replicas: BTreeMap<String, i64> = BTreeMap::new();
         for pod in pods {
@@ -114,7 +114,8 @@ impl State {
     }
 }
 
-/// The value of a number, or of a percentage of `whole`. Percentages are rounded up, as in the controller.
+/// Converts a number, or a percentage of `whole`, to a number of pods. Percentages are rounded up, as in the
+/// controller.
 fn share(value: &Value, whole: i64) -> i64 {
     match value.as_str().and_then(|text| text.strip_suffix('%')) {
         Some(percent) => {

@@ -1,4 +1,4 @@
-//! The work of kubelets with pods: starting containers, making pods Ready, and completing and stopping pods.
+//! What kubelets do with pods: they start containers, make pods Ready, and complete and stop pods.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ impl State {
         self.note_plain_event(&about, "Normal", reason, "node-controller", message);
     }
 
-    /// Writes an event about an object, in the form of the older recorders.
+    /// Writes an event about an object in the older form, with `firstTimestamp`, `lastTimestamp` and `count`.
     pub(super) fn note_plain_event(
         &mut self,
         about: &Value,
@@ -75,7 +75,7 @@ impl State {
         self.create(&EVENT, event);
     }
 
-    /// Writes an event about an object, in the form of the newer recorders.
+    /// Writes an event about an object in the newer form, with `eventTime` and `action`.
     pub(super) fn note_event(
         &mut self,
         about: &Value,

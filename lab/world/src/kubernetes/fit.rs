@@ -19,7 +19,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 pub(super) struct Misfit {
     /// The reasons, in the wording of kube-scheduler.
     pub reasons: Vec<String>,
-    /// Whether the eviction of other pods could help.
+    /// Whether preempting other pods could help.
     pub resolvable: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Joins by kubeadm and by K3s agents as the control plane sees them, and the power of the machines that have
-//! joined.
+//! Joins by kubeadm and by K3s agents as the control plane sees them, and power losses and reboots of the
+//! machines that have joined.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest, K3sRequest};
 
-/// How often kubeadm retries a join that cannot go on yet.
+/// The interval at which kubeadm retries a join that a temporary obstacle prevents.
 const ATTEMPTS: Duration = Duration::from_secs(5);
 /// How long kubeadm retries before it gives up.
 const PATIENCE: Duration = Duration::from_secs(302);
@@ -26,11 +26,11 @@ const NAME_TAKEN: Duration = Duration::from_millis(1500);
 /// The default number of pods that a kubelet accepts.
 const MAX_PODS: u32 = 110;
 
-/// Why a join cannot go on now.
+/// Why a join cannot proceed.
 enum Obstacle {
-    /// The obstacle may pass. The text is kubeadm's error once it gives up.
+    /// Temporary: kubeadm retries. The text is its error once it gives up.
     ForNow(String),
-    /// The obstacle does not pass.
+    /// Permanent: kubeadm fails with this error, and does not retry.
     ForGood(JoinFailure),
 }
 
@@ -183,7 +183,7 @@ impl State {
         self.add_kubelet(machine, request.max_pods.unwrap_or(MAX_PODS));
         if let Some(kubelet) = self.kubelets.get_mut(&request.node_name) {
             let patch = request.kubelet_patch.as_deref().unwrap_or("null");
-            // The guest's kubeadm has already parsed the patch.
+            // The patch is valid, because the guest's kubeadm has already parsed it.
             kubelet.settings = serde_json::from_str(patch).unwrap_or_default();
         }
         let delay = self.spec.timings.register;

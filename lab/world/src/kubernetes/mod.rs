@@ -1,11 +1,11 @@
 //! An embedded Kubernetes API server with the controllers, the scheduler and the kubelets that an autoscaler
-//! meets.
+//! interacts with.
 //!
 //! [`Kube`] is a handle to the whole cluster. The state is behind one plain lock that is never held across an
-//! await. The consequences of a change are put on an agenda (`state::Work`). One task works through the
-//! agenda on tokio's time, so that a runtime with paused time runs hours in seconds. [`spec`] describes the
-//! initial cluster, and `hands` contains what a test can do to it. All other modules answer calls or are
-//! controllers.
+//! await. The consequences of a change are put on an agenda (`state::Work`), and one task performs them when
+//! they are due. It uses tokio's time, so a runtime with paused time runs hours in seconds. [`spec`]
+//! describes the initial cluster, and `hands` contains what a test can do to it. All other modules answer
+//! calls or are controllers.
 //!
 //! The order of events, their delays and their messages follow recordings of Kubernetes 1.36.2.
 
@@ -84,7 +84,7 @@ pub use scheduler::Plugin;
 /// An event for live displays and measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeEvent {
-    /// The scheduler found no node for a pod for the first time.
+    /// The scheduler found no node for this pod, for the first time.
     PodUnschedulable {
         /// `namespace/name`.
         pod: String,
@@ -160,7 +160,8 @@ impl Kube {
         state.begin();
         let kube = Self(Arc::new(Inner { state: Mutex::new(state), events }));
         for object in &objects {
-            kube.apply(object).unwrap_or_else(|why| panic!("{} of the spec: {why}", object["kind"]));
+            kube.apply(object)
+                .unwrap_or_else(|why| panic!("cannot create {} from the spec: {why}", object["kind"]));
         }
         let weak = Arc::downgrade(&kube.0);
         tokio::spawn(async move {

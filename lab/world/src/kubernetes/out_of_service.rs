@@ -1,6 +1,6 @@
-//! Nodes that are marked as permanently off (`node.kubernetes.io/out-of-service`). The pod collector removes
-//! those pods of such a Node that are being deleted. The attach/detach controller detaches the Node's volumes
-//! without waiting for an unmount.
+//! Nodes that are marked as permanently off (`node.kubernetes.io/out-of-service`). The pod garbage collector
+//! removes their pods that are being deleted, and the attach/detach controller detaches their volumes without
+//! waiting for an unmount.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 
 /// The taint's key; its effect is `NoExecute`.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// The period of the pod collector.
+/// The interval at which the pod garbage collector runs.
 const PERIOD: Duration = Duration::from_secs(20);
 
 impl State {

@@ -24,7 +24,7 @@ pub(super) struct Route {
     pub namespace: String,
     pub name: Option<String>,
     pub sub: Option<String>,
-    /// Whether the path has the old form of a watch.
+    /// Whether the path is a watch in the deprecated form, such as `/api/v1/watch/pods`.
     pub watch: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Preemption: deletes pods of lower priority to make room for a pod that fits no node (`DefaultPreemption`).
 //!
 //! Preemption frees only resources and host ports. Pods that are already being deleted are never chosen as
-//! victims; the scheduler waits for their end.
+//! victims; the scheduler waits until they are gone.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -64,7 +64,7 @@ impl State {
             })
     }
 
-    /// Finds the pods that would have to be deleted from a node. Supposes that all pods of lower priority are
+    /// Finds the pods that would have to be deleted from a node. Assumes that all pods of lower priority are
     /// gone, then puts back those that still fit: first the pods whose deletion would break a budget, then
     /// the most important ones.
     fn victims_on(&self, pod: &Value, facts: &Facts, company: &Company, place: &Place) -> Option<Candidate> {

@@ -195,7 +195,10 @@ pub(super) fn to_json(body: &[u8]) -> Result<Option<Value>, Refusal> {
         }
     }
     if fields(&kind).is_none() {
-        let text = format!("objects of kind {kind} are not understood in protobuf, only as application/json");
+        let text = format!(
+            "objects of kind {kind} are supported only as application/json, not as \
+            protobuf"
+        );
         return Err(Refusal::new(415, "UnsupportedMediaType", text, Value::Null));
     }
     let mut object = message(&kind, raw, DEPTH).ok_or_else(broken)?;

@@ -37,7 +37,7 @@ impl Options {
         }
     }
 
-    /// Reads the options of a request. If the request has a body, the query is ignored, as by the API server.
+    /// Reads the options of a request. If the request has a body, the query is ignored, as in the API server.
     ///
     /// # Errors
     /// Returns 400 if the body is not JSON.
@@ -225,7 +225,7 @@ impl State {
         }
     }
 
-    /// Removes an owner from its dependents, so that they outlive it.
+    /// Removes the references to an owner from its dependents, so that they outlive it.
     fn orphan(&mut self, owner: &str) {
         let owned: Vec<(&'static str, Key)> = self.owned.get(owner).into_iter().flatten().cloned().collect();
         for (store, key) in owned {

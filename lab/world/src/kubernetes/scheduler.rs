@@ -179,7 +179,7 @@ impl State {
         }
     }
 
-    /// Binds a pod to a node. If the scheduler does so, it also records an event.
+    /// Binds a pod to a node. If `by_scheduler` is set, also records the scheduler's event.
     pub(super) fn bind_pod(&mut self, key: &Key, node: &str, by_scheduler: bool) {
         let now = self.stamp();
         let bound = self.edit(&POD, key, |pod| {

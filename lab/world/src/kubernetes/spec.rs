@@ -115,7 +115,7 @@ pub struct KubeTimings {
     pub pod_start: Duration,
     /// From the start of the containers until the pod is Ready.
     pub pod_ready: Duration,
-    /// How long the containers of a pod take to end, at most its grace period.
+    /// How long the containers of a pod take to end, but never longer than the pod's grace period.
     pub pod_stop: Duration,
     /// How long the containers of a Job's pod run.
     pub job_run: Duration,

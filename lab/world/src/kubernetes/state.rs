@@ -2,7 +2,7 @@
 //!
 //! Every write goes through [`State::put`] and [`State::erase`]. They update the indexes, and put the
 //! consequences of the change on the agenda. The controllers, the scheduler and the kubelets are entries of
-//! the agenda. Each entry runs to its end under the lock, and never waits.
+//! the agenda. Each entry runs to completion under the lock, and never waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -47,7 +47,7 @@ pub(super) enum Work {
     DaemonSets,
     /// Updates the signatures of bootstrap tokens, and removes expired tokens.
     Tokens,
-    /// Fills the tokens into the Secrets of service accounts.
+    /// Adds the missing tokens to the Secrets of service accounts.
     AccountTokens,
     /// Starts the containers of a pod.
     Start(Key, String),

@@ -1,5 +1,5 @@
-//! Guest agent calls. Each begins with a ping, errors arrive late, and texts are mangled as by the real
-//! server.
+//! Guest agent calls. As on the real server, each call begins with a ping, errors arrive late, and texts are
+//! mangled.
 
 use std::time::Duration;
 
@@ -120,8 +120,8 @@ fn exec_status(guest: &Guest, call: &ApiCall) -> Result<Answer, Refusal> {
     Ok(answer.into())
 }
 
-/// Returns bytes as the API shows them: each byte becomes the character with its number, so UTF-8 is encoded
-/// twice.
+/// Returns bytes as the API shows them: each byte becomes the character with that code point, so UTF-8 is
+/// encoded twice.
 pub(super) fn latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }

@@ -140,7 +140,7 @@ pub fn bare(status: u16, reason: &str, body: &str) -> Response<Body> {
     response.headers_mut().insert(header::PRAGMA, HeaderValue::from_static("no-cache"));
     let keep = if status >= 400 { "close" } else { "Keep-Alive" };
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static(keep));
-    // A reason phrase is one line of visible characters. The real server drops all other characters, too.
+    // A reason phrase may contain only printable ASCII characters. The real server drops all others, too.
     let printable: String = reason.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).collect();
     if let Ok(phrase) = ReasonPhrase::try_from(printable) {
         response.extensions_mut().insert(phrase);

@@ -1,5 +1,5 @@
-//! Cloning. The VMID is claimed inside the task, the pool is set last, and a collision has one of two error
-//! texts.
+//! Cloning. As on the real server, the task claims the VMID itself, sets the pool last, and reports a VMID
+//! collision with one of two errors.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -32,7 +32,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Whether a disk becomes an overlay. The state of a TPM is always copied in full.
+    /// Whether a disk is linked to the template's disk instead of copied. A TPM's state is always copied.
     fn links(&self, key: &str) -> bool {
         !self.full && key != "tpmstate0"
     }
@@ -173,7 +173,7 @@ impl Pve {
             _ => {
                 let rate = spec.copy_rate.unwrap_or(state.timings.full_clone_rate).max(1);
                 let copying = Duration::from_millis(size.saturating_mul(1000) / rate);
-                // The limit does not slow down the quarter of the disk that is zeroes.
+                // `bwlimit` does not apply to zeroes, which are assumed to be a quarter of the disk.
                 let slow = |limit: u64| Duration::from_millis(size / 4 * 3 * 1000 / (limit.max(1) << 10));
                 plan.bwlimit.map_or(copying, |limit| slow(limit).max(copying))
             }
@@ -288,7 +288,7 @@ fn unlinkable(state: &State, vm: &Vm) -> Option<(String, String)> {
     })
 }
 
-/// Claims the VMID in the cluster file system, where exactly one task can succeed.
+/// Claims the VMID in the cluster file system. If several tasks claim the same VMID, only one succeeds.
 fn claim(state: &mut State, plan: &Plan, pid: u32) -> Result<(), Refusal> {
     let newid = plan.newid;
     match state.vms.get(&newid) {

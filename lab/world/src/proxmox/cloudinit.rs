@@ -25,7 +25,7 @@ impl Pve {
         Ok(Value::Array(rows.collect()).into())
     }
 
-    /// Creates the cloud-init drive again.
+    /// Regenerates the cloud-init drive.
     pub(super) async fn renew_cloud_init(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         call.who.need(&self.state(), &format!("/vms/{}", call.vmid()), &["VM.Config.Cloudinit"])?;
         let _lock = self.lock_vm(call.node(), call.vmid(), LOCK_WAIT).await?;
@@ -99,7 +99,7 @@ pub(super) fn network(vm: &Vm) -> String {
     // A guest without name servers of its own uses the host's.
     let servers = vm.get("nameserver").unwrap_or("10.77.0.1");
     lines.push("    - type: nameserver".to_owned());
-    // Only blanks separate addresses. A text with a comma or a semicolon is one address.
+    // Only spaces separate addresses. A text with a comma or a semicolon is one address.
     let servers: Vec<&str> = servers.split(' ').filter(|one| !one.is_empty()).collect();
     lines.extend(servers.first().map(|_| "      address:".to_owned()));
     lines.extend(servers.iter().map(|one| format!("      - '{one}'")));

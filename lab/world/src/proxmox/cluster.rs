@@ -43,7 +43,7 @@ impl Pve {
         Value::Object(answer).into()
     }
 
-    /// Simulates a report of pvestatd: lists show the present state of VMs.
+    /// Simulates a report of pvestatd, after which lists show the current state of the VMs.
     pub(super) fn beat(&self) {
         let mut state = self.state();
         let mut now = state.statistics[0].clone();

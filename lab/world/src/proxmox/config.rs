@@ -220,7 +220,7 @@ impl Change {
         Self { set, delete, revert, digest: call.params.text("digest"), words, skips_lock }
     }
 
-    /// Makes the checks that refuse a call at once, before a task begins.
+    /// Performs the checks that refuse a call at once, before a task begins.
     fn check(&self, state: &State, who: &Identity, node: &str, vmid: u32) -> Result<(), Refusal> {
         let path = format!("/vms/{vmid}");
         if self.skips_lock {

@@ -44,7 +44,7 @@ pub struct WebImage {
     pub size: u64,
     /// The size of the disk in the image, in bytes.
     pub disk: u64,
-    /// Its digest in hexadecimal digits. The same digest counts for every algorithm.
+    /// Its digest in hexadecimal digits. It is the expected digest for every algorithm.
     pub digest: String,
 }
 

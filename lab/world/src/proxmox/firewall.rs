@@ -159,7 +159,7 @@ impl Pve {
         }
     }
 
-    /// Makes a security group, as an administrator does.
+    /// Creates a security group, as an administrator does.
     pub fn add_security_group(&self, group: &str) {
         self.state().firewall.groups.insert(group.to_owned());
     }

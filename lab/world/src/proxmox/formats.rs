@@ -103,8 +103,8 @@ fn is_size(text: &str) -> bool {
     digits.split_once('.').map_or_else(|| number(digits), |(whole, part)| number(whole) && number(part))
 }
 
-/// The members of a property string. A value without a key belongs to the key `default`, unless that is
-/// empty.
+/// The members of a property string. A value without a key is assigned to the key that `default` names. If
+/// `default` is empty, such a value is an error.
 fn members<'t>(
     name: &str,
     text: &'t str,

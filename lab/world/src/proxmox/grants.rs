@@ -74,8 +74,8 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    /// A user who makes the call always appears in the list. A token that makes the call does not count as
-    /// its user.
+    /// Lists all users if the caller may see them, otherwise only the caller. A token does not count as its
+    /// user, so its list is then empty.
     pub(super) fn users(&self, call: &ApiCall) -> Answer {
         let state = self.state();
         let all = call.who.has(&state, "/access/groups", "User.Modify")

@@ -140,7 +140,7 @@ impl Pve {
         self.state().expected_votes = Some(votes);
     }
 
-    /// Marks the HA manager as having been active before.
+    /// Marks the HA manager as having been active before, so that it reports the state of each host.
     pub fn run_ha(&self) {
         self.state().ha_runs = true;
     }
@@ -309,7 +309,7 @@ impl Pve {
         }
     }
 
-    /// Moves a VM, running or not, to another node by hand, with its disks on the node's local storages.
+    /// Moves a VM, running or not, to another node by hand. Its disks on local storages move with it.
     pub fn migrate_by_hand(&self, vmid: u32, node: &str) {
         let mut state = self.state();
         let Some(vm) = state.vms.get_mut(&vmid) else { return };
@@ -333,7 +333,7 @@ impl Pve {
         }
     }
 
-    /// Pulls a VM's plug by hand.
+    /// Cuts a VM's power by hand, without a shutdown.
     pub fn stop_by_hand(&self, vmid: u32) {
         self.power_cut(vmid);
     }
@@ -507,8 +507,8 @@ impl Pve {
         self.state().vms.get(&vmid).map(|vm| vm.pending.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// Change counters of the VMs, pools and volumes. An unchanged counter means that none of them has
-    /// changed.
+    /// The change counters of VMs, of pools and of volumes. If a counter is unchanged, so is everything that
+    /// it counts.
     pub fn changes(&self) -> [u64; 3] {
         let state = self.state();
         [state.vms.changes(), state.pools.changes(), state.volumes.changes()]

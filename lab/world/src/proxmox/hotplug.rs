@@ -138,7 +138,7 @@ fn in_dimms(wanted: u64) -> u64 {
     FIRST + dimms(wanted).iter().map(|(_, size)| size).sum::<u64>()
 }
 
-/// Tells a VM's guest the CPUs and memory of its machine.
+/// Passes a VM's number of CPUs and memory size on to its guest, if the guest is simulated.
 pub(super) fn tell_guest(vm: &Vm) {
     if let Some(guest) = vm.machine.as_ref().and_then(super::vm::Machine::simulated) {
         guest.plug(vm.cpus(), vm.memory());

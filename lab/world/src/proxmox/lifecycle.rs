@@ -14,7 +14,7 @@ use super::{
     vm::{Inside, parse_size, property, show_size},
 };
 
-/// Between freeing a VM's disks and removing its config, 1/`LAST_PART` of the time for destroying it passes.
+/// Destroying a VM spends 1/`LAST_PART` of its time between freeing the disks and removing the config.
 const LAST_PART: u32 = 20;
 
 impl Pve {
@@ -115,8 +115,8 @@ impl Pve {
         let kept = self.free_volumes(node, vmid);
         for (volid, why) in kept {
             if why.contains("no quorum") {
-                // Without quorum, Proxmox VE waits in vain for the lock of a shared storage, for ten seconds
-                // per volume.
+                // Without quorum, Proxmox VE tries to lock the shared storage for ten seconds per volume,
+                // then gives up.
                 tokio::time::sleep(Duration::from_secs(10)).await;
             }
             let warns = !self.state().is_release_8();

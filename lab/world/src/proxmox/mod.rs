@@ -1,9 +1,9 @@
 //! An embedded Proxmox VE cluster, which answers requests as a real one does, with simulated hosts and
 //! guests.
 //!
-//! [`Pve`] is a handle on the whole cluster. The state is behind one plain lock that is never held across an
-//! await. Work that takes time runs as tasks on tokio's time. `spec` describes a cluster, `hands` contains
-//! the functions for tests, and everything else answers calls.
+//! [`Pve`] is a handle to the whole cluster. The state is behind one plain lock that is never held across an
+//! await. Work that takes time runs as tokio tasks, on tokio's clock. `spec` describes a cluster, `hands` and
+//! `sights` let tests change and inspect it without the API, and the other modules answer API calls.
 
 use std::{
     collections::BTreeMap,
@@ -85,7 +85,7 @@ const WORKERS: usize = 3;
 /// How long the proxy waits for a call that it passes on.
 const PROXY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Something that happened, for a live display.
+/// An event for a live display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A task began.
@@ -117,7 +117,7 @@ pub enum Event {
 /// The locks of VMs by node and id.
 type Locks = BTreeMap<(String, u32), Arc<RwLock<()>>>;
 
-/// A handle on the cluster. Cheap to clone.
+/// A handle to the cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Pve(Arc<Inner>);
 
@@ -194,8 +194,8 @@ impl Pve {
         for vmid in running {
             pve.power_on(vmid);
         }
-        // VMs that exist at the start have existed for a long time, so the previous report contains them,
-        // too.
+        // VMs that exist at the start have existed for a long time, so both of pvestatd's last two reports
+        // contain them.
         pve.beat();
         pve.beat();
         let weak = Arc::downgrade(&pve.0);

@@ -1,4 +1,4 @@
-//! Parameters as the real server reads them: query, form and JSON bodies, with its peculiar rules for each.
+//! Parses parameters as the real server does: from the query, a form or a JSON body, each with its quirks.
 
 use std::collections::BTreeMap;
 
@@ -155,7 +155,7 @@ pub fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// What type a parameter has.
+/// The type of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Any text, at most this many characters.

@@ -24,7 +24,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 /// How long a stop that overrules a shutdown waits for the shutdown's worker to end before that worker is
 /// killed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a shutdown's lock was observed to outlive its killed worker.
+/// How long a VM was observed to stay locked after its shutdown's worker was killed.
 const ORPHANED_LOCK: Duration = Duration::from_millis(20_300);
 
 /// Handles an interrupt that arrives during the agent ping at the start of a shutdown. The ping swallows the

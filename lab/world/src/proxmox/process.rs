@@ -21,8 +21,8 @@ pub(super) const CLEAN_UP: Duration = Duration::from_millis(700);
 /// How long the clean-up waits for the end of a new QEMU process, in seconds.
 const CLEAN_UP_TRIES: usize = 30;
 
-/// How much longer the system stays in `starting` if cloud-init upgrades packages, which is Proxmox VE's
-/// default, and reaches no mirror.
+/// How much longer systemd in the guest reports `starting` if cloud-init upgrades packages, which is Proxmox
+/// VE's default, but cannot reach a mirror.
 const PACKAGE_UPGRADE: Duration = Duration::from_secs(216);
 
 impl Pve {
@@ -42,7 +42,7 @@ impl Pve {
         }
     }
 
-    /// Like [`Pve::power_on`], but returns why a process did not start.
+    /// Like [`Pve::power_on`], but waits for the start of a real VM, and returns why it failed.
     pub(super) async fn power_up(&self, vmid: u32) -> Result<(), Refusal> {
         let Some(hardware) = self.0.hardware.clone() else {
             self.boot_simulated(vmid);
@@ -77,7 +77,12 @@ impl Pve {
         };
         match self.state().vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) {
             Some(vm) => vm.machine = Some(machine),
-            None => return Err(Refusal::failed(format!("VM {vmid} went while it was started"))),
+            None => {
+                return Err(Refusal::failed(format!(
+                    "VM {vmid} was removed or already started in the \
+                meantime"
+                )));
+            }
         }
         self.announce(Event::Power { vmid, on: true });
         let pve = std::sync::Arc::downgrade(&self.0);
@@ -181,9 +186,9 @@ impl Pve {
         }
     }
 
-    /// Runs the clean-up that follows each end of QEMU on its host. The clean-up takes the VM's lock. If a
-    /// new process already runs, the clean-up keeps the lock while it waits for the end of that process.
-    /// Recorded: a start right after a stop locked the VM for 29.4 s.
+    /// Runs the clean-up that Proxmox VE runs on the VM's host after every end of QEMU. The clean-up takes
+    /// the VM's lock. If a new process already runs, the clean-up keeps the lock until that process ends, for
+    /// at most 30 s. In a recording, a start right after a stop locked the VM for 29.4 s.
     fn clean_up_after(&self, vmid: u32) {
         let pve = self.clone();
         tokio::spawn(async move {

@@ -9,7 +9,7 @@ use super::{access::Identity, answer::Refusal, state::State, vm::property};
 /// The datacenter's options for tags.
 #[derive(Clone, Debug, Default)]
 pub struct TagAccess {
-    /// `free` (the meaning of an empty text), `existing`, `list` or `none`.
+    /// `free`, `existing`, `list` or `none`. An empty text means `free`.
     pub user_allow: String,
     /// Tags that every user may use.
     pub user_allow_list: Vec<String>,
@@ -189,7 +189,7 @@ pub(super) fn is_cloud_init(value: &str) -> bool {
     file.split('.').next().is_some_and(|name| name == "cloudinit" || name.ends_with("-cloudinit"))
 }
 
-/// Whether a key is a numbered key of this kind, such as `net0` of the kind `net`.
+/// Whether `key` is `kind` followed by a number, such as `net0` for `net`.
 pub(super) fn numbered(key: &str, kind: &str) -> bool {
     key.strip_prefix(kind)
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))

@@ -1,5 +1,5 @@
-//! The actual state of hosts, storages and guests, read without the API: without delay and without
-//! privileges.
+//! The actual state of hosts, storages and guests. Unlike the API's answers, it is never out of date, and
+//! reading it needs no privileges.
 
 use super::Pve;
 

@@ -145,7 +145,7 @@ pub struct TokenSpec {
     pub id: String,
     /// Its secret.
     pub secret: String,
-    /// Whether the token needs grants of its own.
+    /// Whether the token has privilege separation, so that it needs grants of its own.
     pub privsep: bool,
     /// Whether the token is valid. A disabled or expired token is refused like a wrong secret.
     pub enabled: bool,
@@ -185,7 +185,7 @@ pub struct VmSpec {
 /// How long things take. All times except `beat` vary by up to `jitter`.
 #[derive(Clone, Debug)]
 pub struct Timings {
-    /// Time of a plain request.
+    /// The time that a plain API request takes.
     pub request: Duration,
     /// A linked clone.
     pub linked_clone: Duration,
@@ -203,7 +203,7 @@ pub struct Timings {
     pub destroy: Duration,
     /// From power on to the guest agent's first answer.
     pub boot_to_agent: Duration,
-    /// From the agent's first answer to the end of `starting`.
+    /// From the agent's first answer until the guest's systemd no longer reports `starting`.
     pub agent_to_running: Duration,
     /// A `kubeadm join`, without the time that the control plane takes.
     pub join: Duration,
@@ -247,7 +247,7 @@ impl ClusterSpec {
     pub const DEMO_ADMIN_SECRET: &str = "99999999-8888-7777-6666-555555555555";
 
     /// Three hosts with 32 cores and 128 GiB each, a template on shared storage and one on each host's local
-    /// storage, and a token with the least privileges that a node autoscaler needs.
+    /// storage, and a token with only the privileges that a node autoscaler needs.
     pub fn demo() -> Self {
         let hosts = (1..=3u8).map(|n| HostSpec {
             name: format!("pve{n}"),

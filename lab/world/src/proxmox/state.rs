@@ -56,7 +56,7 @@ pub struct State {
     pub network_image: BTreeMap<String, Vec<u8>>,
     /// Uploaded files whose call is not answered yet.
     pub spool: BTreeMap<String, bytes::Bytes>,
-    /// Storages whose volumes cannot be freed for the time being.
+    /// Storages whose volumes temporarily cannot be freed.
     pub busy_storages: BTreeSet<String>,
     /// Storages that were filled up, each with its used bytes before that.
     pub filled_storages: BTreeMap<String, u64>,
@@ -91,7 +91,7 @@ pub struct State {
     pub statistics: [BTreeMap<u32, Value>; 2],
     /// When pvestatd last reported.
     pub beat_at: Option<Instant>,
-    /// Hosts whose pvestatd is silent, each with the start of its silence. `None`: longer ago than reports
+    /// Hosts whose pvestatd is silent, each with the start of its silence. `None`: for longer than reports
     /// are kept.
     pub silent: BTreeMap<String, Option<Instant>>,
     /// Wall-clock time.
@@ -115,7 +115,7 @@ pub struct Host {
     pub off_since: Option<Instant>,
     /// When the host last got its power back.
     pub on_since: Option<Instant>,
-    /// Whether a call for the host has already timed out.
+    /// Whether a call to the host has timed out since the host lost its power. Later calls fail sooner.
     pub timed_out: bool,
     /// Whether an administrator put the host into HA maintenance.
     pub maintenance: bool,
@@ -129,12 +129,13 @@ pub struct Host {
 const LOST: Duration = Duration::from_millis(6950);
 /// The time after which the other hosts notice that a host has its power back.
 const BACK: Duration = Duration::from_millis(6300);
-/// How long the network keeps looking for a host that lost its power.
+/// How long after a host lost its power a call to it can still time out. After that, calls fail with `No
+/// route to host`.
 const LOOKED_FOR: Duration = Duration::from_secs(25);
 /// The time from a host's power-on until its API answers.
 const BOOT: Duration = Duration::from_secs(8);
 
-/// The time after which lists forget the reports of pvestatd.
+/// The time after which reports of pvestatd expire.
 const FORGOTTEN: Duration = Duration::from_mins(5);
 
 impl State {
@@ -152,7 +153,7 @@ impl Host {
         if self.online { !late(self.on_since, BACK) } else { late(self.off_since, LOST) }
     }
 
-    /// Whether the network still looks for the host, so that a call for it hangs.
+    /// Whether the host lost its power so recently that a call to it can still time out.
     pub fn is_looked_for(&self) -> bool {
         self.off_since.is_some_and(|since| since.elapsed() < LOOKED_FOR)
     }
@@ -276,12 +277,12 @@ impl State {
         self.vm_on(node, vmid).map_err(|_| Refusal::failed(missing()))
     }
 
-    /// Like [`State::vm_on`].
+    /// Like [`State::vm_on`], but returns a mutable reference.
     pub fn vm_on_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Vm, Refusal> {
         self.vms.get_mut(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
     }
 
-    /// Returns a volume that a VM needs for its start, but that does not exist.
+    /// Returns a volume that a VM needs to start and that does not exist, if there is one.
     pub fn missing_volume(&self, vm: &Vm) -> Option<String> {
         let there = |volid: &str| {
             let place = self.place(volid.split(':').next().unwrap_or_default(), &vm.node);
@@ -354,13 +355,13 @@ impl State {
         }
     }
 
-    /// A fresh MAC address of Proxmox's range.
+    /// A new MAC address from Proxmox's range.
     pub fn new_mac(&mut self) -> String {
         let [a, b, c] = [self.random.u8(..), self.random.u8(..), self.random.u8(..)];
         format!("BC:24:11:{a:02X}:{b:02X}:{c:02X}")
     }
 
-    /// A fresh version 4 uuid from the seeded source.
+    /// A new version 4 UUID from the cluster's seeded random number generator.
     pub fn new_uuid(&mut self) -> String {
         uuid::Builder::from_random_bytes(self.random.u128(..).to_be_bytes()).into_uuid().to_string()
     }

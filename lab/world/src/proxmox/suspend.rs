@@ -4,8 +4,8 @@
 //! As in qemu-server, the lock is `suspending` while memory is written. The config names the state volume
 //! (`vmstate`), which has room for twice the memory plus 500 MiB. A suspended VM can only be started or
 //! destroyed. No recording shows how long suspending takes. The lab assumes that a simulated guest uses a
-//! third of its memory, which is written and read at the rate of a full clone. A real guest takes as long as
-//! its process takes.
+//! third of its memory, which is written and read at the rate of a full clone. With a real guest, suspending
+//! takes as long as QEMU needs.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::qemu::Running;
 
-/// A guest uses 1/`USED` of its memory.
+/// A simulated guest is assumed to use 1/`USED` of its memory.
 const USED: u64 = 3;
 /// The locks of a VM while its memory is written, and afterwards.
 const SUSPENDING: &str = "suspending";
@@ -36,7 +36,7 @@ impl Pve {
     pub(super) fn suspend(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
         if !call.params.flag("todisk") {
-            return Err(Refusal::NotImplemented("this lab suspends to disk alone".to_owned()));
+            return Err(Refusal::NotImplemented("this lab can suspend only to disk".to_owned()));
         }
         {
             let state = self.state();

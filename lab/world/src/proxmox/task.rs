@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-/// A held lock of a VM.
+/// A lock on a VM. Dropping it releases the lock.
 #[derive(Debug)]
 pub enum VmLock {
     /// Other readers may hold the lock, too.

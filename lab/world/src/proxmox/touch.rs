@@ -1,5 +1,5 @@
-//! Changes that an administrator makes to a VM outside of the test's own API calls, with the tasks that they
-//! leave.
+//! Changes that an administrator makes to a VM outside of the test's own API calls, and the tasks that
+//! Proxmox VE records for them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{
     vm::{Inside, Vm},
 };
 
-/// What another client does with a VM.
+/// A change that another client makes to a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// The VM is destroyed.

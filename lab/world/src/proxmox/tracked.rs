@@ -1,4 +1,4 @@
-//! A part of the state whose changes are counted, so that a frequent reader sees whether anything is new.
+//! A part of the state that counts its changes, so that a frequent reader can tell whether anything is new.
 
 use std::ops::{Deref, DerefMut};
 

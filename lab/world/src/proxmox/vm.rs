@@ -12,7 +12,7 @@ use crate::{
     qemu::Running,
 };
 
-/// A change of a running VM that waits for its next cold start.
+/// A change to a running VM that takes effect at its next cold start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// A new value.
@@ -36,7 +36,7 @@ pub struct Vm {
     pub machine: Option<Machine>,
     /// The suspended machine, whose memory is on disk.
     pub frozen: Option<Machine>,
-    /// The files that survive a boot.
+    /// The simulated guest's files, which survive a reboot.
     pub disk: Arc<Disk>,
     /// What goes wrong inside the guest.
     pub faults: GuestFaults,
@@ -218,7 +218,7 @@ impl Vm {
         drive.and_then(|(_, _, text)| parse_size(property(&text, "size")?)).unwrap_or(0)
     }
 
-    /// Refuses while another operation has locked the VM.
+    /// Returns an error if another operation has locked the VM.
     pub fn check_lock(&self) -> Result<(), Refusal> {
         match self.get("lock") {
             Some(lock) => Err(Refusal::failed(format!("VM is locked ({lock})"))),

@@ -1,6 +1,6 @@
 //! The guest agent's protocol: one JSON object per line, resynchronized before each command.
 //!
-//! The socket serves one client at a time, and data that a former client did not read is sent to the next
+//! The socket serves one client at a time, and data that a previous client did not read is sent to the next
 //! one. So each call begins with `guest-sync-delimited`, whose answer follows a byte that JSON never
 //! contains.
 
@@ -104,7 +104,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(3);
 
-    /// An agent that first sends what a former client did not read, then answers the commands in turn.
+    /// An agent that first sends what a previous client did not read, then answers the commands in turn.
     fn agent(socket: &Path, answers: Vec<Value>) {
         let listener = UnixListener::bind(socket).unwrap();
         tokio::spawn(async move {

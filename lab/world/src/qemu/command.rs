@@ -4,9 +4,9 @@
 //! It differs from Proxmox VE's in five ways. There is no `-id`, which only Proxmox VE's own QEMU has. There
 //! is no `-daemonize`, because the process is a child of the lab. There is no `-no-shutdown`, because nothing
 //! else would end a QEMU whose guest has powered itself off. The processor is the best available one, because
-//! the configured model may need hardware. And an emulated machine into which processors can be plugged
-//! claims to be VMware's: Linux only accepts such processors from a hypervisor that it knows
-//! (`acpi_is_processor_usable`), and it knows no emulation.
+//! the configured model may need hardware that is missing. And an emulated machine with CPU hotplug presents
+//! itself as VMware, because Linux accepts hotplugged processors only under a hypervisor that it knows
+//! (`acpi_is_processor_usable`), and QEMU's emulation is not one.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,7 @@ impl Accelerator {
         }
     }
 
-    /// The device name of a processor of this model.
+    /// The device name of this accelerator's processor model.
     pub(super) fn processor(self) -> &'static str {
         match self {
             Self::Kvm => "host-x86_64-cpu",

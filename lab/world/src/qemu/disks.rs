@@ -72,7 +72,7 @@ impl Hardware {
         tool::run("qemu-img", &["resize", "-q", &file, &bytes.to_string()]).await.map(drop)
     }
 
-    /// Removes a volume. The images of templates stay.
+    /// Removes a volume. The images behind templates are kept.
     pub fn free_disk(&self, volid: &str) {
         // The volume may be gone already.
         let _ = std::fs::remove_file(self.path_of(volid));

@@ -70,7 +70,7 @@ fn place(number: u32, cores: u32) -> (u32, u32) {
     ((number - 1) / cores.max(1), (number - 1) % cores.max(1))
 }
 
-/// The arguments for this many MiB of memory that can grow.
+/// The arguments for hotpluggable memory, which is `size` MiB at the start.
 pub(super) fn memory(size: u64, cpus: u32) -> Vec<String> {
     let mut words = vec![
         "-m".to_owned(),

@@ -48,7 +48,7 @@ mod tpm;
 
 use self::tpm::Tpm;
 
-/// How long the start of a VM waits for the VM's former process to end.
+/// How long the start of a VM waits for the VM's previous process to end.
 const FORMER_END: Duration = Duration::from_secs(15);
 
 /// The spec of the hardware.
@@ -128,7 +128,7 @@ pub struct Blueprint {
     pub memory: Option<String>,
 }
 
-/// A handle on the hardware of all hosts. Cheap to clone.
+/// A handle to the hardware of all hosts. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Hardware(Arc<Inner>);
 
@@ -164,7 +164,7 @@ impl Hardware {
         self.0.accelerator
     }
 
-    /// The console of a VM up to now, for a failed test.
+    /// Returns the VM's console output so far, for the report of a failed test.
     pub fn console(&self, vmid: u32) -> String {
         let text = std::fs::read(self.directory_of(vmid).join("console")).unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()

@@ -251,7 +251,7 @@ async fn ask(socket: &Path, command: &Value) -> Option<Value> {
     Some(answer)
 }
 
-/// The next message that is no event.
+/// The next message that is not an event.
 async fn next(stream: &mut BufReader<UnixStream>) -> Option<Value> {
     loop {
         let mut line = String::new();
@@ -269,11 +269,10 @@ fn virtualizes(cpuinfo: &str) -> bool {
     flags.flat_map(str::split_whitespace).any(|flag| flag == "vmx" || flag == "svm")
 }
 
-/// Returns hardware virtualization if it can be trusted, otherwise emulation. Even if the device of KVM
-/// exists, guests may hang or QEMU may crash. A kernel that offers virtualization without the processor's
-/// help (`kvm-pvm`) was observed to run firmware, but no boot loader. So the processor has to support
-/// virtualization, and the firmware of a test machine without a disk has to report that it finds nothing to
-/// boot.
+/// Returns KVM if it can be trusted, otherwise emulation. Even if `/dev/kvm` exists, guests may hang or QEMU
+/// may crash. A kernel that offers virtualization without the processor's support (`kvm-pvm`) was observed to
+/// run firmware, but no boot loader. So the processor has to support virtualization, and the firmware of a
+/// test machine without a disk has to report that it finds nothing to boot.
 pub async fn find_accelerator(directory: &Path) -> Accelerator {
     if !virtualizes(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
         return Accelerator::Tcg;

@@ -1,9 +1,9 @@
-//! A guest's memory in a file. It is written while the guest stands still, and read by the process that
-//! resumes the guest.
+//! A guest's memory in a file. It is written while the guest is paused, and read by the process that resumes
+//! the guest.
 //!
 //! Proxmox VE's own QEMU writes the memory in the background (`savevm-start`) and reads it with `-loadstate`.
 //! Every other QEMU can migrate to and from a file, which keeps the same data. The new process needs the same
-//! devices as the former one.
+//! devices as the previous one.
 
 use std::{path::Path, time::Duration};
 
@@ -21,8 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const RATE: u64 = 8 << 30;
 
 impl Hardware {
-    /// Writes a guest's memory to a volume. The guest stands still from then on. If writing fails, the guest
-    /// continues.
+    /// Pauses a guest and writes its memory to a volume. If writing fails, the guest continues.
     ///
     /// # Errors
     /// Returns an error if the volume cannot be written, or QEMU refuses.

@@ -57,7 +57,7 @@ impl Seed {
 /// Writes the drive.
 pub async fn write(seed: &Seed, image: &Path) -> Result<(), HardwareError> {
     let directory = image.with_extension("d");
-    // The files of the last start are removed.
+    // Remove the files of the previous start.
     let _ = std::fs::remove_dir_all(&directory);
     for (name, content) in seed.files() {
         let path = directory.join(name);

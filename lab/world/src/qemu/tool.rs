@@ -1,4 +1,4 @@
-//! Programs that are run until they end.
+//! Runs external programs and waits for them to end.
 
 use std::{process::Stdio, time::Duration};
 

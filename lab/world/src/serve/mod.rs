@@ -83,7 +83,8 @@ where
                 accepted = listener.accept() => accepted,
             };
             let Ok((stream, _)) = accepted else {
-                // Accepting fails if the file descriptors are used up. Some are closed after a moment.
+                // Accepting fails if the file descriptors are used up. Wait a moment, so that some are
+                // closed.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };

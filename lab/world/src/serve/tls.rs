@@ -1,4 +1,4 @@
-//! A throw-away certificate authority and a leaf for loopback, made again at each start.
+//! A throw-away certificate authority and a leaf certificate for loopback, created again at each start.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// A fresh CA named `ca_name` and a leaf that it signed for loopback.
+    /// Creates a CA named `ca_name`, and a leaf certificate for loopback that this CA signed.
     ///
     /// # Errors
     /// Returns an error if generating a key or signing fails.

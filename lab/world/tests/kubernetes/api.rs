@@ -90,8 +90,8 @@ async fn a_watch_tells_changes_in_order_and_marks_its_place() {
             })
             .collect()
     };
-    // An object that leaves the selection is deleted, and one that enters it is added. A patch without effect
-    // is no event.
+    // An object that no longer matches the selector is reported as deleted, and one that begins to match as
+    // added. A patch without effect causes no event.
     assert_eq!(told(selected.await.expect("events")), ["1 DELETED a", "1 ADDED c"]);
     let expected = ["1 MODIFIED a", "1 MODIFIED c", "1 DELETED e", "60 BOOKMARK ", "73 BOOKMARK "];
     assert_eq!(told(all.await.expect("events")), expected);

@@ -28,8 +28,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// The administrator of a cluster with a control-plane node and these workers. Each worker has 4 CPUs and
-    /// 8 GiB.
+    /// A client of a new cluster's administrator. The cluster has a control-plane node and these workers,
+    /// with 4 CPUs and 8 GiB each.
     pub fn new(workers: &[&str]) -> Self {
         Self::with_timings(workers, KubeTimings::default())
     }
@@ -93,7 +93,7 @@ impl Client {
         self.call("GET", path, Value::Null).await.1
     }
 
-    /// Creates or changes an object without the API.
+    /// Creates or changes an object directly, without an API request.
     pub fn apply(&self, object: &Value) {
         self.kube.apply(object).expect("a valid object");
     }
@@ -130,7 +130,7 @@ pub async fn seconds(seconds: f64) {
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
 }
 
-/// A pod that requests this much CPU, with more fields in its spec.
+/// A pod that requests this much CPU. The fields of `more` are added to its spec.
 pub fn pod(name: &str, cpu: &str, more: Value) -> Value {
     let mut pod = json!({
         "kind": "Pod",
@@ -166,7 +166,7 @@ pub fn workload(kind: &str, name: &str, replicas: u32) -> Value {
     object
 }
 
-/// A bootstrap token as kubeadm makes it, with changes.
+/// A bootstrap token as kubeadm creates it, with some fields set (`Some`) or removed (`None`).
 pub fn token(id: &str, changes: &[(&str, Option<&str>)]) -> Value {
     let mut secret = json!({
         "kind": "Secret",

@@ -1,4 +1,4 @@
-//! The behavior of the embedded Kubernetes that the daemon depends on, as tables.
+//! Table-driven tests of the embedded Kubernetes, for the behavior that the daemon depends on.
 
 mod access;
 mod api;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Fields whose values change from cluster to cluster or from moment to moment. Only their type is compared,
-/// and for times also their form.
+/// Fields whose values change from cluster to cluster or from moment to moment. Only their types are
+/// compared, and for times also the format.
 const CHANGING: &[&str] = &[
     "resourceVersion",
     "uid",
@@ -30,8 +30,8 @@ const CHANGING: &[&str] = &[
     "image",
 ];
 
-/// Path endings of fields that only the recorded cluster has, because its node was a hollow kubelet's and its
-/// containers really ran.
+/// Path endings of fields that only the recorded cluster has, because its kubelet and container runtime
+/// filled them in.
 const SURROUNDINGS: &[&str] = &[
     ".status.images",
     ".status.declaredFeatures",

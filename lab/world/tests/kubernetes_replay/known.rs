@@ -34,7 +34,7 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
     ("07-leases", &[21], NO_LEADERS),
 ];
 
-/// Scenario, number of a watch, objects whose stories differ, and why.
+/// Scenario, number of a watch, objects for which the watch reports other changes than recorded, and why.
 pub const STORIES: &[(&str, u64, &[&str], &str)] = &[
     ("03-pods-scheduling", 2, &["cpu-and-taint 1", "other-scheduler 1"], "these never ran in the recording"),
     ("03-pods-scheduling", 2, &["vol-now 1"], "the recording ends while PodGC is at work"),

@@ -1,9 +1,9 @@
 //! Compares the recorded answers of a real Kubernetes 1.36.2 with those of the embedded cluster.
 //!
 //! Each scenario's calls are made again, in the recorded order, at the recorded times, by the same callers,
-//! and every answer is compared. Watches are kept open as long as the recorded ones, and the stories of their
-//! objects are compared. Differences are only accepted if `known` lists them with their reason. A listed
-//! difference that no longer occurs fails as well.
+//! and every answer is compared. Watches are kept open as long as the recorded ones, and the changes that
+//! they report for each object are compared. Differences are only accepted if `known` lists them with their
+//! reason. A listed difference that no longer occurs fails as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -95,7 +95,7 @@ struct Replay {
     compared: usize,
     watched: usize,
     differences: BTreeMap<u64, Vec<String>>,
-    /// The stories listed in `known` that were found to differ.
+    /// The differences between watches that `known` lists and that occurred: number of the watch, and object.
     other_stories: BTreeSet<(u64, String)>,
 }
 
@@ -222,7 +222,7 @@ impl Replay {
         }
     }
 
-    /// Processes the answers of all calls that were answered by this recorded second.
+    /// Processes the answers to all calls that the recorded cluster had answered by this second.
     async fn settle(&mut self, seconds: f64) {
         for (entry, call) in std::mem::take(&mut self.open) {
             if entry.answered() > seconds + 0.0005 {
@@ -339,8 +339,8 @@ impl Replay {
     }
 }
 
-/// When the replay begins an entry. The recorded guests were slow, so a join that succeeds begins near the
-/// end of the entry.
+/// When the replay starts an entry, in seconds. The recorded guests were slow and the simulated ones are not,
+/// so a join that succeeds starts just before its recorded end.
 fn starts(entry: &Entry) -> f64 {
     let waits = entry.number() == 5 && entry.path() == "worker-4";
     if entry.method() == "GUEST-EXEC"

@@ -1,4 +1,4 @@
-//! Power beyond start and stop: high availability, restarts, reboots, moves by hand.
+//! Power beyond start and stop: high availability, restarts, reboots, manual migrations.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::client::Client;
 
 const STATUS: &str = "/nodes/pve1/qemu/120/status";
 
-/// A cluster whose VMs start at once.
+/// A cluster whose VMs start in 200 ms.
 fn quick() -> Client {
     let mut spec = ClusterSpec::demo();
     spec.timings.start = Duration::from_millis(200);

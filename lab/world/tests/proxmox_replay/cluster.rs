@@ -140,7 +140,7 @@ pub fn machine(vmid: u32, node: &str, name: &str) -> VmSpec {
     }
 }
 
-/// The recorded cluster with these VMs beside its first two templates.
+/// The recorded cluster, with these VMs in addition to its first two templates.
 pub fn cluster(vms: Vec<VmSpec>, timings: Timings) -> Pve {
     let hosts = (1..=3u8).map(|n| HostSpec {
         name: format!("pve{n}"),

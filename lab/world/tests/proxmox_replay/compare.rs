@@ -211,7 +211,7 @@ fn lists(at: &str, recorded: &[Value], ours: &[Value], found: &mut Vec<String>) 
     }
     for (row, recorded) in &recorded {
         let Some(ours) = ours.get(row) else { continue };
-        // Whether the statistics know a VM depends on when pvestatd last reported.
+        // Whether the statistics contain a VM depends on when pvestatd last reported.
         let lags = |row: &Value| row["status"] == "unknown";
         if lags(recorded) != lags(ours) {
             continue;

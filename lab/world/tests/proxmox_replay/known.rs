@@ -105,7 +105,7 @@ const fn span<const COUNT: usize>(first: u64) -> [u64; COUNT] {
     numbers
 }
 
-/// Calls that the embedded cluster does not have.
+/// Calls that the embedded cluster does not implement.
 pub const ABSENT: &[&str] = &[
     "DELETE /nodes/*/storage/shared/content/shared:iso/bad_name_.iso",
     "DELETE /nodes/*/storage/shared/content/shared:iso/nope.iso",

@@ -110,7 +110,7 @@ impl Replay {
         self
     }
 
-    /// Processes the answers of all calls that were answered by this recorded second.
+    /// Processes the answers to all calls that the recorded cluster had answered by this second.
     async fn settle(&mut self, seconds: f64) {
         let open = std::mem::take(&mut self.open);
         for (entry, call) in open {
@@ -226,7 +226,7 @@ async fn replay(scenarios: &[(&'static str, usize)]) {
     let all: Vec<_> = scenarios.iter().map(|(scenario, _)| recording::read(&folder, scenario)).collect();
     let vms = scene::vms(&all.concat(), &[9000, 9010], scene::plain);
     let pve = cluster::cluster(vms, cluster::timings());
-    // By then all running guests have booted, and the statistics know all VMs.
+    // By then, all running guests have booted, and pvestatd has reported all VMs.
     tokio::time::sleep(Duration::from_secs(122)).await;
     let mut wrong = Vec::new();
     for ((scenario, least), entries) in scenarios.iter().zip(all) {

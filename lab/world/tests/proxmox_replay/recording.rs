@@ -164,7 +164,7 @@ impl Entry {
         if let Some(authorization) = authorization {
             request = request.header("authorization", authorization);
         }
-        // In a recorded raw body, each character stands for the byte with its number.
+        // In a recorded raw body, the characters U+0000 to U+00FF stand for the bytes 0 to 255.
         let raw = self.0.get("raw_body").is_some();
         let bytes = body.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect::<Option<Vec<u8>>>();
         let body = bytes.filter(|_| raw).map_or_else(|| Bytes::from(body), Bytes::from);

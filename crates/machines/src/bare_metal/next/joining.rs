@@ -95,7 +95,7 @@ fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -
     }
     let last = sight.power.as_ref().map_or(asked, |power| power.at.max(asked));
     let over = sight.start.since.unwrap_or(asked) + settings.start;
-    // The wait ends when the controller has to be asked again, even if the power need not be read yet.
+    // The wait ends in time to ask the controller again, even if the power state need not be read yet.
     let again = if now.moment < asked + AGAIN { asked + AGAIN } else { over };
     poll(Look::IsOn, last, over.min(again), now)
 }

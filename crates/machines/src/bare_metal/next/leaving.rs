@@ -32,7 +32,8 @@ pub(crate) fn leaving(record: &Record, settings: &Settings, sight: &Sight, now: 
         .unwrap_or_else(|| shutting_down(settings, sight, now))
 }
 
-/// The remaining cleanup, if the machine is off, belongs to another client, or was never ours.
+/// The next cleanup step for a machine that is off, is used by another client, or was never ours; `None` for
+/// any other machine.
 fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let is_off = sight.shutdown != Shutdown::NotAsked && sight.is_off();
     Some(match sight.cleared {
@@ -55,8 +56,8 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
     let Some(heard) = sight.heard else {
         let left = NOTICED.saturating_sub(now.date.duration_since(off).unsigned_abs());
-        // After a machine is switched off, its Node may seem to report for up to `NOTICED`. A Node that
-        // reports after that runs on the machine.
+        // The Node of a machine that was just switched off may seem to report for up to `NOTICED`. If it
+        // still reports after that, it runs on the machine.
         let may_fall_silent = sight.watched.is_heard() && !left.is_zero();
         return Some(if may_fall_silent {
             Next::Wait(now.moment + left, Wait::Silence)
@@ -129,7 +130,7 @@ fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
         Some(power) if power.at < emptied => look(Look::Power),
         None => look(Look::Power),
         Some(_) if sight.is_off() => Next::Do(Step::NoteOff),
-        // The Node that reports runs on the machine, so the machine does not run something else.
+        // The machine's own Node reports, so the machine runs that Node and nothing else.
         Some(_) if sight.watched.is_heard() => return None,
         Some(_) => Next::Do(Step::LeaveOn),
     })

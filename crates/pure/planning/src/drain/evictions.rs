@@ -48,9 +48,9 @@ impl Evictions {
 
 impl Rules<'_> {
     /// The pods of a node that is being drained, without pods that stay until the node is gone. If a budget
-    /// does not allow an eviction now, the drain goes on, and the eviction is retried. Pods that stay all end
-    /// at once when their machine stops, so the drain waits until the budgets allow this for all of them
-    /// together.
+    /// does not allow an eviction now, the drain goes on, and the eviction is retried. The pods that stay end
+    /// at the same time, when their machine stops, so the drain waits until the budgets allow all of them to
+    /// end together.
     pub(crate) fn evictions<'p>(
         &self,
         pods: impl IntoIterator<Item = &'p Arc<Pod>>,

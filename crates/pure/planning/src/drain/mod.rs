@@ -1,7 +1,7 @@
 //! Decides whether the pods of a node may be evicted. The rules and their order are those of Cluster
-//! Autoscaler; each rule is in a separate file. Three of Cluster Autoscaler's pitfalls are avoided: an old
-//! kube-system pod does not skip the remaining rules, `safe-to-evict` does not skip disruption budgets, and
-//! all pods of a node are counted against a budget together.
+//! Autoscaler; each rule is in a separate file. Three of Cluster Autoscaler's pitfalls are avoided: the
+//! remaining rules also apply to an old kube-system pod, disruption budgets also apply to a pod with
+//! `safe-to-evict`, and all pods of a node are counted against a budget together.
 
 mod controller_not_found;
 mod daemon_set;

@@ -4,8 +4,8 @@ use model::Snapshot;
 use model::machine::Host;
 use model::power::PowerStep;
 
-/// Why nothing new is placed on a host that the daemon is switching off or on, or `None` if the daemon is not
-/// switching the host, or if the host is on again.
+/// Why nothing new is placed on a host that the daemon is switching off or on. `None` if the daemon is doing
+/// neither, or if the host is on again.
 pub(crate) fn shut(snapshot: &Snapshot, host: &str) -> Option<&'static str> {
     let power = snapshot.memory.hosts.get(host)?.power.as_ref()?;
     Some(match power.step {

@@ -40,8 +40,8 @@ pub fn being_deleted(node: &Node) -> bool {
     is_leaving(node) || node.annotations.contains_key(RETIRE)
 }
 
-/// Whether the removal of the node has begun, or is simulated in this round. A node that an operator wants
-/// removed keeps its pods until its removal begins, and does not delay other removals.
+/// Whether the removal of the node has begun, or is simulated in this round. A node that an administrator
+/// wants removed keeps its pods until its removal begins, and does not delay other removals.
 pub(crate) fn is_leaving(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
@@ -50,8 +50,8 @@ pub(crate) fn is_leaving(node: &Node) -> bool {
         || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
-/// Whether the node reports that it is ready. A node without any conditions (a hand-written object) counts as
-/// ready.
+/// Whether the node reports that it is ready. A node without any conditions, as in a hand-written snapshot,
+/// counts as ready.
 pub fn ready(node: &Node) -> bool {
     node.conditions.is_empty()
         || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")

@@ -275,7 +275,7 @@ fn no_more_chunks_are_provided_for_than_a_decision_can_bear() {
     assert_eq!((verdict.verdict, verdict.chunks), (BufferOutcome::Short, Some(499_999)));
     let limit = "exceed the namespace's share of the 10000 chunks of all buffers";
     assert!(verdict.message.ends_with(&format!("489999 {limit}")), "{}", verdict.message);
-    // A younger buffer of the namespace is not too large by itself.
+    // The younger buffer is small, but the older one of the namespace leaves it nothing.
     let second = buffer("c", "podTemplateRef: {name: t}, replicas: 2");
     let plan = with("limits: {cpu: 999999}").with(&second).plan(&pools(0, 5, ""));
     assert_eq!(plan.buffers[1].message, format!("2 chunks: 2 {limit}"));

@@ -204,7 +204,8 @@ fn pods_of_daemon_sets_count_for_spread() {
     let full = |taint: &str| Cluster::new().node("a", "w", taint, "True").pod("fills", "3", "a");
     let waits = web("d", &spread("web"));
     let both = |cluster: Cluster| cluster.with(&set("web", "")).with(&waits);
-    // No pod of the DaemonSet runs on the tainted node: two pods on the new node would exceed the skew.
+    // No pod of the DaemonSet runs on the tainted node, so a second pod on the new node would exceed the
+    // skew.
     let tainted = full("{key: t, effect: NoSchedule}");
     assert_eq!(verdict(&both(tainted).plan(&pool(""))), NoPoolFits);
     // Each node has one DaemonSet pod, and the pending pod may be the second pod on one of them.

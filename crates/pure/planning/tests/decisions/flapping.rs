@@ -69,7 +69,7 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_pr
     };
     let host = "matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [w1]}]";
     let node = format!("nodeAffinity: {{{PREFERRED}: [{{weight: 1, preference: {{{host}}}}}]}}");
-    // This selects pods without labels: all but the pod itself.
+    // This selects pods without the label `app`: all but the pod itself.
     let term = "podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}";
     let away = format!("podAntiAffinity: {{{PREFERRED}: [{{weight: 100, {term}}}]}}");
     assert_eq!(removed(&cluster("").plan(&config)), ["w2"]);

@@ -167,7 +167,7 @@ fn a_gang_waits_until_its_group_and_its_pods_are_there() {
         why(&plan),
         (GangReason::NoPodGroup, "kube-scheduler is waiting for its PodGroup `d/g`".to_owned())
     );
-    // In a cluster without PodGroups, the field means nothing.
+    // In a cluster without PodGroups, the pod's reference to a group has no effect.
     assert_eq!(pod_verdict(&none.plan(&config), "d/g-0"), PodOutcome::NewNode);
     let basic = group_with("g", "schedulingPolicy: {basic: {}}");
     assert_eq!(

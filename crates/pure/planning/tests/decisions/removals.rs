@@ -176,8 +176,8 @@ fn a_node_that_still_starts_is_not_removed_while_a_pod_waits_for_it() {
 #[test]
 fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
     let leaving = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
-    // The CPU of another pod that is pending, the CPU of a pod on the node that stays, and the pod without a
-    // place.
+    // Each case: the CPU of another pod, which is pending; the CPU of a pod on the node that stays; and the
+    // pod that finds no place.
     let cases = [
         ("", "", None),
         ("", "3", Some("d/p")),

@@ -288,7 +288,7 @@ fn two_that_have_drifted_in_a_full_pool_do_not_wait_for_each_other() {
 
 #[test]
 fn a_node_in_whose_place_none_can_be_made_holds_no_others() {
-    // The host is full until `w1`, on which nothing runs, is gone. The pool keeps one node.
+    // The host is full until `w1`, on which nothing runs, is gone. Pool `w` has a minimum of one node.
     let all = machine("w0", OLD) + &machine("w1", "").replace("pool: w,", "pool: other,");
     let there = inventory(&all)
         .replace("cores: 64, memory: 32Gi, memoryUsed: 4Gi", "cores: 8, memory: 24Gi, memoryUsed: 20Gi");

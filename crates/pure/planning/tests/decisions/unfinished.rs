@@ -43,7 +43,8 @@ impl Rounds {
         self
     }
 
-    /// The round in which this pod gets a machine, counted from 0, if it is one of the next `most`.
+    /// Runs up to `most` rounds until this pod gets a machine. Returns the number of that round, counted from
+    /// 0.
     fn until(&mut self, pod: &str, most: usize) -> Option<usize> {
         (0..most).find(|_| {
             self.round();
@@ -99,7 +100,8 @@ fn a_namespace_with_many_pods_holds_up_no_other() {
         count += 1;
         assert!(count < 10, "the pod of z still waits");
     }
-    // The pod is the youngest, and the last by its name and its size.
+    // The pod got its machine before many others, although it is the youngest and the last by name and by
+    // size.
     assert!(rounds.cluster.len() > 20, "{} are left", rounds.cluster.len());
 }
 

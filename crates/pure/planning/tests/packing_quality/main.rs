@@ -29,9 +29,9 @@ fn first_fit_decreasing(mix: &Mix) -> usize {
     nodes.len()
 }
 
-/// The mean ratio of machines used to the bound, by the planner and by first-fit decreasing.
+/// The mean ratio of the machines used to the lower bound, for the planner and for first-fit decreasing.
 fn compare(name: &str, make: Make) -> (f64, f64) {
-    // This is not the seed with which the planner's constants were chosen.
+    // Not the seed with which the planner's constants were tuned.
     let mut random = Random(1234);
     let (mut ours, mut plain) = (0.0, 0.0);
     for _ in 0..ROUNDS {

@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// CPU in thousandths and memory in MiB, of each pod.
+/// The CPU in thousandths of a core and the memory in MiB of each pod.
 pub type Mix = Vec<(i64, i64)>;
 
 /// A few kinds of pods with many replicas each, as in Deployments.

@@ -171,7 +171,7 @@ fn contains(run: &mut Run, container: &Value, item: &Value) -> Result<bool, Faul
     }
 }
 
-/// Pays one step for each entry of a map, because looking up a key visits every entry.
+/// Charges one step for each entry of a map, because looking up a key visits every entry.
 pub(super) fn pay_for_keys(run: &mut Run, container: &Value) -> Result<(), Fault> {
     match container {
         Value::Map(map) => run.pay(map.entries.len()),

@@ -13,7 +13,11 @@ pub(super) fn type_named(name: &str) -> Option<&'static str> {
 }
 
 /// The value as an integer. `None` if it is not a whole number.
-#[expect(clippy::cast_possible_truncation, reason = "a number without a fraction, within limits")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "only whole numbers whose absolute value is below \
+    9e15 are converted"
+)]
 pub(super) fn whole(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),
@@ -69,7 +73,7 @@ fn uint(value: &Value) -> Result<Value, Fault> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the expression requests a double")]
+#[expect(clippy::cast_precision_loss, reason = "the expression itself asks for a double")]
 fn double(value: &Value) -> Result<Value, Fault> {
     match value {
         Value::Double(number) => Ok(Value::Double(*number)),

@@ -269,7 +269,8 @@ impl<'e> Run<'e> {
                 let variable = named(variable)?;
                 Some(self.optional_map(target, variable, body, name == "optMap"))
             }
-            // These macros transform keys and values. No selector is known to use them.
+            // These macros, which transform keys and values, are not supported: no selector is known to use
+            // them.
             ("transformList" | "transformMap" | "transformMapEntry", _) => {
                 Some(Err(Fault::unsupported(format!("the function {name}"))))
             }
@@ -378,7 +379,7 @@ fn literal_value(literal: &LiteralValue) -> Value {
     }
 }
 
-/// Whether this order of two values satisfies the operator.
+/// Whether the result of comparing two values satisfies an operator such as `<`.
 pub(super) fn satisfies(operator: &str, order: Ordering) -> bool {
     match operator {
         operators::LESS => order == Ordering::Less,

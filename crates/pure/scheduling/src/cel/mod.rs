@@ -68,10 +68,10 @@ impl Program {
             return Err(Fault::error("the expression is too long"));
         }
         if depth(text) > DEEPEST {
-            return Err(Fault::unsupported("an expression with such deep nesting"));
+            return Err(Fault::unsupported("an expression with too many levels of brackets"));
         }
         if chain(text) > LONGEST_CHAIN {
-            return Err(Fault::unsupported("an expression with so many operators in a row"));
+            return Err(Fault::unsupported("an expression with too many operators in a row"));
         }
         match Parser::new().enable_optional_syntax(true).max_recursion_depth(64).parse(text) {
             Ok(parsed) => Ok(Self(parsed)),
@@ -105,9 +105,9 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// The length of the longest chain of operators and field selections. Operators around the brackets that
-/// enclose a part belong to its chain, and operators in string literals count too. `&&`, `||` and commas
-/// start a new chain, because the parser does not nest the parts that they join.
+/// The length of the longest chain of operators and field selections. A part in brackets continues the chain
+/// outside the brackets, and operators in string literals count too. `&&`, `||` and commas start a new chain,
+/// because the parser does not nest the parts that they join.
 fn chain(text: &str) -> usize {
     let (mut open, mut sum, mut most) = (vec![0_usize], 0_usize, 0);
     for letter in text.bytes() {

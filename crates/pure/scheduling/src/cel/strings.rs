@@ -59,7 +59,7 @@ pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value])
 pub(super) fn matches(run: &mut Run, text: &str, pattern: &str) -> Result<Value, Fault> {
     run.pay((COMPILING + pattern.len()).saturating_add(text.len()))?;
     let pattern = RegexBuilder::new(pattern).size_limit(LARGEST_PATTERN).build();
-    let pattern = pattern.map_err(|_| Fault::unsupported("the pattern of a regular expression"))?;
+    let pattern = pattern.map_err(|_| Fault::unsupported("this regular expression"))?;
     Ok(Value::Bool(pattern.is_match(text)))
 }
 

@@ -8,8 +8,8 @@ use super::Fault;
 use model::amount::Amount;
 use model::semver::Version;
 
-/// The maximum number of comparisons that are made to find out whether two keys of maps are equal. It can be
-/// low, because keys are short.
+/// The maximum number of comparisons for deciding whether two map keys are equal. It can be low, because keys
+/// are short.
 const FOR_A_KEY: usize = 100;
 
 /// A value.
@@ -197,7 +197,11 @@ impl Value {
 }
 
 /// Compares two numbers, which may be of different types.
-#[expect(clippy::cast_precision_loss, reason = "a number compared with a double is converted to one")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "if one of the numbers is a double, the other is \
+    converted to a double"
+)]
 fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),

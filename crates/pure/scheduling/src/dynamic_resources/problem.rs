@@ -30,7 +30,7 @@ pub enum DeviceProblem {
         /// The class.
         class: String,
     },
-    /// A request or a constraint is of an unknown kind.
+    /// A request, its allocation mode or a selector of its class is of an unsupported kind.
     Unknown {
         /// The claim.
         claim: String,
@@ -57,7 +57,7 @@ pub enum DeviceProblem {
         /// The request.
         request: String,
     },
-    /// The requested amount of a capacity is not possible.
+    /// The amount of a capacity that the request would use is negative or cannot be computed.
     Capacity {
         /// Its name.
         name: String,
@@ -73,7 +73,7 @@ pub enum DeviceProblem {
         /// What is wrong.
         fault: Fault,
     },
-    /// There are too many possible choices of devices to try them all.
+    /// There are too many combinations of devices to try.
     Steps,
 }
 
@@ -120,26 +120,34 @@ impl fmt::Display for DeviceProblem {
                     "{claim}, request {request}: the device class {class} does not exist or cannot be seen"
                 )
             }
-            Self::Unknown { claim, what } => write!(f, "{claim}: {what} is of an unknown kind"),
+            Self::Unknown { claim, what } => write!(f, "{claim}: {what} is not supported"),
             Self::TooMany(claim) => write!(f, "{claim} asks for more devices than a claim may have"),
             Self::Short(shortage) => shortage.fmt(f),
             Self::Together(claims) => {
-                write!(f, "no choice of the free devices meets all requests of {}", claims.join(", "))
+                write!(f, "no combination of free devices satisfies all requests of {}", claims.join(", "))
             }
             Self::Pool { pool, why } => {
                 write!(f, "all devices are requested, but the resource pool {pool} cannot be used: {why}")
             }
             Self::Constraint { claim, request } => {
-                write!(f, "{claim}, request {request}: a constraint excludes one of the devices that match")
+                write!(
+                    f,
+                    "{claim}, request {request}: all matching devices are requested, but a \
+                    constraint excludes one of them"
+                )
             }
-            Self::Capacity { name } => write!(f, "this amount of the capacity {name} cannot be requested"),
+            Self::Capacity { name } => write!(
+                f,
+                "the requested amount of the capacity {name} is not \
+                valid"
+            ),
             Self::Selector { of, expression, device, fault } => {
                 write!(
                     f,
                     "{of}: the selector `{expression}` cannot be evaluated for the device {device}: {fault}"
                 )
             }
-            Self::Steps => f.write_str("there are too many ways to choose devices to try them all"),
+            Self::Steps => f.write_str("there are too many combinations of devices to try"),
         }
     }
 }

@@ -41,8 +41,8 @@ pub(super) struct Use {
 struct Held {
     /// The number of pods of the world that use the claim.
     users: u32,
-    /// The number of these pods that already have a node and for which the claim is reserved, and the maximum
-    /// of this number so far.
+    /// The number of these pods that have a node and a reservation for the claim. `most` is the maximum of
+    /// this number so far.
     reserving: u32,
     most: u32,
     /// The number of pods that the claim is reserved for, if the cluster has allocated it. `None` if it was

@@ -30,8 +30,8 @@ impl<'s> Search<'s> {
         Ok(capacity::fits(&taken, capacity, &[before, now], version).then_some(taken))
     }
 
-    /// Takes a selectable device, if counters, taints, constraints and capacities allow it. `must` contains
-    /// the names of the claim and the request if they need exactly this device.
+    /// Takes a selectable device, if counters, taints, constraints and capacities allow it. If the request
+    /// needs exactly this device, `must` contains the names of its claim and of the request, for the error.
     pub(super) fn take(
         &mut self,
         step: Step,

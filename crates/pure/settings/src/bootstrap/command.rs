@@ -39,7 +39,7 @@ impl Written {
             checker.wrong(title, script.span(), "the guest agent accepts only ASCII", "");
         } else if text.len() > LONGEST {
             let title = format!("`command` is longer than {LONGEST} bytes");
-            let help = "put the script into the template, and call it in `command`";
+            let help = "put the script into the template, and call it from `command`";
             checker.wrong(title, script.span(), "too long for the guest agent", help);
         }
         Some(Command { script: text.clone(), input: input? })

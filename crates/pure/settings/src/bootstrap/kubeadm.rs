@@ -16,7 +16,7 @@ pub struct Kubeadm {
     pub token: TokenSource,
     /// `host:port` at which nodes reach the API server; `None`: the one in the ConfigMap `cluster-info`.
     pub api_server: Option<String>,
-    /// How long a token is valid. A token is deleted earlier if its node has registered.
+    /// How long a token is valid. A token is deleted earlier, once its node has registered.
     pub token_ttl: Duration,
     /// Checks of `kubeadm join` whose failure is ignored.
     pub ignore_preflight_errors: Vec<String>,
@@ -80,7 +80,7 @@ impl Written {
                 let at = self.token.as_ref().map_or(table.span(), Spanned::span);
                 let help = "a token is created for each machine: name its source, not its value";
                 checker.wrong(
-                    "`token` is not a source of tokens".to_owned(),
+                    "`token` does not name a source of tokens".to_owned(),
                     at,
                     "must be \"api\" or \"ssh\"",
                     help,

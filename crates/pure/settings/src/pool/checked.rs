@@ -57,7 +57,7 @@ pub struct Pool {
     pub storages: Vec<String>,
     /// Bytes that stay free on each storage that the pool names.
     pub storage_reserve: i64,
-    /// Disks that the template does not have.
+    /// Disks that a machine has in addition to those of its template.
     pub extra_disks: Vec<ExtraDisk>,
     /// Additional options of the pool's VMs.
     pub vm_options: BTreeMap<String, String>,
@@ -88,7 +88,8 @@ pub struct Pool {
     pub taints: Vec<Taint>,
     /// Taints that the pool's nodes start with. Another component removes them once a node is set up.
     pub startup_taints: Vec<Taint>,
-    /// Domains whose taints are also temporary, whichever component sets them.
+    /// Domains of taint keys. A taint in one of these domains also counts as a startup taint, whichever
+    /// component sets it.
     pub startup_taint_domains: Vec<TaintDomain>,
     /// Maximum number of pods on a node; `None`: the kubelet's default.
     pub max_pods: Option<u32>,
@@ -100,8 +101,8 @@ pub struct Pool {
     pub annotations: Labels,
     /// `spec.providerID` of the pool's nodes, with variables, which [`Pool::provider_id_for`] fills in.
     pub provider_id: Option<String>,
-    /// The allocatable resources of a fresh node; `None`: those of a ready node, or else computed from the
-    /// machine's size.
+    /// The allocatable resources of a fresh node; `None`: those of an existing ready node, or else computed
+    /// from the machine's size.
     pub allocatable: Option<Resources>,
     /// How many volumes a fresh node can attach, by CSI driver. For other drivers, the number is read from
     /// existing nodes.

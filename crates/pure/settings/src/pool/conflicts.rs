@@ -10,7 +10,7 @@ use super::slots::{Reserved, back};
 use super::{TemplateRef, Written};
 use crate::values::Checker;
 
-/// A pool, the numbers that it reserves, its template, and the prefix of its region's hosts.
+/// A pool, the VMIDs and addresses that it reserves, its template, and the prefix of its region's host keys.
 pub(super) type Claim<'p> = (&'p Spanned<Written>, Reserved, Option<TemplateRef>, String);
 
 pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {

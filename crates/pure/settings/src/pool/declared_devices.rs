@@ -129,7 +129,7 @@ pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
 struct Filling<'w> {
     devices: Vec<Device>,
     names: BTreeSet<String>,
-    /// For each name pattern, the number of devices that are already named after it.
+    /// For each name pattern, the number of devices that already have a name made from it.
     numbers: BTreeMap<&'w str, u32>,
 }
 
@@ -260,8 +260,8 @@ impl Written {
     }
 }
 
-/// Checks the tables that set `pci`: a driver must publish the same number of devices for each device of a
-/// mapping.
+/// Checks the tables that set `pci`: a driver must publish the same number of devices for each PCI device of
+/// a mapping.
 fn tied(pool: &Pool, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let mut sums: BTreeMap<(&str, &str), (Vec<&Written>, &pci::Written)> = BTreeMap::new();
@@ -272,7 +272,9 @@ fn tied(pool: &Pool, checker: &mut Checker) {
             let known: Vec<String> =
                 pool.pci.iter().map(|one| format!("`{}`", one.mapping.get_ref())).collect();
             let help = match known.as_slice() {
-                [] => "its machines get no device: add a `[[pool.pci]]` table, or remove `pci`".to_owned(),
+                [] => "the pool's machines receive no PCI devices: add a `[[pool.pci]]` table, or \
+                    remove `pci`"
+                    .to_owned(),
                 known => format!("known: {}", known.join(", ")),
             };
             checker.wrong(title, named.span(), "not given to machines", &help);
@@ -297,7 +299,7 @@ fn tied(pool: &Pool, checker: &mut Checker) {
     for ((driver, mapping), (all, given)) in sums {
         if let Some(one) = all.iter().find(|one| all.len() > 1 && one.count.is_none()) {
             let title = format!("pool `{name}`: several tables for the devices of `{mapping}`");
-            checker.wrong(title, one.at(), "how many of them?", "set `count` in each of them");
+            checker.wrong(title, one.at(), "has no `count`", "set `count` in each of them");
             continue;
         }
         let sum = all.iter().fold(0_u32, |sum, one| sum.saturating_add(one.count(pool)));

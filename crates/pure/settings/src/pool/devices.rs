@@ -231,7 +231,7 @@ impl Asked<'_> {
             let given =
                 [("prefix", self.prefix.map(Spanned::span)), ("gateway", self.gateway.map(Spanned::span))];
             for (what, at) in given.into_iter().filter_map(|(what, at)| Some((what, at?))) {
-                let title = format!("pool `{pool}`: a {what} without addresses in `{key}`");
+                let title = format!("pool `{pool}`: a {what} needs ranges in `{key}`");
                 checker.wrong(title, at, "has no effect", "remove it, or list ranges");
             }
             return (Vec::new(), family);
@@ -260,7 +260,7 @@ impl Asked<'_> {
         let (usual, most) = if self.six { (64, 128) } else { (24, 32) };
         let prefix = self.prefix.map_or(usual, |prefix| {
             if !(1..=most).contains(prefix.get_ref()) {
-                let title = format!("pool `{pool}`: not a prefix length");
+                let title = format!("pool `{pool}`: invalid prefix length");
                 checker.wrong(title, prefix.span(), &format!("must be from 1 to {most}"), "");
                 return usual;
             }

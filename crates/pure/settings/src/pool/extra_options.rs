@@ -145,9 +145,9 @@ fn setting(option: &str) -> Option<&'static str> {
             "use `user` and `ssh_keys`"
         }
         "tags" => "use `tags`",
-        "name" | "description" | "smbios" | "template" => "it identifies the machine",
+        "name" | "description" | "smbios" | "template" => "remove it: it identifies the machine",
         "agent" | "onboot" | "protection" | "startup" => {
-            "with another value, machines could no longer be started or removed"
+            "remove it: with another value, machines could no longer be started or removed"
         }
         _ => return None,
     })

@@ -51,7 +51,7 @@ impl Pool {
             ("pci", super::pci::devices_text(&self.pci)),
             ("grow", self.grow.as_ref().map(super::Grow::words).unwrap_or_default()),
             ("user", set(self.user.clone())),
-            // SSH keys are long, and a record must stay small.
+            // SSH keys are long, and a record must stay small, so it contains only a digest of them.
             ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),
             ("cloud_init", cloud_init(&self.cloud_init)),
             ("network", network(&self.addressing)),
@@ -148,8 +148,8 @@ fn network(addressing: &Addressing) -> String {
     words
 }
 
-/// Returns the FNV-1a hash of a list, in sixteen digits. It distinguishes lists, but does not hide their
-/// contents.
+/// Returns the FNV-1a hash of a list, as sixteen hexadecimal digits. The hash tells lists apart, but does not
+/// hide their contents.
 pub(super) fn digest(list: &[String]) -> String {
     let bytes = list.iter().flat_map(|one| one.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -116,7 +116,7 @@ fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     if let Some(sizes) = &pool.sizes {
         let title = format!("pool `{name}`: `sizes` cannot be combined with `[pool.grow]`");
         let help = "machines either have several sizes or grow: use two pools";
-        checker.clash(title, sizes.span(), "which of the sizes would grow?", table.span(), help);
+        checker.clash(title, sizes.span(), "machines grow from one initial size", table.span(), help);
     }
     if let Some(pinning) = &pool.pinning {
         let title = format!("pool `{name}`: `[pool.pinning]` cannot be combined with `[pool.grow]`");

@@ -7,7 +7,7 @@ use crate::one_or_many::Scalar;
 use crate::values::Checker;
 use model::quantity;
 
-/// CPU and memory that pods could request.
+/// CPU and memory to keep free for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// CPU in thousandths of a core.

@@ -60,7 +60,8 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
 pub(super) fn untold(pool: &Written, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let arguments = pool.kubelet_args.first_key_value().map(|(key, _)| ("kubelet_args", key.span()));
-    // An entry for a domain (`…/*`) sets no taint. It only says that the domain's taints are temporary.
+    // A `startup_taints` entry for a domain (`…/*`) sets no taint. It only declares that the domain's taints
+    // are temporary.
     let mut single = pool.startup_taints.iter().filter(|taint| !taint.get_ref().contains('*'));
     let taints = single.next().map(|taint| ("startup_taints", taint.span()));
     for (key, at) in arguments.into_iter().chain(taints) {

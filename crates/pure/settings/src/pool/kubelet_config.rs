@@ -17,7 +17,7 @@ use model::quantity;
 
 /// The kubelet's default eviction threshold for memory (`memory.available<100Mi`).
 const DEFAULT_EVICTION: i64 = 100 << 20;
-/// Maximum size of the table in bytes, because it is passed to the guest in an argument.
+/// Maximum size of the table in bytes. The table is passed to the guest as a command-line argument.
 const LONGEST: usize = 8 << 10;
 /// Maximum length of the settings in a record, in bytes; longer ones are recorded as a digest.
 const WORDS: usize = 400;
@@ -35,7 +35,8 @@ const SET_ALREADY: [(&str, &str); 9] = [
     ("rotateCertificates", "kubeadm sets it: remove it"),
 ];
 
-/// Fields of Kubernetes 1.37 that are often set, to find mistyped names.
+/// Commonly used fields of Kubernetes 1.37. A field that is almost spelled like one of them is reported as
+/// mistyped.
 const KNOWN: [&str; 44] = [
     "allowedUnsafeSysctls",
     "clusterDNS",

@@ -16,7 +16,7 @@ use model::{HostKey, Vmid};
 /// The variables in a label's value.
 const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
 
-/// A VMID with as many digits as possible.
+/// The VMID with the most digits, for checking the length of label values.
 const LONGEST_VMID: Vmid = Vmid(999_999_999);
 
 /// Domain of the labels and taints that the daemon itself sets.
@@ -128,7 +128,7 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
         if VARIABLES.contains(&variable) {
             continue;
         }
-        let title = format!("pool `{name}`: `{{{{ {variable} }}}}` is not a variable of machines");
+        let title = format!("pool `{name}`: unknown variable `{{{{ {variable} }}}}`");
         let closest = VARIABLES
             .into_iter()
             .map(|known| (strsim::jaro_winkler(variable, known), known))
@@ -147,7 +147,7 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
     true
 }
 
-/// Checks the labels' values on each known host, with each known zone.
+/// Checks the labels' values as they would be on each known host, in the zone of that host.
 pub(super) fn values_fit(written: &Written, pool: &Pool, checker: &mut Checker) {
     let mut hosts: Vec<&str> = pool.hosts.iter().map(HostKey::host).collect();
     if hosts.is_empty() {

@@ -94,8 +94,8 @@ pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
     memory_of(pool, &pool.memory, checker)
 }
 
-/// Memory of one of the pool's sizes, in bytes. For bare-metal machines, and for a plan without a template,
-/// any amount above zero is valid.
+/// Memory of one of the pool's sizes, in bytes. If the pool has neither a template nor network boot
+/// (bare-metal machines, or a plan), any amount above zero is valid.
 pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut Checker) -> i64 {
     let name = pool.name.get_ref();
     let before = checker.findings.len();
@@ -167,7 +167,13 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
         pool.storage_reserve.as_ref().filter(|_| pool.storage.is_none() && pool.extra_disks.is_empty());
     if let Some(reserve) = reserve_alone {
         let title = format!("pool `{name}`: `storage_reserve` without `storage` and `extra_disks`");
-        checker.wrong(title, reserve.span(), "has no effect", "name the storages of its disks");
+        checker.wrong(
+            title,
+            reserve.span(),
+            "has no effect",
+            "set `storage` or `extra_disks`, or \
+            remove `storage_reserve`",
+        );
     }
     let Some(written) = &pool.storage else { return Vec::new() };
     let mut checked: Vec<String> = Vec::new();
@@ -198,7 +204,7 @@ pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
         pool.user.as_ref(),
         name_rules::is_user,
         |text| format!("pool `{}`: `{text}` is not a valid user name", pool.name.get_ref()),
-        "at most 32 lower-case letters, digits, `-` and `_`",
+        "at most 32 lower-case letters, digits, `-` and `_`, starting with a letter or `_`",
     )
 }
 

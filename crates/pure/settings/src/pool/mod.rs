@@ -358,7 +358,8 @@ impl Written {
         }
     }
 
-    /// Returns `max_node_age`. An age that is too short for a machine to be of use is reported.
+    /// Returns `max_node_age`. Reports an age of less than an hour, because nodes would constantly be
+    /// replaced.
     fn oldest(&self, checker: &mut Checker) -> Option<Duration> {
         let written = self.max_node_age.as_ref()?;
         let name = self.name.get_ref();
@@ -366,7 +367,7 @@ impl Written {
         let oldest = checker.duration("max_node_age", Some(written), Duration::MAX);
         if checker.findings.len() == before && oldest < Duration::from_hours(1) {
             let title = format!("pool `{name}`: `max_node_age` is less than an hour");
-            let help = "nodes would be replaced all the time; for 30 days, set \"720h\"";
+            let help = "nodes would constantly be replaced; for 30 days, set \"720h\"";
             checker.wrong(title, written.span(), "must be at least \"1h\"", help);
         }
         Some(oldest)

@@ -92,7 +92,7 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
             let title =
                 format!("pool `{name}`: `memory` is not a whole number of huge pages ({})", size.words());
             let label = format!("the memory must be a multiple of {}", at.get_ref().name());
-            checker.wrong(title, at.span(), &label, "change `memory`, or the page's size");
+            checker.wrong(title, at.span(), &label, "change `memory` or `hugepages`");
         }
     }
     if let Some(reserve) = written.reserve.as_ref().filter(|cores| *cores.get_ref() > MOST_RESERVED) {

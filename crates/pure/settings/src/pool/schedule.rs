@@ -55,7 +55,7 @@ impl Config {
         self.scheduled_at(now).map_or_else(|| self.clone(), Arc::new)
     }
 
-    /// Like [`Self::at`]; `None` if no pool has a scheduled minimum at this time.
+    /// Like [`Self::at`]; `None` if no schedule raises a pool's minimum at this time.
     pub fn scheduled_at(&self, now: Timestamp) -> Option<Self> {
         if self.pools.iter().all(|pool| pool.min_at(now) == pool.min) {
             return None;

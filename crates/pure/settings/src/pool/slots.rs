@@ -218,8 +218,8 @@ fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
     prefix
 }
 
-/// Checks that all addresses and the gateway are in one network, and that no address is reserved. The gateway
-/// may also have a link-local IPv6 address.
+/// Checks that all addresses and the gateway are in one network, and that machines can use each address (not
+/// the broadcast address, for example). The gateway may also have a link-local IPv6 address.
 pub(super) fn network(
     name: &str,
     pieces: &[Piece],

@@ -1,4 +1,4 @@
-//! `zone_labels`: what happens to labels with a machine's host or zone if its VM is moved.
+//! `zone_labels`: whether labels that contain a machine's host or zone change when its VM is moved.
 
 use serde::Deserialize;
 

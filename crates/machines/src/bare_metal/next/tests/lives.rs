@@ -26,7 +26,7 @@ struct Metal {
 enum End<D> {
     Done(D),
     Stuck,
-    /// The daemon has ended.
+    /// The run was cut off, as if the daemon had ended.
     Cut,
 }
 

@@ -100,7 +100,7 @@ fn other_devices_are_told_from_those_before() {
     {
         assert_ne!(declares(&format!("{GPU}{other}")), one, "{other}");
     }
-    // Declared devices do not change what a machine is made of.
+    // Declared devices are not part of a machine's fingerprint, so a change to them is not drift.
     let made_of = |lines: &str| {
         parse("c.toml", &format!("{POOL}{lines}"), Needs::Plan).unwrap().pools.remove(0).made_of()
     };

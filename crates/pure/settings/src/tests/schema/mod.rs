@@ -1,7 +1,7 @@
 //! `packaging/config.schema.json`, the schema of the configuration for editors. It is generated from what the
 //! parser accepts, what the checks report, and the texts of config.example.toml. It accepts everything that
-//! the program accepts, except minus zero. Update it with
-//! `UPDATE=1 cargo test -p pve-autoscaler-settings the_schema`.
+//! the program accepts, except negative zero. Update it with `UPDATE=1 cargo test -p pve-autoscaler-settings
+//! the_schema`.
 
 mod example;
 mod shape;

@@ -81,8 +81,8 @@ impl Place {
     /// Whether the type of this value is accepted. The parser may still refuse the value itself.
     fn takes(&self, value: &str) -> bool {
         self.error(value).is_none_or(|error| {
-            // All of these messages are about types. An enumeration accepts only a string or a table, and a
-            // list may be read as the fields of a struct.
+            // Each of these messages means a value of the wrong type. An enumeration accepts only a string or
+            // a table, and a list may be read as the fields of a struct.
             let wrong = ["invalid type", "wanted string or table", "wanted exactly 1", "invalid length"];
             !wrong.iter().any(|wrong| error.starts_with(wrong))
         })
