@@ -307,7 +307,7 @@ fn templates(snapshot: &Snapshot) -> Templates<'_> {
 }
 
 /// A request, its real pods, and its outcome unless the planner looks for room.
-type State<'a> = (&'a ProvisioningRequest, &'a [&'a Pod], Option<(RequestOutcome, String)>);
+type State<'a, 'o> = (&'a ProvisioningRequest, &'o [&'a Pod], Option<(RequestOutcome, String)>);
 
 /// Postpones requests to later rounds if all together are for more than [`MOST`] pods. They take turns: each
 /// minute, another request comes first, so that one for which there is no room does not keep others waiting.
