@@ -365,7 +365,7 @@ async fn what_an_earlier_set_up_closed_to_the_service_is_opened_or_named() {
     let (code, said) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{said}");
     bench.has_mode("etc/config.toml", 0o644);
-    let opened = format!("created       `{}`: mode 0644", bench.path("etc/config.toml").display());
+    let opened = format!("changed       `{}`: mode 0644", bench.path("etc/config.toml").display());
     assert!(said.contains(&opened), "{said}");
     // `setup` does not know who owns the folder and what else is in it, so it only names the command.
     bench.has_mode("etc", 0o700);

@@ -177,7 +177,7 @@ fn keep_open(file: &Path, say: &Steps) -> Result<(), Failure> {
     fs::set_permissions(file, Permissions::from_mode(0o644)).map_err(|error| {
         Failure::Named(format!("cannot make {} readable for the service", named(file)), error.into())
     })?;
-    say.made(&format!("{}: mode 0644, so that the service can read it", named(file)))
+    say.changed(&format!("{}: mode 0644, so that the service can read it", named(file)))
 }
 
 fn is_closed(found: &Metadata, right: u32) -> bool {

@@ -139,7 +139,15 @@ struct Steps {
 impl Steps {
     /// Reports something that was missing and was created.
     fn made(&self, what: &str) -> Result<(), Failure> {
-        let word = if self.dry { "would create" } else { "created" };
+        self.report("create", what)
+    }
+
+    fn changed(&self, what: &str) -> Result<(), Failure> {
+        self.report("change", what)
+    }
+
+    fn report(&self, act: &str, what: &str) -> Result<(), Failure> {
+        let word = if self.dry { format!("would {act}") } else { format!("{act}d") };
         input::text(&format!("  {word:<12}  {what}\n"))
     }
 }

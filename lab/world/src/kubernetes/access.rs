@@ -154,7 +154,7 @@ impl State {
             groups.push(group.to_owned());
         }
         groups.push("system:authenticated".into());
-        let mut rules = vec![cluster_info()];
+        let mut rules = Vec::new();
         if groups.iter().any(|group| group == "system:bootstrappers:kubeadm:default-node-token") {
             rules.push(Rule::new("get", "", "nodes", None));
             let mut maps = Rule::new("get", "", "configmaps", Some("kube-system"));
