@@ -1,8 +1,8 @@
 //! Measures how much memory a cluster of 1000 nodes and 30,000 pods uses: as a snapshot, and at the peak of a
 //! decision.
 //!
-//! The pods have the fields of real ones: an owner, labels and tolerations. Only runs on Linux, because it
-//! reads `/proc/self/status`.
+//! The pods have the fields that real pods have: an owner, labels and tolerations. The benchmark only runs on
+//! Linux, because it reads `/proc/self/status`.
 
 #![expect(
     clippy::unwrap_used,
@@ -88,7 +88,7 @@ fn node(number: usize) -> Node {
     }
 }
 
-/// A cluster of 1000 nodes with this many pods, as the watches keep them.
+/// A cluster of 1000 nodes with `pods` pods in total, in the form in which the watches keep them.
 fn cluster(pods: usize) -> Snapshot {
     let nodes: Vec<_> = (0..1000).map(|number| Arc::new(node(number))).collect();
     let mut specs = Specs::default();

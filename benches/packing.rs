@@ -1,12 +1,13 @@
-//! Measures how close the planner's packing comes to a bound that no packing can beat: the bound of the
-//! linear relaxation by patterns (Gilmore and Gomory, 1961), or the bound from sizes alone if that one is
-//! higher.
+//! Compares the planner's packing with a lower bound on the number of nodes that any packing needs. The bound
+//! is that of the pattern-based linear relaxation (Gilmore and Gomory, 1961), or the bound from sizes alone
+//! if that one is higher.
 //!
 //! The relaxation gives each kind of pod a price, so that the pods on a node never cost more than 1 together.
-//! The sum of all pods' prices is then a bound. A linear program finds the prices: the most expensive set of
-//! pods that fits a node is added to it until no set costs more than 1. Dynamic programming over a grid, on
-//! which sizes are rounded down, finds that set. Prices that are not final yet also prove a bound if they are
-//! divided by the cost of the most expensive set (Farley, 1990).
+//! The sum of all pods' prices is then a lower bound on the number of nodes. A linear program finds the
+//! prices. The most expensive set of pods that fits on a node is repeatedly added to the linear program,
+//! until no set costs more than 1. Dynamic programming finds that set, over a grid on which sizes are rounded
+//! down. Prices that are not final yet also prove a bound if they are divided by the cost of the most
+//! expensive set (Farley, 1990).
 
 #![expect(
     clippy::unwrap_used,
@@ -29,13 +30,13 @@ const MIXES: u32 = 100;
 const GRID: (usize, usize) = (160, 256);
 /// The maximum number of sets of pods that are added to the linear program.
 const ROUNDS: usize = 400;
-/// If there are more kinds of pods, the search for sets takes too long. The bound from sizes alone is good in
-/// that case.
+/// The maximum number of kinds of pods for which the relaxation is calculated. With more kinds, the search
+/// for sets takes too long, and the bound from sizes alone is good.
 const MOST_KINDS: usize = 60;
-/// The maximum error of sums of floating-point numbers.
+/// The maximum rounding error in a sum of floating-point numbers.
 const SLACK: f64 = 1e-6;
 
-/// A kind of equal pods.
+/// A group of pods whose sizes on the grid are equal.
 struct Kind {
     cells: (usize, usize),
     pods: u32,
@@ -52,13 +53,14 @@ fn kinds(mix: &Mix) -> Vec<Kind> {
     kinds.into_iter().map(|(cells, pods)| Kind { cells, pods }).collect()
 }
 
-/// How many pods of a kind fit an empty node.
+/// How many of the kind's pods fit on an empty node.
 fn most(kind: &Kind) -> usize {
     let by = |cells: usize, grid: usize| grid.checked_div(cells).unwrap_or(usize::MAX);
     by(kind.cells.0, GRID.0).min(by(kind.cells.1, GRID.1)).min(kind.pods as usize).min(110)
 }
 
-/// The most expensive set of pods that fits a node: its price, and the number of pods of each kind.
+/// Returns the most expensive set of pods that fits on a node: its price, and the number of pods of each
+/// kind.
 fn dearest(kinds: &[Kind], prices: &[f64]) -> (f64, Vec<usize>) {
     let (wide, high) = (GRID.0 + 1, GRID.1 + 1);
     let mut best = vec![0.0_f64; wide * high];
@@ -115,7 +117,8 @@ fn relaxed(mix: &Mix) -> usize {
         let (price, counts) = dearest(&kinds, &values);
         let sum: f64 = kinds.iter().zip(&values).map(|(kind, value)| f64::from(kind.pods) * value).sum();
         proven = proven.max(sum / price.max(1.0));
-        // Later prices cannot prove a higher bound than this sum, because each added set can only lower it.
+        // Later prices cannot prove a higher bound than this sum, because each added set can only lower the
+        // sum.
         if price <= 1.0 + SLACK || (proven - SLACK).ceil() >= (sum - SLACK).ceil() {
             break;
         }

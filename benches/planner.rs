@@ -1,5 +1,5 @@
-//! Measures how long an entire decision takes, from the snapshot to the plan. The result of each workload is
-//! checked before it is timed.
+//! Measures how long an entire decision takes, from the snapshot to the plan. Each workload's result is
+//! checked before the workload is timed.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may panic on unexpected results")]
 
@@ -73,8 +73,7 @@ fn node(number: usize, cpu: i64, memory: i64, idle: bool) -> Arc<Node> {
     Arc::new(node)
 }
 
-/// A snapshot with its pods in the order in which the watches keep them, and with specs shared as in the
-/// watches.
+/// Creates a snapshot whose pods are ordered and share their specs as in the watches.
 fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
     let mut specs = Specs::default();
     for pod in &mut pods {
@@ -139,7 +138,7 @@ fn nodes_at_two_fifths(count: usize, pods: usize, cpu: i64, idle: bool) -> Snaps
     snapshot(nodes, pods)
 }
 
-/// SplitMix64, so that the workload is the same on every machine.
+/// The random number generator SplitMix64, so that the workload is the same on every computer.
 struct Random(u64);
 
 impl Random {
@@ -186,8 +185,8 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
 
 /// Karpenter's "diverse" pods: a fifth are generic, a fifth are spread over zones, a fifth are spread over
-/// hosts, a fifth attract each other within a zone, and a fifth repel each other on a host. The labels and
-/// selectors of pods that are spread are drawn independently.
+/// hosts, a fifth attract each other within a zone, and a fifth repel each other on a host. For pods that are
+/// spread, labels and selectors are chosen at random, independently of each other.
 fn diverse_pods(count: usize) -> Snapshot {
     let mut random = Random(42);
     let letters = ["a", "b", "c", "d", "e", "f", "g"];
@@ -213,8 +212,8 @@ fn diverse_pods(count: usize) -> Snapshot {
     snapshot(Vec::new(), (0..count).map(make).collect())
 }
 
-/// 400 machine sizes in three zones. A machine of size i has i CPUs, of which 100m are reserved, 2i GiB, of
-/// which 10 MiB are reserved, and room for 10i pods.
+/// 400 machine sizes in three zones. A machine of size i has i CPUs (100m of them reserved), 2i GiB of memory
+/// (10 MiB of it reserved), and room for 10i pods.
 fn sizes() -> Config {
     let mut text = String::new();
     for size in 1..=400 {
@@ -239,7 +238,8 @@ fn repelled(name: String, app: &str, node: Option<String>) -> Arc<Pod> {
     Arc::new(one)
 }
 
-/// 5001 nodes, all but the last with ten labelled pods. One pending pod has anti-affinity to those pods.
+/// 5001 nodes, of which all but the last run ten labelled pods each. One pending pod has anti-affinity to the
+/// labelled pods.
 fn only_the_last_is_free() -> (Snapshot, Arc<Pod>) {
     let nodes: Vec<_> = (0..5001).map(|number| node(number, 10_000, 10_000, false)).collect();
     let labelled = |name: String, node: &Node| {
@@ -266,7 +266,7 @@ fn surge() -> Snapshot {
     world
 }
 
-/// Like [`surge`], on an empty cluster and with one app of 5000 pods.
+/// Like [`surge`], but with an empty cluster and one app of 5000 pods.
 fn surge_of_one() -> Snapshot {
     snapshot(Vec::new(), (0..5000).map(|number| repelled(format!("p-{number:04}"), "a", None)).collect())
 }

@@ -1,6 +1,6 @@
-//! Measures how fast the daemon reacts, and how much time it adds to what the machines themselves need. The
-//! real daemon runs with the embedded clusters in virtual time, so that the figures do not depend on this
-//! computer.
+//! Measures how fast the daemon reacts, and how much time it adds to the time that the machines themselves
+//! need. The real daemon runs with the embedded clusters in virtual time, so that the figures do not depend
+//! on this computer.
 //!
 //! `cargo bench --bench reaction` prints the figures. Nothing is asserted.
 
@@ -27,7 +27,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 /// The number of pods for which the reaction is measured.
 const TRIALS: usize = 200;
-/// The maximum number of concurrent linked clones from one storage: the configuration's default.
+/// The configuration's default for the maximum number of concurrent linked clones from one storage.
 const CLONES: u32 = 4;
 
 fn main() {
@@ -57,7 +57,7 @@ fn steady() -> ClusterSpec {
     cluster
 }
 
-/// Measures the reactions in a cluster in which pods need a node one after the other.
+/// Measures the daemon's reaction to each of several pods that need a node and are created one after another.
 async fn reactions() -> Vec<Duration> {
     let text = ONE_POOL
         .replace("max = 5", "max = 250")
@@ -102,8 +102,8 @@ fn between(since: Timestamp, until: Timestamp) -> Duration {
     Duration::try_from(until.duration_since(since)).unwrap_or_default()
 }
 
-/// How long it takes until all pods run, if each pod needs a node, and how long it would take in the best
-/// case.
+/// Returns the time until all pods run if each pod needs its own node, and the time that this would take in
+/// the best case.
 async fn growth(nodes: u32, probing: bool) -> (Duration, Duration) {
     let text = ONE_POOL
         .replace("max = 5", "max = 50")

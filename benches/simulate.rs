@@ -1,5 +1,6 @@
-//! Measures how long `simulate` takes for a day of 50 nodes and 1500 pods, one of which is replaced every ten
-//! seconds, and how large the record is. A smaller `ROUNDS` makes the day shorter.
+//! Measures how long `simulate` takes for one day of a cluster, and how large the day's record is. The
+//! cluster has 50 nodes and 1500 pods, and one pod is replaced every ten seconds. A smaller `ROUNDS` makes
+//! the day shorter.
 
 #![expect(
     clippy::unwrap_used,
@@ -31,7 +32,7 @@ vmids = "9100-9199"
 "#;
 /// The number of rounds in a day.
 const DAY: u64 = 8640;
-/// The maximum size of the record of a day, in bytes.
+/// The maximum size of a day's record, in bytes.
 const MOST_BYTES: u64 = 20_000_000;
 
 fn main() {

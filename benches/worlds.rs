@@ -1,9 +1,9 @@
-//! Measures the CPU time of the planner's thread for a decision about ordinary clusters that were slow in the
-//! past.
+//! Measures the CPU time that the planner's thread needs for decisions about ordinary clusters. Decisions
+//! about these clusters were slow in the past.
 //!
-//! `cargo bench --bench worlds` prints a table. The result of each world is checked before it is timed. With
-//! `-- adversarial TEXT`, only the worlds of [`adversarial`] whose names contain the text are measured; with
-//! `-- devices`, only those of [`devices`].
+//! `cargo bench --bench worlds` prints a table. Except for adversarial worlds, each world's result is checked
+//! before its time is printed. With `-- adversarial TEXT`, only the worlds of [`adversarial`] whose names
+//! contain the text are measured; with `-- devices`, only those of [`devices`].
 
 #![expect(
     clippy::unwrap_used,
@@ -115,8 +115,8 @@ fn node(number: usize) -> Node {
     }
 }
 
-/// A pod of one of a hundred apps, with its own claim. It requests `cpu` thousandths of a core and as many
-/// MiB.
+/// A pod of one of a hundred apps, with its own volume claim. It requests `cpu` millicores and `cpu` MiB of
+/// memory.
 fn pod(number: usize, cpu: i64, node: Option<&str>) -> Pod {
     let app = format!("app-{:03}", number % 100);
     let name = format!("{app}-{number:06}");
@@ -153,7 +153,7 @@ fn pod(number: usize, cpu: i64, node: Option<&str>) -> Pod {
     }
 }
 
-/// Adds the pod's claim; if the pod runs, also the claim's volume and its attachment.
+/// Adds the pod's claim. If the pod runs, also adds the claim's volume and its attachment.
 fn add_volume(all: &mut Snapshot, pod: &Pod) {
     let name = format!("data-{}", pod.name);
     let volume = format!("pv-{name}");
@@ -238,8 +238,8 @@ fn line(world: &str, cost: f64, most: f64, answer: &str) {
     println!("| {world} | {cost:.1} ms | ≤ {most} ms{met} | {answer} |");
 }
 
-/// Measures decisions about nodes whose pods use a fifth of their capacity. All pods fit on a fifth of the
-/// nodes, but kube-scheduler may scatter them, so a few more nodes stay.
+/// Measures decisions about nodes on which pods use a fifth of the capacity. All pods would fit on a fifth of
+/// the nodes, but kube-scheduler may scatter them, so a few more nodes are kept.
 fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
     let cpu = 2000 / i64::try_from(pods).unwrap();
     let name = format!("{nodes} nodes × {pods} pods with a claim each, nodes 20 % utilized");
@@ -268,7 +268,8 @@ fn cost_of(name: &str, cluster: Cluster) -> (f64, Plan) {
     measure(name, &cluster.snapshot(), &clusters::pools(3))
 }
 
-/// Measures decisions about clusters whose pods repel each other and are spread, compared with plain pods.
+/// Measures decisions about clusters whose pods repel each other and are spread, compared with clusters of
+/// plain pods.
 fn social_nodes() {
     let apart = |cluster: Cluster| Cluster { manner: Manner::Spread, ..cluster };
     let idle = Cluster { size: 100, idle: true, ..CLUSTER };
@@ -372,11 +373,11 @@ fn steady() {
         }
         all += round(&snapshot);
     }
-    // The mean, because one round is shorter than the steps in which CPU time is counted.
+    // The mean is printed, because one round is shorter than the resolution of the CPU time.
     line(name, all / 200.0, 2.0, "nothing to do");
 }
 
-/// Measures decisions about pods with claims for devices.
+/// Measures decisions about pods with device claims.
 fn with_devices() {
     let world = World { nodes: 400, devices: 64, pods: 0, waiting: 0, idle: false };
     let three = clusters::pools(3);
@@ -405,8 +406,9 @@ fn with_devices() {
     line(name, cost, 1000.0, "400 machines");
 }
 
-/// Measures the cost of plain decisions in a cluster with device claims, compared with one without. The two
-/// are measured alternately, so that other work of the computer affects both equally.
+/// Measures the cost of decisions about plain pods in a cluster with a device class, compared with a cluster
+/// without one. The two clusters are measured alternately, so that other load on the computer affects both
+/// equally.
 fn beside_devices() {
     for (what, cluster) in [
         ("1000 idle nodes × 20 pods", Cluster { size: 100, idle: true, ..CLUSTER }),

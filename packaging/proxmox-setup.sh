@@ -1,17 +1,19 @@
 #!/bin/sh
-# Creates what pve-autoscaler needs in Proxmox VE: resource pool, roles, user, token, access. Run it as root on a Proxmox VE host.
-# It can be run again: existing objects and an existing token are kept, and roles get the privileges that they lack and keep the
-# others. So `--hardware`, `--mapping`, `--seed` and `--power` can be added later, and need not be repeated.
+# Creates what pve-autoscaler needs in Proxmox VE: a resource pool, roles, a user, a token and access rights.
+# Run it as root on a Proxmox VE host. It can be run again: existing objects and an existing token are kept,
+# and existing roles only gain the privileges that they lack. So `--hardware`, `--mapping`, `--seed` and
+# `--power` can be added later, and need not be repeated.
 #
 #   proxmox-setup.sh --template VMID --storage NAME --bridge NAME [--pool NAME] [--user NAME@pve] [--token NAME]
 #                    [--token-file FILE] [--hardware] [--mapping NAME] [--seed STORAGE] [--power HOST] [--dry-run]
 #
 # --template, --storage, --bridge, --mapping, --seed and --power may be given several times. --bridge and --storage are also needed
-# for a template's own bridges and storages: Proxmox VE requires rights on them for cloning. --hardware lets the daemon set the
-# machines' hardware. --mapping NAME (or pci/NAME) does the same, and also lets the daemon give machines a PCI device of that
-# resource mapping; `--mapping usb/NAME`, `dir/NAME`, `cpu/NAME` or `hwrng` only grants the use of a mapping of another kind, such
-# as a template's. --seed lets the daemon put cloud-init seeds onto that storage. --power lets the daemon switch that host off and
-# on, and see every guest, which is needed for this. --dry-run prints the commands and runs none.
+# for a template's own bridges and storages: Proxmox VE requires rights on them for cloning. --hardware lets
+# the daemon set the machines' hardware. --mapping NAME (or pci/NAME) does the same, and also lets the daemon
+# give machines a PCI device of that resource mapping. `--mapping usb/NAME`, `dir/NAME`, `cpu/NAME` or `hwrng`
+# only lets the daemon use a mapping of that kind, for example if a template uses it. --seed lets the daemon
+# put cloud-init seeds onto that storage. --power lets the daemon switch that host off and on. For this, the
+# daemon also gets the right to see every guest. --dry-run prints the commands without running them.
 set -eu
 
 pool=kubernetes user=autoscaler@pve token=agent
@@ -37,7 +39,7 @@ while [ $# -gt 0 ]; do
         --bridge) bridges="$bridges $2" ;;
         --mapping)
             case $2 in
-                # The host's hardware random number generator has this path of its own.
+                # The mapping of the host's hardware random number generator has its own path.
                 hwrng) mappings="$mappings $2" ;;
                 pci/*) mappings="$mappings $2"; hardware=' VM.Config.HWType' ;;
                 */*) mappings="$mappings $2" ;;
@@ -56,7 +58,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$templates" ] && [ -n "$storages" ] && [ -n "$bridges" ] || fail "--template, --storage and --bridge are needed"
 
-# Runs a command, or prints it in a form that can be typed.
+# Runs a command, or prints it in a form that can be pasted into a shell.
 run() {
     if [ $dry = no ]; then
         "$@"
@@ -69,7 +71,8 @@ run() {
     done
     echo "${line# }"
 }
-# Whether a list of Proxmox VE has an entry with this value; also checked in a dry run, if pvesh is available.
+# Checks whether a Proxmox VE list has an entry with this value. If pvesh is available, this is also checked
+# in a dry run.
 has() {
     command -v pvesh >/dev/null 2>&1 || return 1
     pvesh get "$1" --output-format json 2>/dev/null | tr '{,}' '\n\n\n' | grep -Fqx "\"$2\":\"$3\""
@@ -80,7 +83,7 @@ if [ $dry = no ]; then
     command -v pveum >/dev/null 2>&1 || fail "this is not a Proxmox VE host: pveum was not found"
 fi
 
-# The privilege to run commands in guests has another name before Proxmox VE 9.
+# Before Proxmox VE 9, the privilege to run commands in guests has a different name.
 guests=VM.GuestAgent.Unrestricted
 if command -v pveversion >/dev/null 2>&1; then
     case $(pveversion) in pve-manager/[5-8].*) guests=VM.Monitor ;; esac
@@ -88,7 +91,7 @@ fi
 
 role() {
     if has /access/roles roleid "$1"; then
-        # The role may have more privileges, for settings that need them.
+        # An existing role may have additional privileges that some settings need, so no privilege is removed.
         run pveum role modify "$1" --append 1 --privs "$2"
     else
         run pveum role add "$1" --privs "$2"
@@ -110,15 +113,16 @@ fi
 has /pools poolid "$pool" || run pveum pool add "$pool" --comment "machines of pve-autoscaler"
 has /access/users userid "$user" || run pveum user add "$user" --comment "pve-autoscaler"
 
-# The secret is shown once: it goes straight into its file, which other users can never read.
+# Proxmox VE shows the secret only once, so it is written directly to its file, which other users can never
+# read.
 if has "/access/users/$user/token" tokenid "$token"; then
     echo "The token $user!$token exists and is kept; its secret should be in $file." >&2
 elif [ $dry = yes ]; then
     echo "pveum user token add $user $token --privsep 1 --output-format json    # its value goes to $file"
 else
     (
-        # The service's user must be able to enter the parent folder. Only root may read the folder itself. Existing folders are not
-        # changed.
+        # The service's user must be able to enter the parent folder, but only root may read the credentials
+        # folder. Existing folders are not changed.
         umask 022
         mkdir -p "$(dirname "$(dirname "$file")")"
         umask 077
@@ -129,7 +133,7 @@ else
     [ -s "$file" ] || fail "no secret was returned; remove the token ($user!$token) and run this again"
 fi
 
-# A token has the rights that both it and its user have.
+# A token has only the rights that are granted both to it and to its user.
 grant() { run pveum acl modify "$1" --users "$user" --tokens "$user!$token" --roles "$2" --propagate "$3"; }
 grant "/pool/$pool" AutoscalerMachines 1
 for template in $templates; do grant "/vms/$template" AutoscalerTemplates 0; done
@@ -139,7 +143,7 @@ for mapping in $mappings; do grant "/mapping/$mapping" AutoscalerMappings 0; don
 for seed in $seeds; do grant "/storage/$seed" AutoscalerSeeds 0; done
 for host in $powers; do grant "/nodes/$host" AutoscalerPower 0; done
 [ -z "$powers" ] || grant /vms AutoscalerGuests 1
-# To see the hosts, their load, and whether the cluster is quorate.
+# Lets the daemon see the hosts, their load, and whether the cluster is quorate.
 grant / AutoscalerHosts 1
 
 cat >&2 <<END

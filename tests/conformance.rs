@@ -1,4 +1,4 @@
-//! The conformance cases under `tests/fixtures`, run by their own runners on the real binary.
+//! Runs the conformance cases in `tests/fixtures` against the real binary, with the cases' own runners.
 //!
 //! Both runners are Python programs without dependencies. If `python3` is not installed, the tests report
 //! that they were skipped.

@@ -1,5 +1,5 @@
-//! `plan`, `explain` and `snapshot` on live clusters, as an operator runs them: the embedded Proxmox VE, and
-//! a Kubernetes API that lists a few objects and keeps its watches open.
+//! Runs `plan`, `explain` and `snapshot` against live clusters, as an operator does. The clusters are the
+//! embedded Proxmox VE and a Kubernetes API that lists a few objects and keeps its watches open.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
@@ -46,7 +46,7 @@ async fn kubernetes(request: Request<Bytes>) -> Result<Response<Body>, NoAnswer>
         return Ok(Response::new(Body::new(body)));
     }
     if path.contains("/configmaps/") {
-        // No daemon has ever run here.
+        // No daemon has ever run in this cluster, so none of its ConfigMaps exist.
         let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
                           "message": "not found", "code": 404});
         let mut response = Response::new(full(gone.to_string()));

@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// Far longer than anything here takes.
+/// A time limit, far longer than any step of these tests takes.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Metrics that are on the page once a round has read both clusters. Some are measured during the round,
@@ -141,8 +141,8 @@ async fn every_line_is_well_formed_and_every_family_documented() {
     }
 }
 
-/// Each metric that the alerts and the dashboard query is on the served page, or counts something that has
-/// not happened yet.
+/// Asserts that the served page contains the family of each metric that the alerts and the dashboard query. A
+/// family may have no samples yet.
 #[tokio::test]
 async fn alerts_and_dashboard_find_what_they_ask_for() {
     let bench = Bench::demo().await;
@@ -173,8 +173,8 @@ async fn alerts_and_dashboard_find_what_they_ask_for() {
         eprintln!("skipped: promtool is not there");
         return;
     };
-    // `promtool` reads the older text format, which has neither units nor an end mark, and in which counters
-    // have their full names.
+    // `promtool` reads the older text format. It has neither units nor an end marker, and its comment lines
+    // contain the full names of counters, with `_total`.
     let older: String = body.lines().filter_map(|line| older(line, &families)).collect();
     let mut promtool = promtool;
     promtool.stdin.take().unwrap().write_all(older.as_bytes()).await.unwrap();
@@ -183,7 +183,8 @@ async fn alerts_and_dashboard_find_what_they_ask_for() {
     assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// A line of OpenMetrics in Prometheus' own text format.
+/// Converts an OpenMetrics line to Prometheus' own text format. Returns `None` if that format has no such
+/// line.
 fn older(line: &str, families: &openmetrics::Families) -> Option<String> {
     if line.starts_with("# EOF") || line.starts_with("# UNIT") {
         return None;

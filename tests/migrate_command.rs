@@ -1,5 +1,6 @@
-//! `migrate`: beside each autoscaler's settings, a file contains the configuration that `migrate` writes from
-//! them. `UPDATE=1 cargo test --test migrate_command` updates these files.
+//! Tests of `migrate`. Next to the settings of each autoscaler, a file contains the configuration that
+//! `migrate` is expected to write from these settings. `UPDATE=1 cargo test --test migrate_command` updates
+//! these files.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 

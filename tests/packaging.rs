@@ -1,5 +1,5 @@
-//! The package's contents apart from the program must match the program, and meet the requirements of Debian,
-//! systemd and Prometheus.
+//! Asserts that the files that are packaged with the program match the program, and meet the requirements of
+//! Debian, systemd and Prometheus.
 
 #![expect(
     clippy::unwrap_used,
@@ -61,15 +61,16 @@ fn the_configuration_that_is_installed_needs_only_what_it_marks() {
     settings::parse("config.toml", &installed.replace("#: ", ""), Needs::Run).unwrap();
     let lines = installed.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
     assert!(lines.count() < 25, "it is to be a small one");
-    // An upgrade asks about each changed configuration file that the package installs, so the package does
-    // not install the reference, which changes with each release.
+    // If a configuration file of the package changes, an upgrade may ask the administrator about it. The
+    // package therefore does not install the configuration reference as `config.toml`, because the reference
+    // changes with each release.
     let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
     let assets = manifest["package"]["metadata"]["deb"]["assets"].as_array().unwrap();
     let asset = assets.iter().find(|asset| asset[1].as_str() == Some("etc/pve-autoscaler/config.toml"));
     assert_eq!(asset.unwrap()[0].as_str(), Some("packaging/config.minimal.toml"));
 }
 
-/// The values of a setting of the unit.
+/// The values of one setting in the daemon's systemd unit.
 fn settings(name: &str) -> Vec<String> {
     let unit = text("systemd/pve-autoscaler.service");
     let values = unit.lines().filter_map(|line| line.strip_prefix(&format!("{name}=")));
@@ -112,8 +113,8 @@ fn what_runs_as_root_is_as_closed_and_its_socket_is_off() {
         return;
     };
     assert!(output.status.success(), "{}", said(&output));
-    // The packaging tool enables each unit that has a line beginning with `[Install]`. The socket's is
-    // indented, so the socket stays off.
+    // The packaging tool enables each unit that has a line beginning with `[Install]`. In the socket unit,
+    // this line is indented, so the socket stays disabled.
     let socket = text("systemd/pve-autoscaler-pinning.socket");
     assert!(socket.lines().all(|line| !line.starts_with("[Install]")) && socket.contains("\n [Install]\n"));
     assert!(socket.contains(&format!("ListenStream={}\n", pve_autoscaler::pinning::SOCKET)));
@@ -142,8 +143,8 @@ fn every_line_of_the_helpers_units_is_understood() {
 
 #[test]
 fn every_line_of_the_units_is_understood() {
-    // `systemd-analyze verify` requires that the program and the manual exist: it gets copies that run
-    // `/bin/true` and name no manual.
+    // `systemd-analyze verify` requires that the program and the manual page exist. Therefore, it gets copies
+    // of the units that run `/bin/true` and do not name a manual page.
     let folder = tempfile::TempDir::new().unwrap();
     for (name, verified) in [
         ("pve-autoscaler.service", "pve-autoscaler.service"),
@@ -220,7 +221,8 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
     assert_eq!(settings("RuntimeDirectory"), [folder.strip_prefix("/run").unwrap().to_str().unwrap()]);
     let loaded = settings("LoadCredential");
     let example = text("config.example.toml");
-    // An operator adds the credentials of further Proxmox VE clusters to the unit, each under its own name.
+    // An operator adds the credentials of additional Proxmox VE clusters to the unit, each under its own
+    // name.
     let named: Vec<&str> = example
         .lines()
         .filter(|line| !line.starts_with("#also| "))
@@ -324,7 +326,7 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     let Some(output) = ask("sh", &[&arguments[..], &["--bridge", "vmbr0"]].concat()) else { return };
     assert!(output.status.success(), "{}", said(&output));
     let printed = String::from_utf8(output.stdout).unwrap();
-    // `check` requires each of these by name.
+    // `check` requires each of these privileges by name.
     for privilege in [
         "Datastore.AllocateSpace",
         "Datastore.Audit",
@@ -376,7 +378,8 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     for part in parts {
         assert!(printed.contains(part), "{part} is not granted:\n{printed}");
     }
-    // Only a PCI device becomes part of the machines' own configuration.
+    // Of these mappings, only PCI devices become part of the machines' own configuration. Only they require
+    // `VM.Config.HWType`.
     for (mapping, path, hardware) in [
         ("gpu", "/mapping/pci/gpu", true),
         ("pci/gpu", "/mapping/pci/gpu", true),

@@ -1,6 +1,6 @@
-//! Parts of the playbooks that can run on this machine: `access.yml` creates its folders, against the
-//! embedded Proxmox VE, and `daemon.yml` puts the token on every host. The tests are skipped if Ansible was
-//! not installed for them.
+//! Tests the parts of the playbooks that can run without real hosts: `access.yml` creates its folders,
+//! against the embedded Proxmox VE, and `daemon.yml` puts the token on every host. The tests are skipped if
+//! Ansible was not installed for them.
 
 #![expect(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ async fn ansible() -> Option<PathBuf> {
     Some(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim_end()))
 }
 
-/// Runs the play with the programs in `folder/bin` first in the path. Returns whether it succeeded, and its
+/// Runs the play with `folder/bin` at the front of `PATH`. Returns whether the play succeeded, and its
 /// output.
 async fn played(
     programs: &Path,
@@ -125,12 +125,13 @@ async fn every_host_of_the_daemon_gets_the_token_or_the_play_says_that_none_has_
     let (well, said) = played(&programs, folder.path(), &[&play], hosts.clone(), &[]).await;
     assert!(!well && said.contains("No host of this play has the token's secret in"), "{said}");
 
-    // The token is on the second host only, and the third host's own token is left alone.
+    // The second host has the token. The third host has a different token, which the play leaves alone.
     fs::write(at("two"), "the-secret\n").unwrap();
     fs::write(at("three"), "its-own\n").unwrap();
     let (well, said) = played(&programs, folder.path(), &[&play], hosts.clone(), &[]).await;
     assert!(well && !said.contains("the-secret") && said.matches("it is restarted").count() == 1, "{said}");
-    // The third host's token differs: it may be an old one that was replaced, so this is reported.
+    // The third host's token differs. It may be an old token that was replaced, so the play reports the
+    // difference.
     assert_eq!(said.matches("differs from the one on pve2 and is kept").count(), 1, "{said}");
     assert_eq!(fs::read_to_string(at("one")).unwrap(), "the-secret\n");
     assert_eq!(mode(&at("one")), 0o600);

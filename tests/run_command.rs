@@ -1,5 +1,5 @@
-//! `run` as an operator and systemd run it: against the embedded clusters, or with a Kubernetes that cannot
-//! be reached.
+//! Tests of `run` as an operator or systemd starts it, against the embedded clusters or with a Kubernetes API
+//! that cannot be reached.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
@@ -18,11 +18,11 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 use world::proxmox::spec::ClusterSpec;
 
-/// Far longer than anything here takes.
+/// A time limit, far longer than any step of these tests takes.
 const LONG: Duration = Duration::from_secs(30);
 
 impl Bench {
-    /// A bench whose Kubernetes is a closed port.
+    /// A bench whose kubeconfig points to a closed port, so that Kubernetes cannot be reached.
     async fn without_kubernetes() -> Self {
         let bench = Self::demo().await;
         bench.kubeconfig("127.0.0.1:1");
@@ -41,7 +41,7 @@ impl Bench {
         command
     }
 
-    /// The exit status and output of a daemon that should end immediately by itself.
+    /// The exit status and output of a daemon that is expected to exit immediately.
     async fn refused(&self) -> (i32, String) {
         let output = tokio::time::timeout(LONG, self.command().output()).await.unwrap().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -114,7 +114,7 @@ async fn a_second_cluster_with_vmids_of_the_first_is_refused_while_that_runs() {
     for text in ["both have VMIDs", "etc/config.toml", "clusters/shop/config.toml", "help: "] {
         assert!(said.contains(text), "{text}: {said}");
     }
-    // A reload of the running daemon is not refused because of the other cluster's configuration.
+    // The other cluster's configuration does not prevent the running daemon from reloading its own.
     first.signal("HUP").await;
     first.says("configuration applied").await;
     first.signal("TERM").await;
@@ -310,7 +310,7 @@ async fn a_killed_daemon_leads_again_as_soon_as_it_is_back() {
         let mut daemon = bench.start().await;
         let started = tokio::time::Instant::now();
         daemon.says("starting rounds").await;
-        // Far shorter than a lease, even on a busy machine.
+        // Even on a busy machine, this takes far less time than a lease lasts.
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         daemon.signal("KILL").await;
         daemon.ends().await;
@@ -387,7 +387,7 @@ async fn systemd_is_told_of_the_start_the_reload_and_the_end() {
     assert!(child.wait().await.unwrap().success());
 }
 
-/// What is reported to systemd, up to this text.
+/// Returns what the daemon reports to systemd, up to and including this text.
 async fn until(systemd: &UnixDatagram, text: &'static str) -> String {
     let systemd = systemd.try_clone().unwrap();
     let reading = tokio::task::spawn_blocking(move || {

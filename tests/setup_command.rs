@@ -73,8 +73,8 @@ impl Bench {
         client.roles().await.unwrap().remove(role).unwrap_or_default()
     }
 
-    /// Runs the script like root on a host, with stand-ins for the host's commands. Returns both output
-    /// streams.
+    /// Runs the script as root does on a host, with stand-ins for the host's commands. Returns the output of
+    /// both streams.
     async fn script(&self, more: &[&str]) -> String {
         let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/playbooks/proxmox");
         fs::create_dir_all(self.path("bin")).unwrap();
@@ -106,7 +106,7 @@ impl Bench {
 
     async fn set_up_by(&self, administrator: &[&str], more: &[&str]) -> (i32, String) {
         let file = |name: &str| self.path(name).display().to_string();
-        // Like a user who has just copied a secret: the umask keeps all others out of new files.
+        // Uses the umask of a user who has just copied a secret, so that no other user can read new files.
         let mut command = Command::new("sh");
         command
             .args(["-c", r#"umask 077; exec "$@""#, "sh", env!("CARGO_BIN_EXE_pve-autoscaler")])
@@ -159,7 +159,8 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);
 
-    // An administrator's kubeconfig, e.g. with another address of the same API server.
+    // An administrator may have replaced the kubeconfig, for example to use another address of the same API
+    // server.
     let own = format!("{kubeconfig}\n");
     fs::write(bench.path("etc/credentials/kubeconfig"), &own).unwrap();
     let (code, again) = bench.set_up(&ANSWERS).await;
@@ -212,8 +213,8 @@ async fn a_further_cluster_of_the_host_gets_what_the_first_one_has_not() {
     assert!(said.contains("beside cluster `shop`"), "{said}");
 }
 
-/// `AutoscalerMachines` as an administrator extended it for hardware options, without a privilege that is
-/// required.
+/// `AutoscalerMachines` as an administrator has extended it for hardware options. It lacks one of the
+/// required privileges.
 const OTHER_ROLE: (&str, &str) = (
     "AutoscalerMachines",
     "Pool.Audit VM.Allocate VM.Audit VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options \

@@ -1,4 +1,5 @@
-//! `simulate`: what configurations would have done with a record that this test writes.
+//! Tests of `simulate`, which shows what different configurations would have done during a recording. The
+//! tests write the recording themselves.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
@@ -22,7 +23,8 @@ memory = "8GiB"
 vmids = "9100-9109"
 "#;
 
-/// A folder with a record of two hours without machines, in which two pods exist from minute 10 to minute 60.
+/// A folder with a recording of two hours without machines, in which two pods exist from minute 10 to minute
+/// 60.
 struct Scene {
     folder: TempDir,
 }
@@ -157,7 +159,8 @@ fn more_demand_and_fewer_hosts_are_tried() {
     assert_eq!(made(&["--without-host", "pve3"]), (1, 2, json!({})));
     let none = ["--without-host", "pve1", "--without-host", "pve2", "--without-host", "pve3"];
     assert_eq!(made(&none), (0, 2, json!({"NoHostCapacity": 2})));
-    // Six pods fit three machines, and no more: the others wait in vain.
+    // Three machines have room for six of the eight pods, and the pool may have no more machines. The other
+    // two pods keep waiting.
     assert_eq!(made(&["--scale", "4"]), (3, 8, json!({"PoolAtMax": 2})));
 }
 
@@ -258,7 +261,7 @@ fn what_is_wrong_is_said_with_the_way_out() {
     let said = scene.run(&["--config", "a.toml"]);
     let words = String::from_utf8(said.stderr).unwrap();
     assert!(said.status.success() && words.contains("is damaged after its first"), "{words}");
-    // The missing part is reported: the rest of the first hour.
+    // The missing part, which is the rest of the first hour, is reported.
     let text = String::from_utf8(said.stdout).unwrap();
     assert!(text.contains("in 1 gap without a round"), "{text}");
     for file in files {

@@ -1,5 +1,5 @@
-//! Bootstrap tokens over SSH: a control plane node that really speaks SSH, on loopback, and passes each
-//! command to a shell with the test's own `kubeadm`.
+//! Tests of bootstrap tokens over SSH. The control plane node is a real SSH server on loopback that passes
+//! each command to a shell with the test's own `kubeadm`.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
@@ -28,7 +28,7 @@ fn key(seed: u8) -> PrivateKey {
     Ed25519Keypair::from_seed(&[seed; 32]).into()
 }
 
-/// What the node has seen.
+/// What the node has received: the commands, and how many passwords and logins.
 #[derive(Default)]
 struct Seen {
     commands: Vec<String>,
@@ -111,7 +111,7 @@ impl server::Handler for Node {
     }
 }
 
-/// A running node, and what belongs to it.
+/// A running node, with its folder, its port, and what it has received.
 struct Lab {
     folder: TempDir,
     port: u16,

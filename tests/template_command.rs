@@ -160,7 +160,7 @@ impl Shop {
         self.pve.vm(vmid.0).unwrap().config
     }
 
-    /// Delays the answer to the query for the quorum, and returns while the command waits for that answer.
+    /// Delays the answer to the quorum query, and returns while the command waits for that answer.
     async fn while_the_quorum_is_asked_for(&self) {
         let (method, path) = ("GET".to_owned(), "/cluster/status".to_owned());
         let effect = Effect::WorkThenDelay(Duration::from_secs(3));
@@ -286,15 +286,15 @@ async fn a_vm_of_others_in_the_range_is_gone_round() {
     shop.good(&[]).await;
     assert_eq!(shop.named("k8s-worker"), [9011, 9012]);
     assert!(shop.pve.is_as(9010, &somebodys));
-    // A description that was rewritten no longer proves anything.
+    // If the description was rewritten, it no longer proves that the `template` command created the VM.
     shop.pve.set_config_by_hand(9011, "description", Some("mine now"));
     let (status, said) = shop.run(&[]).await;
     assert_eq!(status, 1, "{said}");
     assert!(said.contains("was not created by") && shop.pve.vm(9011).is_some(), "{said}");
 }
 
-/// A user's full clone of our template in the range: it has the template's description, as Proxmox VE gives
-/// it to clones.
+/// A user's full clone of our template, with a VMID in the range. It has the template's description, because
+/// Proxmox VE copies the description to clones.
 fn clone_by_hand(shop: &Shop, vmid: Vmid) {
     let mut clone = VmSpec::machine(vmid.0, "pve1", "databases");
     clone.pool = Some("k8s-templates".into());
@@ -310,14 +310,14 @@ async fn a_clone_that_a_user_made_of_the_template_is_left_alone() {
     let databases = shop.pve.vm(9015).unwrap();
     let said = shop.good(&[]).await;
     assert_eq!(said.matches("kept").count(), 2, "{said}");
-    // The same is true of a clone of a version that is replaced.
+    // A user's clone is also left alone if the version that it was cloned from is replaced.
     shop.describe(NEXT, 'b', "");
     shop.good(&[]).await;
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
     assert_eq!(shop.pve.vmids(), [9000, 9012, 9013, 9015]);
-    // If the replaced version is needed again, it is created from its image; the clone is not finished in its
-    // place.
+    // If the replaced version is needed again, it is created from its image. The user's clone is not finished
+    // in its place.
     shop.describe(URL, 'a', "");
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
@@ -435,7 +435,7 @@ async fn the_daily_token_is_told_what_it_lacks_and_each_privilege_of_the_makers_
             })
             .await;
             let (status, said) = shop.run(&["--dry-run"]).await;
-            // A token that cannot see the storage finds no host that has it.
+            // If the token cannot see the storage, the command finds no host that has the storage.
             let told =
                 said.contains(privilege) || said.contains("has a storage `local-lvm` that the token can see");
             assert!(status != 0 && told, "{privilege}: {said}");

@@ -1,5 +1,5 @@
-//! The walls between crates: pure code stays pure, and only one crate names each client library. Cargo and
-//! clippy enforce most of this (`crates/pure/clippy.toml`); these tests check the rest.
+//! The walls between crates: pure code stays pure, and each client library is named by only one crate. Cargo
+//! and clippy enforce most of this (`crates/pure/clippy.toml`); these tests check the rest.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results, and prints what it skips")]
 
@@ -170,9 +170,9 @@ fn each_crate_of_the_daemon_is_known_to_its_log() {
     assert_eq!(names, pve_autoscaler::CRATES);
 }
 
-/// Without a box, the body of an async function is compiled once more in each crate that awaits it. Functions
-/// with `impl` or type parameters are compiled there in any case. Nothing else awaits the inner functions of
-/// `crates/daemon`, and those of `crates/runtime` are small.
+/// Without a box, the body of an async function is compiled again in each crate that awaits it. Functions
+/// with `impl` or type parameters are compiled in the calling crate in any case. No other crate awaits the
+/// inner functions of `crates/daemon`, and those of `crates/runtime` are small.
 #[test]
 fn async_functions_that_other_crates_call_are_boxed() {
     let mut found = Vec::new();

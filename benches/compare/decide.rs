@@ -1,9 +1,10 @@
-//! Runs the planner on snapshot files, so that two builds of it can be compared. The script `run` in this
-//! folder also copies this file into an older commit, so it only uses code that exists in every commit.
+//! Runs the planner on snapshot files, so that two builds of the planner can be compared. The `run` script in
+//! this folder also copies this file into an older commit, so this file only uses code that exists in both
+//! commits.
 //!
-//! `decide time DIRECTORY NAME` prints the lowest CPU time of the planner's thread in several runs, in
-//! milliseconds, and the decision. `decide answers < LINES` prints a line for each line `{"settings": …,
-//! "snapshot": …}`.
+//! `decide time DIRECTORY NAME` runs the planner several times, and prints the lowest CPU time of the
+//! planner's thread in milliseconds, and the decision. `decide answers < LINES` prints one line of output for
+//! each input line of the form `{"settings": …, "snapshot": …}`.
 
 #![allow(
     clippy::unwrap_used,

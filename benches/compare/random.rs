@@ -1,5 +1,5 @@
-//! Prints small random worlds, one on each line, as input for two builds of the planner: `random FIRST
-//! COUNT`.
+//! Prints small random worlds, one per line, as input for comparing two builds of the planner. Usage: `random
+//! FIRST COUNT`.
 
 #![allow(
     clippy::unwrap_used,

@@ -25,7 +25,7 @@ pub enum Manner {
     Plain,
     /// Pods of one app do not share a host.
     Apart,
-    /// Like [`Self::Apart`], and they are spread over zones.
+    /// Like [`Self::Apart`], and pods of one app are also spread over zones.
     Spread,
 }
 
@@ -36,12 +36,12 @@ pub struct Cluster {
     /// How many pods run on each node.
     pub pods: usize,
     pub apps: usize,
-    /// What each pod requests, in thousandths of a core and in MiB.
+    /// What each running pod requests: this many millicores of CPU, and this many MiB of memory.
     pub size: i64,
     pub manner: Manner,
     /// Whether the nodes have been unneeded for a long time.
     pub idle: bool,
-    /// How many pending pods of the same apps there are.
+    /// The number of pending pods, which belong to the same apps.
     pub waiting: usize,
     /// Whether the nodes' machines are in the inventory.
     pub machines: bool,
@@ -141,7 +141,7 @@ pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, nod
     pod
 }
 
-/// A snapshot with only these pods, which share their specs like the pods of the watches.
+/// A snapshot with only these pods. Pods with equal specs share one, as in the watches.
 pub fn waiting(mut pods: Vec<Pod>) -> Snapshot {
     pods.sort_by_cached_key(Pod::id);
     let mut specs = Specs::default();

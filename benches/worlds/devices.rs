@@ -1,4 +1,4 @@
-//! Worlds whose pods have claims for devices, and plain pods in a cluster with such claims.
+//! Worlds whose pods have device claims, and worlds of plain pods in a cluster with a device class.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::clusters::{CLUSTER, Cluster, Manner, pod};
 
 const DRIVER: &str = "gpu.example.com";
 
-/// Nodes with devices, pods with a device each, and pending pods that need one.
+/// Nodes with devices, running pods that use one device each, and pending pods that need one each.
 #[derive(Clone, Copy)]
 pub struct World {
     pub nodes: usize,

@@ -1,4 +1,4 @@
-//! The machines of nodes, and hosts with room for more machines.
+//! Creates an inventory for a snapshot: a machine for each node, and hosts with room for more machines.
 
 use std::sync::Arc;
 

@@ -53,7 +53,7 @@ impl Proxmox {
             let api = api.clone();
             async move { api.handle(request).await }
         };
-        let serving = serve_https(answer, ANY, &tls).await.context("cannot serve Proxmox VE")?;
+        let serving = serve_https(answer, ANY, &tls).await.context("cannot serve the Proxmox VE API")?;
         let directory = &made(directory)?;
         write(directory, "pve-ca.pem", &tls.ca_pem)?;
         write(directory, "pve-token", ClusterSpec::DEMO_SECRET)?;
@@ -117,10 +117,10 @@ impl Clusters {
     }
 }
 
-/// A free port on loopback.
+/// A loopback address with port 0, which lets the system choose a free port.
 const ANY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
-/// Creates the directory so that only its owner may enter it, and returns its path.
+/// Creates the directory so that only its owner can access it, and returns its path.
 fn made(directory: &Path) -> anyhow::Result<PathBuf> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.and_then(|()| directory.canonicalize())
@@ -137,7 +137,7 @@ pub fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     written.with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// The present time, for a world that real clients use.
+/// The current time, for embedded clusters that real clients use.
 #[expect(clippy::disallowed_methods, reason = "real clients of the lab need the real time")]
 pub fn now() -> Timestamp {
     Timestamp::now()

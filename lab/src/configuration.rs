@@ -41,8 +41,8 @@ method = "kubeadm"
     clusters::write(directory, "config.toml", &text)
 }
 
-/// The demo's pools. Nodes are removed after seconds instead of minutes. `nodes` is the minimum number of
-/// nodes even if no pod needs them; a quarter of them are in the pool of large nodes.
+/// The demo's pools. Nodes are removed after seconds instead of minutes. `nodes` is the number of nodes that
+/// are kept even if no pod needs them. A quarter of these nodes are in the pool of large nodes.
 pub fn demo(nodes: u32) -> String {
     let (large, few) = (nodes / 4, 10);
     let small = nodes - large;

@@ -12,14 +12,15 @@ use tokio::process::{Child, Command};
 /// How long the daemon may take to become ready, and to stop.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs `pve-autoscaler` in this process. The demo starts its own program again for this purpose.
+/// Runs `pve-autoscaler` in this process. To run the daemon as a separate process, the demo starts its own
+/// program again.
 pub fn become_it(arguments: Vec<OsString>) -> ExitCode {
     let name = OsString::from("pve-autoscaler");
     pve_autoscaler::cli::Arguments::read(std::iter::once(name).chain(arguments)).execute()
 }
 
-/// Starts the daemon with the files of a directory, through this program's command `daemon`. The daemon's log
-/// is written to `daemon.log` in the directory.
+/// Starts the daemon with the files in a directory, through the `daemon` command of this program. The
+/// daemon's log is written to `daemon.log` in the directory.
 ///
 /// # Errors
 /// Returns an error if the daemon cannot be started.
@@ -96,6 +97,6 @@ pub async fn stop(mut child: Child) -> anyhow::Result<()> {
             child.start_kill()?;
         }
     }
-    tokio::time::timeout(LIMIT, child.wait()).await.context("the daemon does not end")??;
+    tokio::time::timeout(LIMIT, child.wait()).await.context("the daemon did not stop in time")??;
     Ok(())
 }

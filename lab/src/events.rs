@@ -20,11 +20,11 @@ use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::tls::ServerTls;
 
-/// Pods on each Node of the cluster.
+/// The number of pods on each Node.
 const PODS_A_NODE: u32 = 100;
 /// The time between two bursts of events.
 const BEAT: Duration = Duration::from_millis(10);
-/// The time limit for all pods to run before the storm, and for the request for a new machine during the
+/// The time limit for all pods to start before the storm, and for the request for a new machine during the
 /// storm.
 const LIMIT: Duration = Duration::from_mins(3);
 
@@ -90,20 +90,22 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let (after, left) = (rounds(&actor)?, memory()?);
     let (number, time) = (after.0 - calm.0, after.1 - calm.1);
     anstream::println!(
-        "{sent} events of {} pods in {} s: {number:.0} rounds of {:.1} ms on average; for a pod created during the storm, the scheduler reported after {:.2?} that no node \
-         has room, and {:.2?} later the clone of a machine was requested; memory of daemon and clusters together: {before} MiB before, {most} MiB at most, {left} MiB after",
+        "{sent} events of {} pods in {} s: {number:.0} rounds, {:.1} ms each on average. For a pod \
+            created during the storm, the scheduler reported after {:.2?} that no node has room. The \
+            clone of a machine was requested {:.2?} later. Memory use of the daemon and the clusters \
+            together: {before} MiB before the storm, {most} MiB at most, {left} MiB after the storm",
         wanted.pods,
         wanted.seconds,
         time / number.max(1.0) * 1000.0,
         decided.judged,
         decided.asked_for,
     );
-    ensure!(actor.stop().await, "the daemon did not end");
+    ensure!(actor.stop().await, "the daemon did not stop in time");
     Ok(())
 }
 
-/// The time from the creation of a pod until the scheduler reported that it fits nowhere, and from then until
-/// a clone was requested.
+/// The time from a pod's creation until the scheduler reported that the pod fits nowhere, and the time from
+/// this report until a clone was requested.
 #[derive(Clone, Copy, Debug)]
 struct Decided {
     judged: Duration,
@@ -139,7 +141,7 @@ impl Storm<'_> {
             if asked.is_none() && passed > length / 2 {
                 let nodes = self.kube.list("Node");
                 for node in nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()) {
-                    // All nodes are cordoned, so that the pod needs a new machine.
+                    // All nodes are cordoned, so that the large pod needs a new machine.
                     let closed = json!({ "spec": { "unschedulable": true } });
                     self.kube.patch_by_hand("Node", "", node, &closed);
                 }
@@ -182,7 +184,7 @@ async fn running(kube: &Kube, number: usize) -> anyhow::Result<Vec<String>> {
         if names.len() >= number {
             return Ok(names);
         }
-        ensure!(begun.elapsed() < LIMIT, "only {} of {number} pods run", names.len());
+        ensure!(begun.elapsed() < LIMIT, "only {} of {number} pods are running", names.len());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

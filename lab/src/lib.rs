@@ -1,4 +1,4 @@
-//! The embedded clusters over TLS, the daemon as a process that uses them, and the story of the demo.
+//! The embedded clusters over TLS, the daemon as a process that uses them, and the steps of the demo.
 //!
 //! ```text
 //!  demo ── starts ──> clusters (two TLS servers, guests' ports) <── HTTPS ── the daemon, a process of its own

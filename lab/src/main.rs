@@ -1,4 +1,4 @@
-//! The embedded Proxmox VE and Kubernetes as a program: it serves both over TLS for real clients, and plays
+//! The embedded Proxmox VE and Kubernetes as a program. It serves both over TLS for real clients, and runs
 //! the demo, in which the real daemon uses them.
 
 use std::ffi::OsString;
@@ -21,12 +21,12 @@ struct Arguments {
 enum Command {
     /// Watch the real daemon create nodes for a Deployment and remove them again, in under a minute
     Demo {
-        /// Leave both clusters and the daemon running at the end, until Ctrl-C, so that kubectl, curl and the
-        /// CLI can be tried
+        /// Keep both clusters and the daemon running after the demo, until Ctrl-C, so that kubectl, curl and
+        /// the CLI can be tried
         #[arg(long)]
         keep: bool,
-        /// Folder for the configuration, credentials and the daemon's log; by default, a directory that is
-        /// removed at the end
+        /// Folder for the configuration, credentials and the daemon's log; by default, a temporary folder
+        /// that is removed at the end
         #[arg(long)]
         directory: Option<PathBuf>,
     },
@@ -42,7 +42,7 @@ enum Command {
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
         nodes: u32,
     },
-    /// Simulate hours of cluster life with faults within seconds; the same seed gives the same log
+    /// Simulate hours of cluster life with faults in a few seconds; the same seed gives the same log
     Simulate(simulate::Wanted),
     /// Record a day of ordinary cluster life in a minute, for `pve-autoscaler simulate`
     Record(record::Wanted),

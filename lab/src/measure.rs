@@ -60,7 +60,7 @@ impl Measures {
         }
     }
 
-    /// The time from the first pod that fits nowhere until the first clone is requested.
+    /// The time from the scheduler's first report that a pod fits nowhere until the first clone is requested.
     pub fn reaction(&self, pve: &Pve) -> Option<Duration> {
         let first = self.unschedulable.values().min()?;
         let calls = pve.calls();
@@ -69,7 +69,7 @@ impl Measures {
         Some(between(*first, clone.time).saturating_sub(pve.request_time()))
     }
 
-    /// The time from the first pod that fits nowhere until all pending pods run.
+    /// The time from the scheduler's first report that a pod fits nowhere until all such pods run.
     pub fn all_running(&self) -> Option<Duration> {
         let first = self.unschedulable.values().min()?;
         let last = self.unschedulable.keys().filter_map(|pod| self.running.get(pod)).max()?;

@@ -1,5 +1,5 @@
-//! The guests' network: loopback addresses that accept connections once a guest has booted, so that the
-//! daemon can probe a guest's port as on real machines.
+//! The guests' network: loopback addresses that accept connections once a guest has booted. This lets the
+//! daemon probe a guest's port, as it does on real machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;

@@ -30,7 +30,7 @@ use world::serve::tls::ServerTls;
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
 /// How often the workload changes.
 const STEP: Duration = Duration::from_mins(1);
-/// A Job is removed after this many steps.
+/// The number of steps after which a Job is removed.
 const KEPT: usize = 60;
 /// How long a Job's pods run.
 const RUN: Duration = Duration::from_mins(9);
@@ -92,7 +92,8 @@ pub fn record(wanted: &Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Records hours of cluster life from a seed in a folder, and returns the path of the configuration file.
+/// Records hours of cluster life into a folder, and returns the path of the configuration file. The seed
+/// determines the workload.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be written, or the clusters and the daemon cannot be started.
@@ -143,7 +144,7 @@ async fn play(seed: u64, time: Duration, text: &str) -> anyhow::Result<()> {
         tokio::time::sleep(STEP).await;
         ensure!(!actor.has_ended(), "the daemon ended by itself");
     }
-    ensure!(actor.stop().await, "the daemon did not end");
+    ensure!(actor.stop().await, "the daemon did not stop in time");
     Ok(())
 }
 
@@ -188,7 +189,8 @@ impl Workload {
             let noise = 0.8 + 0.4 * self.random.f64();
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few pods")]
             let wanted = (app.most * day * noise).round().max(1.0) as u32;
-            // Like a pod autoscaler, the workload ignores most small changes.
+            // Like a pod autoscaler, the workload ignores the smallest changes. It follows larger changes
+            // after a random delay.
             if wanted.abs_diff(app.replicas) >= 2 && self.random.u8(..10) == 0 || app.replicas == 0 {
                 app.replicas = wanted;
                 self.kube.scale("default", &app.name, wanted);

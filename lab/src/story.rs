@@ -35,7 +35,7 @@ const UNNEEDED: Duration = Duration::from_secs(3);
 /// directory removed.
 ///
 /// # Errors
-/// Returns an error if an expected event did not happen, with the state that was seen instead.
+/// Returns an error with the observed state if an expected event did not happen.
 pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let temporary = match directory {
@@ -64,7 +64,7 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
         None => Ok(()),
     };
     let Some(played) = played else {
-        let _ = screen.say("The daemon has ended, and both clusters are gone.");
+        let _ = screen.say("The daemon and both clusters have been stopped.");
         return stopped;
     };
     played.and(stopped)
@@ -80,7 +80,7 @@ async fn whole(
     let clusters = Clusters::start(directory, cluster(), KubeSpec::demo()).await?;
     configuration::write(directory, &clusters.proxmox, &configuration::demo(0))?;
     introduce(screen, &clusters, directory, DEMO_HOSTS)?;
-    let program = std::env::current_exe().context("cannot find this program")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let child = child.insert(daemon::launch(&program, directory)?);
     daemon::ready(child, directory).await?;
     let mut play = Play {
@@ -92,7 +92,7 @@ async fn whole(
     };
     let summary = tokio::select! {
         biased;
-        ended = child.wait() => bail!("the daemon ended with {ended:?}"),
+        ended = child.wait() => bail!("the daemon exited unexpectedly: {ended:?}"),
         played = play.whole() => played?,
     };
     screen.clear()?;
@@ -100,7 +100,7 @@ async fn whole(
     if keep {
         stay(screen, &clusters, directory)?;
         let ended = child.wait().await;
-        bail!("the daemon ended with {ended:?}");
+        bail!("the daemon exited unexpectedly: {ended:?}");
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ pub async fn serve(directory: PathBuf, hosts: u8, nodes: u32) -> anyhow::Result<
     Ok(())
 }
 
-/// The same cluster with this many hosts. Additional hosts are copies of the first one, each with its own
+/// Returns the cluster with this many hosts. Additional hosts are copies of the first one, each with its own
 /// template on local storage.
 fn with_hosts(mut cluster: ClusterSpec, hosts: u8) -> ClusterSpec {
     let first = cluster.hosts[0].clone();
@@ -151,8 +151,9 @@ fn cluster() -> ClusterSpec {
 
 fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path, hosts: u8) -> io::Result<()> {
     screen.say(&format!(
-        "Proxmox VE with {hosts} hosts: {}\nKubernetes: {}\nconfiguration, credentials and log: {}\nVM {FOREIGN} uses \
-        a VMID of the pool on purpose: it does not belong to the pool, and the daemon must not change it.",
+        "Proxmox VE with {hosts} hosts: {}\nKubernetes: {}\nconfiguration, credentials and log: {}\nVM \
+            {FOREIGN} has a VMID from the pool's range on purpose. It does not belong to the pool, so \
+            the daemon must not change it.",
         clusters.proxmox.url,
         clusters.kube_url,
         directory.display()
@@ -162,12 +163,11 @@ fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path, hosts: 
 fn stay(screen: &mut Screen, clusters: &Clusters, directory: &Path) -> io::Result<()> {
     let at = |name: &str| directory.join(name).display().to_string();
     screen.say(&format!(
-        "\nBoth clusters and the daemon stay up. Try, in another terminal:\n  \
-         kubectl --kubeconfig {} get nodes,pods\n  \
-         kubectl --kubeconfig {} scale deployment web --replicas 5\n  \
-         curl --cacert {} -H \"Authorization: PVEAPIToken=autoscaler@pve!agent=$(cat {})\" {}/api2/json/cluster/resources\n  \
-         cargo run --release -- status --socket {}\n  \
-         cargo run --release -- plan --config {}\nCtrl-C ends it.",
+        "\nThe daemon and both clusters keep running. In another terminal, try:\n  kubectl --kubeconfig \
+            {} get nodes,pods\n  kubectl --kubeconfig {} scale deployment web --replicas 5\n  curl \
+            --cacert {} -H \"Authorization: PVEAPIToken=autoscaler@pve!agent=$(cat {})\" \
+            {}/api2/json/cluster/resources\n  cargo run --release -- status --socket {}\n  cargo run \
+            --release -- plan --config {}\nPress Ctrl-C to stop.",
         at("kubeconfig"),
         at("kubeconfig"),
         at("pve-ca.pem"),
@@ -196,15 +196,17 @@ impl Play<'_> {
         self.deploy("database", 1, "6", "20Gi")?;
         self.until("all 8 pods are running", |_, pods| pods.running == 8 && pods.waiting == 0).await?;
         let (reaction, running) = (self.measures.reaction(&self.clusters.pve), self.measures.all_running());
-        self.screen
-            .chapter("Only 2 small pods stay: nodes become unneeded, are drained, and are removed.")?;
+        self.screen.chapter(
+            "All but 2 small pods are removed. Nodes become unneeded, are drained, and are \
+                removed.",
+        )?;
         let shrinking = Instant::now();
         self.clusters.kube.scale("default", "web", 2);
         self.clusters.kube.scale("default", "database", 0);
         self.until("one node is left", |status, pods| status.machines.len() == 1 && pods.running == 2)
             .await?;
         let shrinking = shrinking.elapsed();
-        self.screen.chapter("No pods are left: the last node is removed too.")?;
+        self.screen.chapter("The last pods are removed, and then the last node.")?;
         self.clusters.kube.scale("default", "web", 0);
         self.until("no machine is left", |status, _| status.machines.is_empty()).await?;
         self.nothing_left()?;
@@ -258,7 +260,7 @@ impl Play<'_> {
             .into_iter()
             .filter(|vmid| (9100..9300).contains(vmid) && *vmid != FOREIGN)
             .collect();
-        ensure!(vms.is_empty(), "VMs are left: {vms:?}");
+        ensure!(vms.is_empty(), "VMs are left over: {vms:?}");
         let name = |object: &serde_json::Value| object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let kube = &self.clusters.kube;
         let records = kube.list("ConfigMap").into_iter().map(|map| name(&map));
@@ -267,7 +269,7 @@ impl Play<'_> {
             .chain(tokens)
             .filter(|name| name.starts_with("machine-") || name.starts_with("bootstrap-token-"))
             .collect();
-        ensure!(left.is_empty(), "left over in Kubernetes: {left:?}");
+        ensure!(left.is_empty(), "objects are left over in Kubernetes: {left:?}");
         ensure!(kube.list("Node").len() == 1, "Nodes are left");
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use lab::fuzz::{Target, known, try_some};
 
-/// The number of inputs that are derived for each target, always from the same seed. `lab fuzz` continues for
-/// as long as requested.
+/// The number of inputs that are derived for each target, always from the same seed. To try more inputs, use
+/// `lab fuzz`.
 const MADE: u32 = 300;
 
 #[test]

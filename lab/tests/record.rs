@@ -1,4 +1,5 @@
-//! Checks that simulating a recording with the configuration of that time reproduces the recorded results.
+//! Checks that simulating a recording with the configuration that was in force at the time reproduces the
+//! recorded results.
 //!
 //! By default, the test runs two seeds of six hours. For more seeds and whole days: `RECORD_SEEDS=10
 //! RECORD_HOURS=24 cargo test -p lab --test record -- --nocapture`.

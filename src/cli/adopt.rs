@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     /// The pool to adopt the node into
     #[arg(long, value_name = "POOL")]
     pool: String,
-    /// Adopt the node: from then on the VM is destroyed once the node is no longer needed
+    /// Adopt the node, so that the daemon destroys its VM once the node is no longer needed
     #[arg(long)]
     yes: bool,
     /// Show what would be written without writing it (the default without `--yes`)
@@ -100,8 +100,8 @@ async fn adopt(arguments: &Arguments, config: &Config, pool: &Pool) -> Result<u8
         vec![format!("{} is now a machine of pool `{}` (VM {})", record.name, pool.name, record.slot.vmid)];
     if !told {
         lines.push(
-            "no daemon answered on this host: a leader on another host picks up the machine once it sees the node's \
-            new label"
+            "no daemon answered on this host; if the leader runs on another host, it picks up the \
+                machine once it sees the node's new label"
                 .to_owned(),
         );
     }
@@ -135,7 +135,8 @@ fn proposal(adoption: &Adoption) -> Vec<String> {
     lines.extend(labels.chain(taints));
     lines.extend(adoption.remarks.iter().map(|remark| format!("note: {remark}")));
     lines.push(
-        "once the node is no longer needed, it is drained and ITS VM IS DESTROYED; `--yes` adopts the node"
+        "once the node is no longer needed, the daemon drains it and DESTROYS ITS VM; to adopt the \
+            node, add `--yes`"
             .to_owned(),
     );
     lines

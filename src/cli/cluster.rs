@@ -78,7 +78,7 @@ pub(super) fn command(name: Option<&ClusterName>) -> String {
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} --cluster {name}"))
 }
 
-/// Whether this is the folder from which the packaged unit of its cluster reads the configuration.
+/// Whether the packaged unit of this folder's cluster reads its configuration from this folder.
 pub(super) fn is_the_units(of: &Path) -> bool {
     of == folder(Path::new(FOLDER), ClusterName::of_folder(of).as_ref())
 }
@@ -88,8 +88,8 @@ pub(super) fn socket(run: &Path, name: Option<&ClusterName>) -> PathBuf {
     run.join(unit(name)).join(SOCKET)
 }
 
-/// The folder that holds each cluster's socket folder (usually `/run`), and the cluster whose daemon listens
-/// at this socket; `None` if the path does not follow the usual pattern.
+/// Returns the folder that contains all clusters' socket folders (usually `/run`), and the cluster whose
+/// daemon listens at this socket. Returns `None` if the path does not follow the usual pattern.
 pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = path.parent().filter(|_| path.file_name().is_some_and(|name| name == SOCKET))?;
     let rest = folder.file_name()?.to_str()?.strip_prefix(PROGRAM)?;
@@ -101,8 +101,8 @@ pub(super) fn of_socket(path: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     Some((folder.parent()?.to_owned(), name))
 }
 
-/// The folder that holds all clusters' configurations, and the cluster of this configuration, both derived
-/// from its path; `None` if the file is not named `config.toml`.
+/// Derives two things from a configuration's path: the folder that contains all clusters' configurations, and
+/// the cluster that the configuration belongs to. Returns `None` if the file is not named `config.toml`.
 pub(super) fn base_of(config: &Path) -> Option<(PathBuf, Option<ClusterName>)> {
     let folder = config.parent().filter(|_| config.file_name().is_some_and(|name| name == FILE))?;
     Some(match ClusterName::of_folder(folder) {

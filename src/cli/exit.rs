@@ -103,7 +103,7 @@ impl Failure {
             | Self::Socket(_) => USAGE,
             Self::Unreachable(..) => UNREACHABLE,
             Self::Snapshot(_) | Self::File(..) | Self::Recording(_) => SNAPSHOT,
-            // A reader that stops early (`| head`) is not a failure.
+            // It is not a failure if the reader of the output stops early (`| head`).
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => SUCCESS,
             Self::Output(_) | Self::System(..) => OUTPUT,
             Self::NotFound(_) | Self::Refused(_) => FINDINGS,
@@ -147,8 +147,8 @@ impl Failure {
             Self::Configuration(report) => anstream::eprint!("{}", report.styled()),
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             Self::Lacking(_) => anstream::eprintln!(
-                "error: {}, which is needed to read the live cluster\nhelp: add it (see \
-                    config.example.toml), or give a file with `--snapshot`",
+                "error: {}, which is needed to read the live cluster\nhelp: add the table (see \
+                    config.example.toml), or name a snapshot file with `--snapshot`",
                 self.words()
             ),
             Self::Shared { with, clashes } => {
@@ -185,8 +185,9 @@ impl Failure {
             Self::NotRunning(error) => {
                 let (unit, command) = service(error);
                 format!(
-                    "start it with `systemctl start {unit}` (`journalctl -u {unit}` shows why it ended or did not start; \
-                     `{command} setup` creates what it needs first), or name its socket with `--socket`"
+                    "start the daemon with `systemctl start {unit}`, or name its socket with \
+                        `--socket`. Before the first start, run `{command} setup`. If the daemon has \
+                        ended or did not start, `journalctl -u {unit}` shows why"
                 )
                 .into()
             }
@@ -194,14 +195,23 @@ impl Failure {
                 "remove that file if it is not needed, or name another path with `--socket`".into()
             }
             Self::Socket(_) => {
-                "systemd creates the folder (`RuntimeDirectory=`); without systemd, name a path in your own folder with `--socket`"
+                "systemd creates the socket's folder (`RuntimeDirectory=`); without systemd, name a \
+                    path in your own folder with `--socket`"
                     .into()
             }
             Self::Running(error) => {
                 let (_, command) = service(error);
-                format!("`{command} status` shows its state; to run a second daemon, name another socket with `--socket`").into()
+                format!(
+                    "`{command} status` shows the running daemon's state; to run a second daemon, \
+                    name a different socket with `--socket`"
+                )
+                .into()
             }
-            Self::NoCluster { name, .. } => format!("`pve-autoscaler --cluster {name} setup` creates it").into(),
+            Self::NoCluster { name, .. } => format!(
+                "`pve-autoscaler --cluster {name} setup` creates \
+                the cluster's configuration"
+            )
+            .into(),
             _ => return None,
         })
     }

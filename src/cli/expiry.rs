@@ -13,12 +13,12 @@ use observability::{Board, Problem};
 use runtime::clock::SharedClock;
 use settings::{Config, ProxmoxTrust};
 
-/// How often the daemon checks: the files may be replaced while it runs.
+/// The interval between the daemon's checks. The files may be replaced while the daemon runs.
 const EVERY: Duration = Duration::from_hours(1);
-/// A credential that expires within this time is a problem.
+/// A credential that expires within this time is reported as a problem.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// What to do about a credential that expires soon.
-pub(super) const WAY_OUT: &str = "renew it, and restart the daemon";
+pub(super) const WAY_OUT: &str = "renew the credential, and restart the daemon";
 
 /// Checks the credentials repeatedly until the future is dropped.
 pub(super) async fn follow(board: &Board, settings: impl Fn() -> Arc<Config>, clock: SharedClock) {
@@ -50,7 +50,7 @@ fn credentials(config: &Config) -> Vec<Expiry> {
         if let Some(at) = authorities_end(&table.trust) {
             let region =
                 table.region.as_ref().map(|region| format!(" of region {region}")).unwrap_or_default();
-            all.push(Expiry { credential: format!("certificate authority of Proxmox VE{region}"), at });
+            all.push(Expiry { credential: format!("Proxmox VE certificate authority{region}"), at });
         }
     }
     all
@@ -63,12 +63,12 @@ fn authorities_end(trust: &ProxmoxTrust) -> Option<Timestamp> {
         ProxmoxTrust::CaCredential(credential) => {
             certificates_end(credential.read().ok()?.expose_secret().as_bytes())
         }
-        // The system's authorities are too many to list, and are renewed with the system.
+        // There are too many system authorities to list, and system updates renew them.
         ProxmoxTrust::System | ProxmoxTrust::Fingerprint(_) => None,
     }
 }
 
-/// What expires soon or has expired, the earliest first.
+/// Lists the credentials that expire soon or have expired, earliest first.
 fn expiry_text(found: &[Expiry], now: Timestamp) -> Option<String> {
     let mut soon: Vec<&Expiry> = found.iter().filter(|one| one.at.duration_since(now) < SOON).collect();
     soon.sort_by_key(|one| one.at);

@@ -168,7 +168,7 @@ fn render(story: &Story, plan: Option<&Plan>) -> String {
     for one in missed {
         let place = one.pool.as_deref().map_or_else(|| one.node.clone(), |pool| format!("pool {pool}"));
         let _ =
-            writeln!(text, "  prediction missed, in effect for {place} until {}: {}", one.until, one.words());
+            writeln!(text, "  missed prediction, in effect for {place} until {}: {}", one.until, one.words());
     }
     text
 }
@@ -184,8 +184,8 @@ fn of_pool(pool: &PoolAnswer) -> String {
     }
 }
 
-/// Says what would happen to this pod if its node were removed. Only this pod is considered, although the
-/// node's other pods need places as well.
+/// Describes what would happen to this pod if its node were removed. The node's other pods, which would also
+/// need room elsewhere, are not considered.
 fn on_removal(explanation: &Explanation, pools: &[PoolAnswer], removal: &Removal) -> String {
     let message = removal.message.as_deref().unwrap_or_default();
     match removal.treatment {

@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         Output::Json => input::json(&json!({ "decisions": found }))?,
         Output::Text if found.is_empty() => {
             let about = arguments.about.as_ref().map(|about| format!(" about `{}`", plain(about)));
-            anstream::eprintln!("no decisions{} are known", about.unwrap_or_default());
+            anstream::eprintln!("no decisions{} found", about.unwrap_or_default());
         }
         Output::Text => {
             let mut out = String::new();

@@ -22,7 +22,7 @@ use settings::{Config, Proxmox, ProxmoxTrust, Redfish};
 /// The time limit for listing the objects of all kinds once.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long a cluster that cannot be reached is left out of decisions, counted from the time of the plan.
+/// How long an unreachable cluster is left out of decisions, starting at the time of the plan.
 const LEFT_OUT: SignedDuration = SignedDuration::from_mins(1);
 
 /// The file of certificate authorities that Debian systems, including Proxmox VE hosts, trust.
@@ -126,14 +126,14 @@ async fn daemons_own(
             MachineView::found(stored, node.map(|node| node.name.clone()), now).machine(config)
         })
         .collect();
-    // If there are no records, the daemon has no machines: only the pools' nodes exist.
+    // If there are no records, only the pools' Nodes are known.
     let machines = Some(machines).filter(|machines| !machines.is_empty());
     Arc::make_mut(&mut snapshot.proxmox).machines = machines;
     snapshot.memory = memory;
     Ok(())
 }
 
-/// A connection to the Kubernetes cluster; nothing is sent yet.
+/// Creates a client for the Kubernetes cluster. Nothing is sent yet.
 pub(super) async fn kubernetes(config: &Config) -> Result<Cluster, Failure> {
     let settings = config.kubernetes.as_ref().ok_or(Failure::Lacking("kubernetes"))?;
     let kubeconfig = settings
@@ -177,12 +177,13 @@ pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Fa
     }
 }
 
-/// A client of the Proxmox VE cluster in `[proxmox]`; nothing is sent yet.
+/// Creates a client for the Proxmox VE cluster in `[proxmox]`. Nothing is sent yet.
 pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
     client(config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?)
 }
 
-/// Which files and credentials of a Proxmox VE client cannot be read, each with its name.
+/// Returns the files and credentials of a Proxmox VE client that cannot be read, each with its name and the
+/// error.
 pub(super) fn unreadable(settings: &Proxmox) -> Vec<(String, SecretError)> {
     let region = settings.region.as_ref().map(|name| format!("region `{name}`: ")).unwrap_or_default();
     let file = |path: &Path| {
@@ -210,7 +211,7 @@ fn certificates(trust: &ProxmoxTrust) -> String {
     }
 }
 
-/// A client of one Proxmox VE cluster; nothing is sent yet.
+/// Creates a client for one Proxmox VE cluster. Nothing is sent yet.
 pub(super) fn client(settings: &Proxmox) -> Result<Client, Failure> {
     let trust = trust(&settings.trust)?;
     let token =
@@ -229,15 +230,16 @@ pub(super) fn client(settings: &Proxmox) -> Result<Client, Failure> {
         .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))
 }
 
-/// A client of a management controller, which switches a host or machine on and off. The password is read
-/// whenever a client is created.
+/// Creates a client for a management controller, which switches a host or machine on and off. The password is
+/// read each time.
 pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure> {
     let trust = trust(&settings.trust)?;
-    let password = settings.password.read().map_err(|error| {
-        Failure::Named("the password of a management controller".to_owned(), error.into())
-    })?;
+    let password = settings
+        .password
+        .read()
+        .map_err(|error| Failure::Named("a management controller's password".to_owned(), error.into()))?;
     let transport = proxmox::connect(&trust, settings.timeout, settings.timeout)
-        .map_err(|error| Failure::Named("the certificates of a management controller".to_owned(), error))?;
+        .map_err(|error| Failure::Named("a management controller's certificates".to_owned(), error))?;
     let client_settings = redfish::Settings {
         endpoint: settings.endpoint.clone(),
         system: settings.system.clone(),
@@ -245,7 +247,7 @@ pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure>
         timeout: settings.timeout,
     };
     redfish::Client::new(transport, client_settings, &password)
-        .map_err(|error| Failure::Named("the password of a management controller".to_owned(), error.into()))
+        .map_err(|error| Failure::Named("a management controller's password".to_owned(), error.into()))
 }
 
 fn trust(trust: &ProxmoxTrust) -> Result<Trust, Failure> {

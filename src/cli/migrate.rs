@@ -82,7 +82,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     text.map_err(|error| Failure::Named(format!("cannot read `{}`", path.display()), error.into()))
 }
 
-/// Writes a new file, and never overwrites one.
+/// Creates a file. Returns an error if the file already exists.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(path);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));

@@ -77,7 +77,7 @@ enum Command {
     Retire(nodes::Retire),
     /// Keep a node, even if it is unneeded
     Pin(nodes::Pin),
-    /// Allow a pinned node to be removed again
+    /// Undo `pin`: allow the node to be removed
     Unpin(nodes::Node),
     /// Turn an existing worker into a machine of a pool
     Adopt(adopt::Arguments),

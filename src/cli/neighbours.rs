@@ -1,5 +1,5 @@
-//! The other clusters that this host serves, and what two clusters must not share: each daemon assumes that
-//! everything in its configuration belongs to it alone.
+//! The other clusters that this host serves, and the values that two clusters must not share. Each daemon
+//! assumes that everything in its configuration belongs to it alone.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use super::exit::Failure;
 use model::machine::Slot;
 use settings::{Config, Needs, PhysicalMachine, Pool, Proxmox, Report};
 
-/// How long to wait for another cluster's daemon that was started at the same time and must end because of a
-/// conflict.
+/// How long to wait for another cluster's daemon to end, if both daemons were started at the same time and
+/// their configurations conflict.
 const GIVES_WAY: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -38,12 +38,12 @@ pub(super) struct Clash {
     pub words: String,
     /// The key in this cluster's file.
     pub key: &'static str,
-    /// What to do about it.
+    /// How to resolve the conflict.
     pub help: &'static str,
 }
 
-/// The other clusters of this host that have a usable configuration: a daemon does not start without one.
-/// The package's example has no pools and does not count.
+/// Returns the other clusters on this host that have a usable configuration. A daemon does not start without
+/// one. A configuration without pools, such as the package's example, is ignored.
 pub(super) fn read_beside(config: &Path) -> Vec<Neighbour> {
     let usable = |(name, file, config): (_, _, Result<Config, Report>)| {
         let config = config.ok().filter(|config| !config.pools.is_empty())?;
@@ -52,11 +52,11 @@ pub(super) fn read_beside(config: &Path) -> Vec<Neighbour> {
     beside(config).into_iter().filter_map(usable).collect()
 }
 
-/// The clusters whose configurations cannot be used, each with the first reason.
+/// Returns the clusters whose configurations cannot be used, each with the first error.
 pub(super) fn unusable(config: &Path) -> Vec<(String, String)> {
     let words = |(name, file, config): (Option<ClusterName>, PathBuf, Result<Config, Report>)| {
         let report = config.err()?;
-        let first = report.findings().first().map_or("it cannot be read", |finding| &finding.title);
+        let first = report.findings().first().map_or("the file cannot be read", |finding| &finding.title);
         Some((cluster_text(name.as_ref()), format!("{} cannot be used: {first}", file.display())))
     };
     beside(config).into_iter().filter_map(words).collect()
@@ -85,7 +85,8 @@ impl Neighbour {
         cluster_text(self.name.as_ref())
     }
 
-    /// What both configurations contain but must not share; `mine` is the file of this cluster.
+    /// Returns the values that both configurations contain but must not share. `mine` is this cluster's
+    /// configuration file.
     pub(super) fn clashes(&self, mine: &Path, config: &Config) -> Vec<Clash> {
         let both = Both { mine, theirs: &self.file };
         let mut found = Vec::new();
@@ -94,8 +95,8 @@ impl Neighbour {
                 ("cluster", None),
                 "cluster",
                 &format!("the id `{}`", config.cluster),
-                "give each cluster an id of its own (`cluster = \"…\"`), by which its machines are recognized. Do not \
-                 change the id of a cluster that has machines",
+                "give each cluster its own id (`cluster = \"…\"`): the daemon recognizes its machines \
+                    by this id. Do not change the id of a cluster that has machines",
             ));
         }
         for table in config.clusters() {
@@ -110,14 +111,14 @@ impl Neighbour {
         if let (Some(listen), Some(other)) = (config.metrics.listen, self.config.metrics.listen)
             && meet(listen, other)
         {
-            let help = "give one of them another port (`listen` in `[metrics]`)";
+            let help = "give one of the clusters a different port (`listen` in `[metrics]`)";
             found.push(both.clash(("metrics.listen", None), "metrics.listen", &format!("{listen}"), help));
         }
         let (record, other) = (&config.record, &self.config.record);
         let writes = |one: &settings::Record| one.rounds > 0 || one.days > 0;
         if writes(record) && writes(other) && record.directory == other.directory {
             let what = format!("the directory {}", record.directory.display());
-            let help = "give each a directory of its own, e.g. in /var/lib/pve-autoscaler@NAME";
+            let help = "give each cluster its own directory, e.g. in /var/lib/pve-autoscaler@NAME";
             found.push(both.clash(("record.directory", None), "record.directory", &what, help));
         }
         found
@@ -131,14 +132,14 @@ fn may_be_one(one: &Proxmox, other: &Proxmox) -> bool {
     !named_apart || one.endpoints.iter().any(|endpoint| other.endpoints.contains(endpoint))
 }
 
-/// Whether two listen addresses collide. Port 0 stands for any free port.
+/// Whether two listen addresses collide. Port 0 stands for any free port, so it never collides.
 fn meet(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() != 0
         && one.port() == other.port()
         && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
-/// The VMID ranges that a configuration reserves, each with its place.
+/// The VMID ranges that a configuration reserves, each with its key and pool.
 type Numbers<'a> = Vec<(Place<'a>, &'a RangeInclusive<u32>)>;
 /// A key, and the pool that it is in.
 type Place<'a> = (&'static str, Option<&'a str>);
@@ -187,8 +188,8 @@ impl Both<'_> {
                     Ordering::Equal => format!("VMID {first}"),
                     Ordering::Less => format!("VMIDs {first}-{last}"),
                 };
-                let help = "give each its own VMIDs. If they are on different Proxmox VE clusters, name both clusters \
-                            (`region` in `[proxmox]`)";
+                let help = "give each its own VMIDs. If the VMIDs belong to different Proxmox VE \
+                    clusters, name both Proxmox VE clusters (`region` in `[proxmox]`)";
                 found.push(self.between(*own, *other, &what, help));
             }
         }
@@ -220,24 +221,25 @@ impl Both<'_> {
                     [] => continue,
                 };
                 let help = if pool.is_physical() {
-                    "give each addresses of its own"
+                    "give each pool its own addresses"
                 } else {
-                    "give each addresses of its own: narrow one of the ranges"
+                    "give each pool its own addresses: narrow one of the ranges"
                 };
                 found.push(self.between(place(pool), other, &what, help));
             }
         }
     }
 
-    /// Bare-metal machines in both configurations: if one daemon has switched a machine on, the other regards
-    /// it as unmanaged.
+    /// Finds bare-metal machines that are in both configurations. If one daemon has switched such a machine
+    /// on, the other daemon regards it as unmanaged.
     fn machines(&self, mine: &[Pool], theirs: &[Pool], found: &mut Vec<Clash>) {
         for (pool, machine) in machines(mine) {
             if let Some((other, _)) =
                 machines(theirs).find(|(_, other)| other.redfish.may_be(&machine.redfish))
             {
                 let what = format!("the controller of `{}`", machine.name);
-                let help = "leave the machine to one of them: its kubelet joins only one cluster";
+                let help = "leave the machine to one of the clusters: its kubelet can join only one \
+                    cluster";
                 let (own, other) = (Some(pool.name.as_str()), Some(other.name.as_str()));
                 found.push(self.between(("machine", own), ("machine", other), &what, help));
             }
@@ -250,7 +252,7 @@ fn machines(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &PhysicalMachine)> {
     pools.iter().flat_map(|pool| pool.machines.iter().map(move |machine| (pool, machine)))
 }
 
-/// What the configuration shares with clusters whose daemons are running.
+/// Returns the conflicts with the configurations of clusters whose daemons are running.
 pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<Clash> {
     let all = read_beside(file).into_iter();
     let all = all.map(|other| (other.clashes(file, config), other));
@@ -258,10 +260,10 @@ pub(super) fn with_running(file: &Path, config: &Config, socket: &Path) -> Vec<C
     running.flat_map(|(clashes, _)| clashes).collect()
 }
 
-/// Refuses to start beside the running daemon of another cluster if the two configurations overlap: the other
-/// cluster may already have machines. If two such daemons start together, both find the conflict as soon as
-/// they listen. The daemon whose cluster's name sorts first waits a few seconds for the other one, and starts
-/// if the other one ends.
+/// Refuses to start if the daemon of another cluster is running and the two configurations overlap, because
+/// the other cluster may already have machines. If two such daemons start at the same time, each of them
+/// finds the conflict once it listens. The daemon whose cluster's name sorts first then waits a few seconds
+/// for the other one, and starts if the other one ends.
 ///
 /// # Errors
 /// Returns an error if the daemon of another cluster is running and the two configurations overlap.
@@ -293,8 +295,8 @@ pub(super) async fn refuse_shared(file: &Path, config: &Config, socket: &Path) -
 }
 
 impl Neighbour {
-    /// Whether the other cluster's daemon is running, judged by its socket. If that is unknown, it counts as
-    /// running.
+    /// Whether the other cluster's daemon is running, judged by its socket. Returns `true` if this cannot be
+    /// determined.
     fn runs(&self, own: &Path) -> bool {
         let Some((run, _)) = cluster::of_socket(own) else { return true };
         match UnixStream::connect(cluster::socket(&run, self.name.as_ref())) {

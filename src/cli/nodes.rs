@@ -1,4 +1,4 @@
-//! `retire`, `pin` and `unpin`: orders about a single node.
+//! `retire`, `pin` and `unpin`: commands for a single node.
 
 use std::path::{Path, PathBuf};
 
@@ -83,7 +83,7 @@ pub(super) fn retire(arguments: &Retire) -> Result<u8, Failure> {
 pub(super) fn pin(arguments: &Pin) -> Result<u8, Failure> {
     let node = arguments.node.node.clone();
     let order = Order::Pin { node, reason: arguments.reason.trim().to_owned() };
-    give(&arguments.node, order, "pin", "stays until `pve-autoscaler unpin`")
+    give(&arguments.node, order, "pin", "is kept until `pve-autoscaler unpin` releases it")
 }
 
 pub(super) fn unpin(arguments: &Node) -> Result<u8, Failure> {

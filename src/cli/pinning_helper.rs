@@ -1,4 +1,5 @@
-//! `pinning-helper`: `pve-autoscaler-pinning@.service` runs it as root for each request. It is not for users.
+//! `pinning-helper`: the command that `pve-autoscaler-pinning@.service` runs as root for each request. Users
+//! do not run it.
 
 use clap::Args;
 

@@ -36,7 +36,7 @@ pub(super) fn render(plan: &Plan) -> String {
     out
 }
 
-/// Annotations that cannot be read.
+/// Lists the annotations that are ignored because they cannot be read.
 fn ignored(plan: &Plan, out: &mut String) {
     if plan.ignored_annotations.is_empty() {
         return;
@@ -330,13 +330,13 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
         }
         PodOutcome::ExistingNode => format!("it fits node{}", named(verdict.node.as_ref())),
         PodOutcome::GrownNode => {
-            format!("it fits node{} after the node has grown", named(verdict.node.as_ref()))
+            format!("it will fit node{} once the node has grown", named(verdict.node.as_ref()))
         }
         PodOutcome::UpcomingNode => {
             format!("it fits machine{}, which is being created", named(verdict.machine.as_ref()))
         }
         PodOutcome::Unfinished => "left for a later round".to_owned(),
-        PodOutcome::DaemonSet => "no machine is created for pods of DaemonSets".to_owned(),
+        PodOutcome::DaemonSet => "no machine is created for DaemonSet pods".to_owned(),
         PodOutcome::Gated => "no machine is created: a scheduling gate holds the pod back".to_owned(),
         PodOutcome::TooYoung => "no machine is created yet: the pod is too young".to_owned(),
         PodOutcome::Expendable => "no machine is created: the pod's priority is below the cut-off".to_owned(),

@@ -67,7 +67,7 @@ impl Table {
     }
 }
 
-/// The text with control characters replaced: names and messages come from other systems.
+/// Replaces control characters in a text, because names and messages come from other systems.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -145,7 +145,7 @@ async fn one(
     Ok(status)
 }
 
-/// The steps to take; `None`, after printing a message, if no host can store the template.
+/// Returns the steps to take. If no host can store the template, prints a message and returns `None`.
 async fn steps(
     client: &Client,
     config: &Config,
@@ -155,7 +155,7 @@ async fn steps(
 ) -> Result<Option<Vec<Step>>, Failure> {
     let (places, left_out) = templates::places(template, seen);
     for host in left_out {
-        line("warning", &format!("{host} is offline: its templates are left as they are"))?;
+        line("warning", &format!("{host} is offline: its templates are not changed"))?;
     }
     if places.is_empty() {
         line(
@@ -182,7 +182,7 @@ async fn done(client: &Client, template: &Template, step: &Step) -> Result<u8, F
     }
     match outcome {
         Ok(()) => {
-            // The outcome of a destruction was already reported: the VM was destroyed or kept.
+            // The step itself has already reported whether it destroyed or kept the VM.
             if !matches!(step, Step::Destroy(..)) {
                 line("done", &step_text(step))?;
             }

@@ -31,7 +31,7 @@ pub(super) fn of_pod(verdict: PodOutcome) -> &'static str {
         PodOutcome::NoHostCapacity => "no host has room",
         PodOutcome::Expendable => "expendable",
         PodOutcome::DaemonSet => "of a DaemonSet",
-        PodOutcome::Gated => "held back by a gate",
+        PodOutcome::Gated => "has a scheduling gate",
         PodOutcome::TooYoung => "too young",
         PodOutcome::BackingOff => "pool backs off",
         PodOutcome::PredictionMissed => "kube-scheduler refused similar pods",
@@ -83,7 +83,8 @@ pub(super) fn of_host(verdict: HostOutcome) -> &'static str {
     }
 }
 
-/// The words for a code in a status. An unknown code, from another version, is shown unchanged.
+/// Returns the words for a code in a status. An unknown code, which comes from another version, is returned
+/// unchanged.
 pub(super) fn of_code<T: Copy>(
     code: &str,
     all: &[T],

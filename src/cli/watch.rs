@@ -15,7 +15,7 @@ use super::live;
 use super::signals::Signals;
 use super::terminal::{cut, size};
 
-/// Escape sequences that switch to the alternate screen without a cursor, and back.
+/// The escape sequences that switch to the alternate screen and hide the cursor, and those that undo both.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
@@ -97,7 +97,7 @@ fn raw(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Cuts the text to the size of a screen, to be drawn over the previous text.
+/// Cuts the text to the size of a screen, and adds the escape sequences that draw it over the previous text.
 fn fitted(text: &str, columns: usize, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let shown = if all.len() > lines { lines.saturating_sub(1) } else { all.len() };

@@ -63,7 +63,7 @@ impl Table {
         });
     }
 
-    /// Adds a required setting; `instead` replaces a value that our parser refuses.
+    /// Adds a required setting. If our parser refuses `value`, `instead` replaces it.
     pub fn must(
         &mut self,
         key: &str,
@@ -178,9 +178,9 @@ impl Draft {
     fn render(&self, origin: Origin) -> (String, Vec<Place>) {
         let mut out = format!("{}\n", crate::SCHEMA_LINE);
         let head = format!(
-            "Created by `pve-autoscaler migrate` from settings of {}. All other settings have their defaults: \
-             pve-autoscaler.toml(5) lists them. The comment before a line says where the setting comes from and what differs; \
-             look for FILL IN.",
+            "Created by `pve-autoscaler migrate` from settings of {}. All other settings use their \
+                defaults; pve-autoscaler.toml(5) lists them. The comment before a line says where the \
+                setting comes from and what differs. Fill in each value that is marked FILL IN.",
             origin.name()
         );
         comment(&mut out, &head);

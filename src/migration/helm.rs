@@ -1,12 +1,13 @@
-//! Values of a Helm chart inside the object that installs it: a `HelmChart` of K3s, a `HelmRelease` of Flux,
-//! an `Application` of Argo CD, or a ConfigMap.
+//! Helm chart values inside the object that installs the chart: a K3s `HelmChart`, a Flux `HelmRelease`, an
+//! Argo CD `Application`, or a ConfigMap.
 
 use serde_json::{Map, Value};
 
 use super::SourceFile;
 use super::source::{SourceError, documents, text_at};
 
-/// The values in a document. A document that is not a Kubernetes object is itself the values.
+/// Returns the Helm values in a document. A document that is not a Kubernetes object consists of the values
+/// themselves.
 pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     let inside = |text: Option<&str>| match text {
         Some(text) => documents(SourceFile { name: "the Helm values in an object", text }),
@@ -45,7 +46,7 @@ pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
             for key in ["data", "stringData"] {
                 let Some(Value::Object(data)) = map(&[key]) else { continue };
                 for text in data.values().filter_map(Value::as_str) {
-                    // Text that is not YAML cannot hold the values: it is skipped.
+                    // Text that is not YAML cannot contain Helm values, so it is skipped.
                     found.extend(inside(Some(text)).unwrap_or_default());
                 }
             }
@@ -56,7 +57,7 @@ pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     Ok(found)
 }
 
-/// The value inside nested maps along the path `a.b.c`, as in `--set`.
+/// Wraps a value in nested maps along the path `a.b.c`, like Helm's `--set`.
 fn nested(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |inner, key| {
         let mut map = Map::new();

@@ -6,12 +6,12 @@
 pub(super) struct JoinCommand {
     /// `host:port` of the API server.
     pub server: Option<String>,
-    /// Arguments of the kubelet, without dashes.
+    /// Kubelet arguments, without leading dashes.
     pub kubelet_args: Vec<(String, String)>,
     pub labels: Vec<(String, String)>,
     /// `key=value:Effect`.
     pub taints: Vec<String>,
-    /// Preflight checks of kubeadm whose failures are ignored.
+    /// kubeadm preflight checks whose failures are ignored.
     pub ignored_checks: Vec<String>,
     /// Parts that are not converted: the name of each, and the reason.
     pub told: Vec<String>,
@@ -21,7 +21,7 @@ pub(super) struct JoinCommand {
 /// each with the reason.
 const MEANT_OTHERWISE: [(&str, &str); 5] = [
     ("with-node-id", "machine names are already unique"),
-    ("node-name", "each node has the name of its machine"),
+    ("node-name", "each node is named after its machine"),
     ("node-ip", "the daemon uses the address of the machine's slot"),
     ("node-external-ip", "not set; a cloud controller can set it"),
     ("discovery-token-unsafe-skip-ca-verification", "the cluster's CA is always checked"),
@@ -40,7 +40,7 @@ const GIVEN_BY_THE_DAEMON: [&str; 7] = [
 const SWITCHES: [&str; 5] =
     ["with-node-id", "debug", "docker", "rootless", "discovery-token-unsafe-skip-ca-verification"];
 
-/// Reads a command that installs or starts an agent of K3s.
+/// Reads a command that installs or starts a K3s agent.
 pub(super) fn of_k3s(command: &str) -> JoinCommand {
     let words = arguments(command);
     let mut found = JoinCommand::default();
@@ -50,16 +50,17 @@ pub(super) fn of_k3s(command: &str) -> JoinCommand {
             "K3S_URL" => found.server = server(value),
             "K3S_TOKEN" | "K3S_TOKEN_FILE" | "K3S_CLUSTER_SECRET" => {}
             "INSTALL_K3S_EXEC" | "K3S_EXEC" => options.extend(self::arguments(value)),
-            "K3S_NODE_NAME" => found.told.push(format!("{name}: each node has the name of its machine")),
+            "K3S_NODE_NAME" => found.told.push(format!("{name}: each node is named after its machine")),
             _ if name.starts_with("INSTALL_K3S_") => {
                 found.told.push(format!(
                     "{name}: K3s is already installed in the template (docs/guides/template.md)"
                 ));
             }
             _ if name.starts_with("K3S_") => {
-                found
-                    .told
-                    .push(format!("{name}: not converted; set it in the template's K3s if you need it"));
+                found.told.push(format!(
+                    "{name}: not converted; if you need it, set it in the template's K3s \
+                        configuration"
+                ));
             }
             _ => {}
         }
@@ -105,7 +106,7 @@ impl JoinCommand {
             "server" | "s" => self.server = server(&value),
             "kubelet-arg" => match pair(value.trim_start_matches('-')) {
                 Some(argument) => self.kubelet_args.push(argument),
-                None => self.told.push(format!("--{name}: an option without a value is not converted")),
+                None => self.told.push(format!("--{name}: not converted, because its value has no `=`")),
             },
             "node-label" => self.labels.extend(value.split(',').filter_map(pair)),
             "node-taint" => self.taints.extend(value.split(',').map(ToOwned::to_owned)),
@@ -117,7 +118,8 @@ impl JoinCommand {
                 let known = MEANT_OTHERWISE.iter().find(|(option, _)| *option == name);
                 let why =
                     known.map_or_else(|| format!("not converted: {otherwise}"), |(_, why)| (*why).to_owned());
-                // The name may be anything, even a secret: it is repeated only if it looks like an option.
+                // The name may be anything, even a secret, so the message contains it only if it looks like
+                // an option.
                 let fine = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && name.len() < 64;
                 self.told.push(if fine { format!("--{name}: {why}") } else { format!("an option: {why}") });
             }
@@ -125,7 +127,7 @@ impl JoinCommand {
     }
 }
 
-/// The words of an agent's own command line: after `sh -s -`, or from `agent` on.
+/// Returns the arguments of the agent itself: the words after `sh -s -`, or else after `agent`.
 fn after_the_shell(words: &[String]) -> Vec<String> {
     let piped = words.windows(2).position(|pair| pair[0] == "-s" && pair[1] == "-").map(|at| at + 2);
     let plain = || words.iter().position(|word| word == "agent").map(|at| at + 1);
@@ -137,14 +139,14 @@ fn is_end(word: &str) -> bool {
     ["|", ";", "&&", "||", "&"].contains(&word)
 }
 
-/// `NAME=value`, as before a command or after `export`.
+/// Splits `NAME=value`, an assignment before a command or after `export`.
 fn assignment(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
     let fine = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     (!name.is_empty() && name.chars().all(fine)).then_some((name, value))
 }
 
-/// `host:port` of a URL or address, without anything else from the join command.
+/// Returns `host:port` from a URL or address. Nothing else in the join command is copied with it.
 fn server(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://").map_or((None, text), |(scheme, rest)| (Some(scheme), rest));
     let host = rest.split('/').next().unwrap_or_default();
@@ -159,7 +161,7 @@ fn server(text: &str) -> Option<String> {
     }
 }
 
-/// The words of a command as a shell splits them, without expansion.
+/// Splits a command into words as a shell does, but without expansion.
 fn arguments(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None::<char>);
     let mut letters = command.chars();

@@ -1,4 +1,4 @@
-//! Values of kproximate's Helm chart (0.2 and 0.3), also as `helm get values` prints them.
+//! Values of kproximate's Helm chart (versions 0.2 and 0.3), including the output of `helm get values`.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use super::{SourceError, SourceFile, helm};
 
 /// Settings that have no counterpart, and why none is needed.
 const UNNEEDED: &[(&str, &str)] = &[
-    ("debug", "`--log-level debug` of `run`"),
+    ("debug", "use `run --log-level debug`"),
     ("pmDebug", "headers and tokens are never logged"),
     ("enableAffinityScaling", "affinity and selectors are always considered"),
     ("kpLocalTemplateStorage", "templates with the same name on several hosts are found automatically"),
@@ -19,7 +19,7 @@ const UNNEEDED: &[(&str, &str)] = &[
     ("pollInterval", "the daemon uses watches: a round starts 0.1 s after a change"),
 ];
 
-/// Parts of the chart that concern its pods.
+/// Chart values that concern only kproximate's own pods.
 const CHART: &[&str] = &[
     "rabbitmq",
     "image",
@@ -71,7 +71,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
         for name in host.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let mut table = Table::new("[[host]]");
             table.set("name", name, "pmExcludeHosts");
-            table.set("closed", true, "no new machine is placed on it");
+            table.set("closed", true, "no new machine is placed on this host");
             draft.push(table);
         }
     }
@@ -82,7 +82,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
         limits.set(
             "max_parallel_creates",
             parts::count(workers.max(1)),
-            "workerReplicaCount; the default is 20",
+            "workerReplicaCount; pve-autoscaler's default is 20",
         );
         draft.push(limits);
     }
@@ -116,7 +116,7 @@ fn merge(into: &mut Map<String, Value>, more: Map<String, Value>) {
     }
 }
 
-/// How machines join, and what the join command sets for nodes.
+/// Returns the `[bootstrap]` table, which defines how machines join, and the settings in the join command.
 fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
     let mut table = Table::new("[bootstrap]");
     let by_agent = tree.truth(&["kpQemuExecJoin"]).unwrap_or(false);
@@ -144,7 +144,8 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
         table.set(
             "server_token_credential",
             "bootstrap",
-            "the agent token of kpJoinCommand goes into /etc/pve-autoscaler/credentials/bootstrap, mode 0600; it is not copied",
+            "put the agent token from kpJoinCommand into /etc/pve-autoscaler/credentials/bootstrap, \
+                mode 0600; it is not copied",
         );
     } else if command.is_empty() || command.contains("kubeadm join") {
         table.set(
@@ -192,13 +193,14 @@ fn times(draft: &mut Draft, tree: &mut Tree) {
         down.set(
             "delay_after_add",
             parts::seconds(wait),
-            "scaleDownCooldownSeconds; applies here to each pool separately",
+            "scaleDownCooldownSeconds; here, it applies to each pool separately",
         );
     }
     if tree.was(&["loadHeadroom"]) {
         down.note(
-            "loadHeadroom: a share of the entire cluster in kproximate. Here each node's pods must fit elsewhere; a pool's `headroom` \
-             keeps room free, and `utilization_threshold` says which nodes are candidates",
+            "loadHeadroom: a share of the entire cluster in kproximate. Here, each node's pods must fit \
+                elsewhere. A pool's `headroom` keeps room free, and `utilization_threshold` decides \
+                which nodes are candidates for removal",
         );
     }
     draft.push(down);
@@ -210,7 +212,13 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
     table.set("name", name.as_str(), "kpNodeNamePrefix");
     table.set("min", 0, "kproximate has no minimum");
     let most = tree.whole(&["maxKpNodes"]).unwrap_or(3);
-    table.must("max", parts::count(most), 3, "maxKpNodes; VMs count, whether ready or not");
+    table.must(
+        "max",
+        parts::count(most),
+        3,
+        "maxKpNodes; VMs that are not ready are included in the \
+        limit",
+    );
     let cores = tree.whole(&["kpNodeCores"]).unwrap_or(2);
     table.must("cores", parts::count(cores), 2, "kpNodeCores (`sizes` allows several)");
     let memory = tree.whole(&["kpNodeMemory"]).unwrap_or(2048);
@@ -243,7 +251,12 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
             ),
         }
     } else {
-        table.set("placement", "spread", "as in kproximate: hosts with the fewest of its machines first");
+        table.set(
+            "placement",
+            "spread",
+            "as in kproximate: the host with the fewest of the pool's \
+            machines comes first",
+        );
     }
     if let Some(mib) = tree.whole(&["minAvailableMemoryMB"]) {
         table.set("memory_reserve", parts::size(mib.saturating_mul(1 << 20)), "minAvailableMemoryMB");
@@ -266,7 +279,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
         match label.split_once('=') {
             Some((key, value)) => labels.set(key.trim(), variables(value.trim()), "kpNodeLabels"),
             None if label.is_empty() => {}
-            None => labels.note("kpNodeLabels: one of them has no `=`"),
+            None => labels.note("kpNodeLabels: one of the labels has no `=`"),
         }
     }
     for (key, value) in &join.labels {
@@ -280,15 +293,15 @@ fn keys(table: &mut Table, tree: &mut Tree, secrets: &mut Tree) {
     let keys = secrets.text(&["sshKey"]).unwrap_or_default();
     let keys: Vec<_> = keys.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if without {
-        table.note("kpNodeDisableSsh: no `ssh_keys`");
+        table.note("kpNodeDisableSsh is true, so `ssh_keys` is not set");
     } else if !keys.is_empty() && keys.iter().all(|key| parts::is_public_key(key)) {
         table.set("ssh_keys", parts::list(keys), "sshKey");
     } else if !keys.is_empty() {
-        table.note("sshKey: not the public half of a key, so not copied");
+        table.note("sshKey: not copied, because it is not a public key");
     }
 }
 
-/// Replaces kproximate's only variable, the host, with this program's variable.
+/// Replaces kproximate's only variable, which stands for the host, with `{{ host }}`.
 fn variables(value: &str) -> String {
     match (value.find("{{"), value.find("}}")) {
         (Some(from), Some(to))

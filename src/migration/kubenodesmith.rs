@@ -97,9 +97,9 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     Ok(draft)
 }
 
-/// The Proxmox VE settings of the first provider that any pool uses: only one Proxmox VE cluster is
-/// converted. Each additional cluster needs a `[[proxmox.also]]` table; the draft lists the settings that are
-/// not read here.
+/// Returns the Proxmox VE settings of the first provider that a pool uses. Only one Proxmox VE cluster is
+/// converted. Each additional cluster needs a `[[proxmox.also]]` table, and the draft lists the settings that
+/// were not converted.
 fn side(providers: &mut BTreeMap<String, Provider>) -> ProxmoxSide {
     const ENDPOINT: [&str; 2] = ["proxmox", "endpoint"];
     let mut used = providers.values_mut().filter(|provider| provider.pools > 0);
@@ -147,7 +147,7 @@ fn one_pool(
         ),
     }
     if let Some((cores, memory)) = size {
-        let why = "requirements of the first NodeSmithClaim of the pool";
+        let why = "the requirements of the pool's first NodeSmithClaim";
         table.must("cores", parts::count(cores), 2, why);
         table.must("memory", parts::size(memory.saturating_mul(1 << 20)), "4GiB", why);
     } else {
@@ -179,15 +179,17 @@ fn one_pool(
         (
             "scaleUp",
             "stabilizationWindow",
-            "`stabilization_window` of `[scale_up]`; not used in KubeNodeSmith",
+            "corresponds to `stabilization_window` of `[scale_up]`; KubeNodeSmith does not use the \
+                setting",
         ),
         (
             "scaleDown",
             "stabilizationWindow",
-            "`unneeded_time` and `delay_after_add` of `[scale_down]`, at their defaults of 10m",
+            "corresponds to `unneeded_time` and `delay_after_add` of `[scale_down]`, which are left at \
+                their defaults of 10m",
         ),
         ("scaleUp", "batchSize", "as many machines at a time as pods need, up to `max_parallel_creates`"),
-        ("scaleDown", "maxConcurrent", "`max_parallel_drains` of `[scale_down]`"),
+        ("scaleDown", "maxConcurrent", "corresponds to `max_parallel_drains` of `[scale_down]`"),
     ] {
         if tree.was(&[group, key]) {
             table.note(format!("{}: {why}", tree.place(&[group, key])));
@@ -230,7 +232,7 @@ fn of_provider(table: &mut Table, options: &mut Table, provider: &mut Provider) 
             table.set(
                 "vmids",
                 format!("{first}-{last}"),
-                format!("{place}, divided among its {shared} pools"),
+                format!("{place}, divided among the provider's {shared} pools"),
             );
         }
         Some((first, last)) => table.set("vmids", format!("{first}-{last}"), place),
@@ -249,7 +251,7 @@ fn of_provider(table: &mut Table, options: &mut Table, provider: &mut Provider) 
     }
     if let Some(tag) = tree.text(&["proxmox", "managedNodeTag"]) {
         let why = format!(
-            "{}; for people only: ownership is proven by notes and a record",
+            "{}; for information only: ownership is proven by the VM's notes and its record",
             tree.place(&["proxmox", "managedNodeTag"])
         );
         table.set("tags", parts::list([tag]), why);
@@ -288,15 +290,15 @@ fn devices(table: &mut Table, tree: &mut Tree) {
         }
         if device.get("macPrefix").is_some() {
             table.note(format!(
-                "{place}.macPrefix: not converted; Proxmox VE uses the prefix in its \
-                datacenter options"
+                "{place}.macPrefix: not converted; Proxmox VE uses the MAC prefix from its datacenter \
+                    options"
             ));
         }
     }
 }
 
-/// Converts raw options. An option that has a setting here becomes that setting; any other goes into
-/// `vm_options` if that is allowed. The rest are listed by name.
+/// Converts raw options. An option that has a corresponding setting becomes that setting. Any other option
+/// goes into `vm_options` if pools may set it there. The rest are listed by name.
 fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: bool) {
     let place = tree.place(&["proxmox", "vmOptions"]);
     let mut dhcp = false;
@@ -326,12 +328,19 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
                     table.set("disk", size, why.clone());
                     table.set("disk_device", name, why.clone());
                     let storage = value.split(':').next().unwrap_or_default();
-                    table.set("storage", storage, format!("{why}; several may be listed"));
+                    table.set("storage", storage, format!("{why}; several storages may be listed"));
                 }
                 None => table.note(format!("{why}: not converted; set `disk`, `disk_device` and `storage`")),
             },
             "scsi0" | "virtio0" | "sata0" => match disk(&value) {
-                Some(size) => table.set("disk", size, format!("{why}; machines' disks grow to this size")),
+                Some(size) => table.set(
+                    "disk",
+                    size,
+                    format!(
+                        "{why}; machines' disks are enlarged to \
+                    this size"
+                    ),
+                ),
                 None => table
                     .note(format!("{why}: machines use the template's disk; set `disk` to make it larger")),
             },

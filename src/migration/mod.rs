@@ -1,7 +1,7 @@
 //! Migration: converts the settings of another autoscaler for Proxmox VE into a configuration for this
 //! daemon. A comment before each line says where the setting comes from and what differs.
 //!
-//! Text in, text out: no files are read or written here. For every result:
+//! This module converts text to text, and reads and writes no files. The following applies to every result:
 //!
 //! * it passes our own parser (`Needs::Plan`): what the parser refuses is left out and reported;
 //! * no setting is dropped silently: unknown ones are listed by name;

@@ -31,7 +31,7 @@ pub(super) struct ProxmoxSide {
     pub secret: Option<String>,
     /// The name of the setting that disables certificate checks.
     pub insecure: Option<String>,
-    /// The resource pool of its machines.
+    /// The resource pool of the other autoscaler's machines.
     pub resource_pool: Option<Said>,
     /// The memory in MiB that machines leave free on each host.
     pub memory_reserve: Option<Said>,
@@ -48,7 +48,8 @@ pub(super) fn begin_with(draft: &mut Draft, sides: Vec<ProxmoxSide>) {
     top.set(
         "mode",
         "observe",
-        "only shows what would be done: compare for a day, stop the other autoscaler, then remove this line",
+        "pve-autoscaler only shows what it would do: compare for a day, stop the other autoscaler, then \
+            remove this line",
     );
     draft.push(top);
     for (at, side) in sides.into_iter().enumerate() {
@@ -79,7 +80,7 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
                 "endpoints",
                 list([url]),
                 list([local]),
-                format!("{}; several are tried in turn", said.source),
+                format!("{}; if there are several endpoints, they are tried in turn", said.source),
             ),
             None => {
                 table.fill("endpoints", list([local]), format!("{} is not a host's address", said.source));
@@ -108,7 +109,7 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
     let unit = if at == 0 {
         ""
     } else {
-        ", and a line `LoadCredential=` in the unit loads it (docs/concepts/placement.md)"
+        ", and a `LoadCredential=` line in the unit loads it (docs/concepts/placement.md)"
     };
     let why = format!(
         "the token's secret goes into /etc/pve-autoscaler/credentials/pve-token{own}, mode 0600{unit}{secret}"

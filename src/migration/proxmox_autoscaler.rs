@@ -9,13 +9,13 @@ use super::{SourceError, SourceFile, python};
 
 /// Settings in seconds that have a counterpart in `[scale_down]`.
 const PAUSES: [(&str, &str, &str); 4] = [
-    ("scale_down_unneeded_time", "unneeded_time", "applies here to each node separately"),
-    ("scale_down_delay", "delay_after_delete", "applies here to each pool separately"),
-    ("scale_down_delay_after_add", "delay_after_add", "applies here to each pool separately"),
+    ("scale_down_unneeded_time", "unneeded_time", "here, it applies to each node separately"),
+    ("scale_down_delay", "delay_after_delete", "here, it applies to each pool separately"),
+    ("scale_down_delay_after_add", "delay_after_add", "here, it applies to each pool separately"),
     (
         "scale_down_delay_after_error",
         "delay_after_failure",
-        "applies here to each pool separately; other pools do not wait",
+        "here, it applies to each pool separately, so other pools do not wait",
     ),
 ];
 
@@ -42,7 +42,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     };
     parts::begin(&mut draft, side);
     let mut bootstrap = Table::new("[bootstrap]");
-    bootstrap.set("method", "kubeadm", "as in proxmox-autoscaler: over the guest agent");
+    bootstrap.set("method", "kubeadm", "as in proxmox-autoscaler: through the guest agent");
     bootstrap.set(
         "token",
         "api",
@@ -123,8 +123,8 @@ fn top(draft: &mut Draft, tree: &mut Tree) {
             "unready_time",
             "20m",
             format!(
-                "{why}{wait}): a VM is not lost just because its node is not ready for a while; this is \
-                    the default of `unready_time`"
+                "{why}{wait}): a VM is not lost just because its node is not ready for a while. The \
+                    value here is the default of `unready_time`"
             ),
         );
     }
@@ -159,14 +159,15 @@ fn pool(draft: &mut Draft, tree: &mut Tree) {
     table.fill("memory", "4GiB", "proxmox-autoscaler uses the template's size, which is not in the settings");
     match tree.text(&["pxe_autoscaled_node_template_vm"]) {
         Some(template) => {
-            let why = "pxe_autoscaled_node_template_vm; the full name is needed here, only a part of it in proxmox-autoscaler";
+            let why = "pxe_autoscaled_node_template_vm; the full name is needed here, but \
+                proxmox-autoscaler accepts a part of it";
             table.set("template", template, why);
         }
         None => table.missing("template", "\"k8s-worker\"", "the template, by name or VMID"),
     }
     table.set("clone", "linked", "as in proxmox-autoscaler");
-    let why =
-        "at least `max` VMIDs, for this pool only; proxmox-autoscaler uses the lowest free one from 100 on";
+    let why = "at least `max` VMIDs, for this pool only; proxmox-autoscaler uses the lowest free VMID, \
+            starting at 100";
     table.missing("vmids", "\"9100-9149\"", why);
     addresses(&mut table, tree, most);
     draft.push(table);

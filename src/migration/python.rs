@@ -126,7 +126,7 @@ fn product(rest: &mut &str, depth: u32) -> Option<Number> {
     }
 }
 
-/// Python rounds the quotient down, also with a negative divisor.
+/// Python rounds the quotient down, even if the divisor is negative.
 fn floor_division(a: i64, b: i64) -> Option<i64> {
     let quotient = a.checked_div(b)?;
     let exact = a.checked_rem(b)? == 0;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::SourceFile;
 
-/// A file that cannot be used. Messages never show its text, because it may contain secrets.
+/// A file that cannot be used. Messages never contain the file's text, because it may contain secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The file is not YAML.
@@ -84,7 +84,7 @@ impl Tree {
         &self.what
     }
 
-    /// The setting's name in a comment.
+    /// Returns the setting's name for use in a comment.
     pub fn place(&self, path: &[&str]) -> String {
         let path = path.join(".");
         if self.what.is_empty() { path } else { format!("{}: {path}", self.what) }

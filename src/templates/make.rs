@@ -12,13 +12,13 @@ use super::survey::{Found, Place, Step};
 use proxmox::{Client, ClusterResources, Download, Error, Exit, Kind, Upid, VmConfig, WaitError};
 use settings::Template;
 
-/// The first interval for polling a task, and the first pause between two tries.
+/// The initial interval for polling a task, and the initial pause between two attempts.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long an unanswered call can still take effect: Proxmox VE's proxy gives up after 30 s.
 const ON_ITS_WAY: Duration = Duration::from_secs(45);
 /// The limit for a step that usually takes seconds.
 const SHORT: Duration = Duration::from_mins(5);
-/// The longest pause between two tries.
+/// The maximum pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// The creation of a VM is given up after this many calls without effect.
 const TRIES: u32 = 3;
@@ -44,12 +44,12 @@ pub enum Stop {
     #[error("no VMID in {0}-{1} is free: widen `vmids`, or remove unneeded guests")]
     NoVmid(u32, u32),
     /// The VM with this VMID does not bear the template's mark.
-    #[error("VM {0} no longer bears the mark of this template: it is left alone")]
+    #[error("VM {0} no longer bears this template's mark, so the VM is left alone")]
     NotOurs(Vmid),
     /// The VM is missing or in an unexpected state.
     #[error("VM {0}: {1}")]
     Wrong(Vmid, &'static str),
-    /// Without quorum, no template is destroyed.
+    /// The Proxmox VE cluster has no quorum, so no template is destroyed.
     #[error("the Proxmox VE cluster is not quorate: no template is destroyed")]
     NoQuorum,
 }
@@ -91,8 +91,8 @@ pub fn places(template: &Template, seen: &ClusterResources) -> (Vec<Place>, Vec<
     (places, left_out)
 }
 
-/// The VMs that bear the template's mark, and unmanaged templates with its name. Makes one call for each
-/// candidate.
+/// Finds the VMs that bear the template's mark, and unmanaged templates with the template's name. Makes one
+/// call for each candidate.
 ///
 /// # Errors
 /// Returns an error if the configuration of a candidate cannot be read.
@@ -192,7 +192,7 @@ impl Work<'_> {
             match self.client.create_vm(host, vmid, &options, pool).await {
                 Ok(upid) => match self.client.wait_task(&upid, self.template.timeout, LOOK).await? {
                     Exit::Ok | Exit::Warnings(_) => {}
-                    // The task's worker was killed: waiting longer is useless.
+                    // The task's worker was killed, so waiting longer would not help.
                     Exit::Unknown => limit = SHORT,
                     Exit::Failed(text) if is_taken(&text) => {
                         taken.insert(vmid);
@@ -256,7 +256,7 @@ impl Work<'_> {
             if sent.elapsed() >= limit {
                 return Err(Stop::Wrong(
                     vmid,
-                    "the VM does not exist, or is still locked: `qm config` on its host shows more",
+                    "the VM does not exist, or is still locked: run `qm config` on its host to see which",
                 ));
             }
             tokio::time::sleep(LOOK * 5).await;
@@ -330,7 +330,7 @@ impl Work<'_> {
                 Err(stop) => return Err(stop),
                 // Since the last read, the VM has been given the name that pools use.
                 Ok(config) if config.get("name") == Some(&self.template.name) => {
-                    return Ok("is kept: pools use its name again");
+                    return Ok("is kept: it now has the name that pools use");
                 }
                 Ok(_) => {}
             }
@@ -373,7 +373,7 @@ fn is_taken(text: &str) -> bool {
     Exit::Failed(text.to_owned()).problem() == Some(Kind::Exists)
 }
 
-/// A URL without parts that may be secret.
+/// Removes the parts of a URL that may be secret.
 fn public(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or(url)
 }

@@ -10,7 +10,7 @@ use model::Vmid;
 
 const PREFIX: &str = "pve-autoscaler-template/v1";
 
-/// Says which version of which template a VM is.
+/// Identifies a VM as a specific version of a specific template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TemplateMark {
     /// The Kubernetes cluster's id.
@@ -19,10 +19,11 @@ pub struct TemplateMark {
     pub template: String,
     /// The template's version ([`super::version`]).
     pub version: String,
-    /// Counts the templates of this version on a host, from 1: a higher number means that the template was
-    /// replaced without a change (`--force`).
+    /// The number of this template among the templates of the same version on a host, starting at 1. A higher
+    /// number means that the template was replaced although nothing had changed (`--force`).
     pub turn: u32,
-    /// The VM that the mark was given to; none if it is not given yet, or if an earlier release wrote it.
+    /// The VM that the mark was given to. `None` if the mark has not been given to a VM yet, or if an earlier
+    /// release wrote it.
     pub vmid: Option<Vmid>,
 }
 

@@ -1,4 +1,4 @@
-//! The privileges in Proxmox VE that creating a template needs.
+//! The Proxmox VE privileges that are needed to create a template.
 
 use std::collections::BTreeSet;
 

@@ -9,7 +9,7 @@ use super::mark::TemplateMark;
 use proxmox::VmConfig;
 use settings::Template;
 
-/// A VM that bears the mark of a template, or its name.
+/// A VM that bears a template's mark or has a template's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its VMID.
@@ -38,7 +38,7 @@ pub enum Step {
     Keep(Vmid, String),
     /// A new VM is created on this host.
     Make(String, TemplateMark),
-    /// The VM's creation was interrupted, and is finished.
+    /// The VM's creation was interrupted, and has to be finished.
     Finish(Vmid, String, TemplateMark),
     /// The VM is complete, and gets the name that pools use.
     Serve(Vmid, String, TemplateMark),
@@ -82,7 +82,7 @@ pub fn steps(
     places.iter().flat_map(|place| steps_at(template, cluster, place, found, force)).collect()
 }
 
-/// An unmanaged template that a pool could clone instead of this one.
+/// Reports an unmanaged template that a pool could clone instead of this one.
 fn namesake(found: &Found) -> Step {
     let (vmid, name) = (found.vmid, found.config.get("name").unwrap_or_default());
     let what = format!(
@@ -152,8 +152,8 @@ fn steps_at(template: &Template, cluster: &str, place: &Place, found: &[Found], 
     steps
 }
 
-/// Whether a VM may be a clone made by hand that inherited its mark: the mark has no VMID, and either another
-/// VM bears the same mark or the VM has none of the template's names.
+/// Whether a VM may be a clone made by hand that inherited its mark. This is the case if the mark has no
+/// VMID, and either another VM bears the same mark or the VM has none of the template's names.
 fn is_doubtful((one, mark): &(&Found, &TemplateMark), all: &[(&Found, &TemplateMark)]) -> bool {
     let same = |other: &TemplateMark| (&other.version, other.turn) == (&mark.version, mark.turn);
     let twin = || all.iter().any(|(other, own)| other.vmid != one.vmid && same(own));
@@ -163,8 +163,10 @@ fn is_doubtful((one, mark): &(&Found, &TemplateMark), all: &[(&Found, &TemplateM
 fn doubt(found: &Found) -> Step {
     let (vmid, host) = (found.vmid, &found.host);
     let name = found.config.get("name").unwrap_or("?");
-    let what =
-        format!("VM {vmid} on {host}, {name}, may be the template or a clone of it: its mark names no VMID");
+    let what = format!(
+        "VM {vmid} ({name}) on {host} may be the template or a clone of the template: the VM's \
+            mark names no VMID"
+    );
     let help = "the VM is not changed. If it is a clone of the template, remove the first line of its description, which is the template's mark".to_owned();
     Step::Blocked(what, help)
 }

@@ -113,7 +113,7 @@ async fn what_seeds_need_is_looked_at() {
         ),
         ("local", all, "VM.Audit", "lacks VM.Config.CDROM on"),
         ("local-lvm", all, "VM.Config.CDROM", "pvesm set local-lvm --content …,iso"),
-        // The template's own cloud-init drive, which the seed replaces.
+        // The template has its own cloud-init drive, which the seed replaces.
         ("local", all, "VM.Config.CDROM ", "lacks VM.Config.Cloudinit on"),
     ] {
         let mut spec = ClusterSpec::demo();

@@ -1,5 +1,5 @@
-//! Whole texts as people see them: any change of words shows as a difference.
-//! `INSTA_UPDATE=always cargo test --test check_command texts` updates the files.
+//! Complete output as people see it. Any change in wording shows up as a difference. `INSTA_UPDATE=always
+//! cargo test --test check_command texts` updates the files.
 
 use std::path::Path;
 

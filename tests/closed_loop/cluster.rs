@@ -37,7 +37,7 @@ pub struct Cluster {
     pub pods: Vec<Value>,
     /// DaemonSets, ReplicaSets, and all other objects that do not change.
     pub rest: Vec<Value>,
-    /// How many machines were created. This number is part of the next machine's name.
+    /// The number of machines created so far, which becomes part of the next machine's name.
     pub made: usize,
 }
 
@@ -89,7 +89,7 @@ impl Pool {
     }
 }
 
-/// The name of a pod with its namespace.
+/// Returns a pod's namespace and name, joined by a slash.
 pub fn id(pod: &Value) -> String {
     let of = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
     format!("{}/{}", of("namespace"), of("name"))
@@ -147,7 +147,7 @@ impl Cluster {
         self.nodes.iter().filter(|node| !busy(node)).count()
     }
 
-    /// Lets the scheduler work until it can place no further pod.
+    /// Runs the scheduler until it can place no more pods.
     pub fn schedule(&mut self, judge: &mut Judge, seed: u64) {
         loop {
             let said = judge.bind(&self.objects(), seed);

@@ -1,11 +1,11 @@
-//! Random clusters with devices, classes and claims, only for the comparison of filters.
+//! Random clusters with devices, classes and claims. They are used only to compare filters.
 
 use serde_json::{Map, Value, json};
 
 use crate::worlds::{Draw, HOSTNAME};
 
 const DRIVERS: [&str; 2] = ["gpu.example.com", "nic.example.com"];
-/// CEL expressions of selectors. Some of them have no result for devices that lack the attribute.
+/// CEL expressions for device selectors. Some of them have no result for devices that lack the attribute.
 const SELECTORS: [&str; 21] = [
     r#"device.driver == "gpu.example.com""#,
     r#"device.attributes["gpu.example.com"].model == "a""#,
@@ -30,7 +30,7 @@ const SELECTORS: [&str; 21] = [
     r#"["a", "z"].exists_one(x, x == device.attributes["gpu.example.com"].model)"#,
 ];
 
-/// The cluster of this seed.
+/// Generates the cluster for this seed.
 pub fn draw(seed: u64) -> Vec<Value> {
     let mut world = World {
         draw: Draw(fastrand::Rng::with_seed(seed)),
@@ -61,14 +61,14 @@ struct World {
     draw: Draw,
     objects: Vec<Value>,
     nodes: Vec<String>,
-    /// Driver, pool, name and whether it can be shared.
+    /// Each device's driver, pool and name, and whether it can be shared.
     devices: Vec<(String, String, String, bool)>,
     classes: Vec<&'static str>,
     claims: Vec<String>,
 }
 
 impl World {
-    /// Adds an object of `resource.k8s.io` with this metadata and these other fields.
+    /// Adds a `resource.k8s.io` object with this metadata and these other fields.
     fn add(&mut self, kind: &str, metadata: Value, mut fields: Value) {
         fields["apiVersion"] = json!("resource.k8s.io/v1");
         fields["kind"] = json!(kind);
@@ -245,8 +245,8 @@ impl World {
                     format!("device.driver == \"{}\"", self.draw.of(&[DRIVERS[0], DRIVERS[0], DRIVERS[1]]));
                 spec["selectors"] = json!([{"cel": {"expression": expression}}]);
             }
-            // Only one class serves the resource: which of two would serve it depends on the order in which
-            // the scheduler has seen them.
+            // Only one class serves the resource. If there were two, the choice would depend on the order in
+            // which the scheduler had seen them.
             if number == extended {
                 spec["extendedResourceName"] = json!("example.com/gpu");
             }

@@ -9,8 +9,8 @@ use crate::judge::Judge;
 use crate::oddities;
 use crate::worlds::{self, Draw};
 
-/// The number of pod-node pairs in the world of this seed, and the pairs for which our filters disagree with
-/// the scheduler's.
+/// Returns the number of pod-node pairs in this seed's world, and the pairs for which our filters disagree
+/// with the scheduler's.
 pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     let mut cluster = worlds::draw(seed);
     let mut draw = Draw(fastrand::Rng::with_seed(seed.wrapping_add(3 << 32)));
@@ -23,7 +23,7 @@ pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     compare(judge, seed, &cluster.objects(), &cluster.snapshot())
 }
 
-/// The same for a cluster with devices and claims.
+/// Like [`find`], but for a cluster with devices and claims.
 pub fn find_with_claims(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     let objects = devices::draw(seed);
     let text = objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");

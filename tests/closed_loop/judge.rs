@@ -22,23 +22,23 @@ pub struct Bindings {
     pub made: Option<Vec<Value>>,
     /// The node of each pod that was placed.
     pub bound: BTreeMap<String, String>,
-    /// What the scheduler says about each of the other pods.
+    /// The scheduler's message about each pod that was not placed.
     pub waiting: BTreeMap<String, String>,
 }
 
-/// What the filters say about the waiting pods.
+/// The filters' verdicts on the waiting pods.
 #[derive(Debug, Deserialize)]
 pub struct Verdicts {
     /// By pod.
     pub pods: BTreeMap<String, Verdict>,
 }
 
-/// What the filters say about a pod.
+/// The filters' verdict on a pod.
 #[derive(Debug, Deserialize)]
 pub struct Verdict {
     /// The nodes that pass all filters.
     pub feasible: Vec<String>,
-    /// By node, the filters that refuse it, each run alone.
+    /// For each node, the filters that refuse the pod. Each filter is run on its own.
     pub all: BTreeMap<String, Vec<String>>,
 }
 
@@ -50,8 +50,8 @@ enum Answer<T> {
 }
 
 impl Judge {
-    /// Starts the judge, and builds it first if necessary; `None` if Go is not installed, which is an error
-    /// with `CI=true`.
+    /// Starts the judge, and builds it first if necessary. Returns `None` if Go is not installed. With
+    /// `CI=true`, this is an error.
     pub fn start() -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let programs = match runtime.block_on(rig::Programs::only(&["judge"])).unwrap() {
@@ -71,12 +71,13 @@ impl Judge {
         Some(Self { child, asks, answers })
     }
 
-    /// Lets the scheduler place the waiting pods of these objects; the seed decides what it leaves to chance.
+    /// Lets the scheduler place the waiting pods among these objects. The seed determines the scheduler's
+    /// random choices.
     pub fn bind(&mut self, objects: &[Value], seed: u64) -> Bindings {
         self.ask(&json!({"do": "bind", "seed": seed >> 1, "objects": objects}))
     }
 
-    /// Asks the filters about the waiting pods of these objects.
+    /// Asks the filters about the waiting pods among these objects.
     pub fn verdicts(&mut self, objects: &[Value]) -> Verdicts {
         self.ask(&json!({"do": "verdicts", "objects": objects}))
     }

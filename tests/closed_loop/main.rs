@@ -1,5 +1,5 @@
-//! Plans are carried out on random clusters in which the real kube-scheduler decides where pods go, until
-//! nothing is left to do.
+//! Carries out plans on random clusters until nothing is left to do. The real kube-scheduler decides where
+//! pods go.
 //!
 //! `LOOP_WORLDS=5000` plays that many worlds; `LOOP_SEED=17` plays one, reports what happened, and leaves its
 //! objects in a file.
@@ -24,9 +24,9 @@ use std::sync::Mutex;
 use crate::judge::Judge;
 use crate::rounds::Tally;
 
-/// Worlds that each run of the tests plays, always the same ones.
+/// The number of fixed worlds that each test run plays.
 const WORLDS: u64 = 300;
-/// Further worlds, different ones each time.
+/// The number of additional worlds, which are different in each test run.
 const FRESH: u64 = 50;
 /// The maximum number of machines created in total, as a percentage of the machines in the first plans.
 const PERCENT: usize = 105;
@@ -44,8 +44,8 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// At most one in this many removed nodes may leave a pod without a place: the planner does not try all
-/// orders in which the scheduler may take pods.
+/// At most one in this many removed nodes may leave a pod without a place, because the planner does not try
+/// every order in which the scheduler may place pods.
 const UNLUCKY: usize = 500;
 
 /// Plays the worlds, two at a time; `None` if there is no judge.

@@ -1,4 +1,4 @@
-//! Rare fields of nodes and pods that make a cluster odd, only for the comparison of filters.
+//! Adds rarely used fields to a cluster's nodes and pods. Such odd clusters are used only to compare filters.
 
 use serde_json::{Value, json};
 

@@ -76,7 +76,7 @@ fn grow(cluster: &mut Cluster, judge: &mut Judge, seed: u64, tally: &mut Tally) 
         let objects: Vec<String> = cluster.objects().iter().map(ToString::to_string).collect();
         std::fs::write(format!("closed-loop-{seed}.json"), objects.join("\n")).unwrap();
     }
-    // Usually, machines do not become ready at the same moment.
+    // Machines usually do not become ready at the same moment. In half of the worlds, they do.
     let together = draw.bool();
     cluster.schedule(judge, seed);
     for round in 0.. {
@@ -113,7 +113,7 @@ fn grow(cluster: &mut Cluster, judge: &mut Judge, seed: u64, tally: &mut Tally) 
     tally.idle = cluster.idle();
 }
 
-/// Waiting pods that would fit one more machine of a pool, although the last plan creates none.
+/// Finds waiting pods that would fit one more machine of a pool, although the last plan creates no machine.
 fn taken_by_another(cluster: &Cluster, judge: &mut Judge, seed: u64) -> Vec<String> {
     let before = cluster.waiting();
     if before.is_empty() {

@@ -1,12 +1,13 @@
-//! Random clusters: pools, nodes, DaemonSets, and waiting pods, with everything that makes a scheduler
-//! choose.
+//! Random clusters: pools, nodes, DaemonSets and waiting pods, with everything that influences the
+//! scheduler's choices.
 
 use pve_autoscaler::settings::{self, Needs};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Pool};
 
-/// Cores and GiB, and what the kubelet offers of them: mCPU, MiB, pods.
+/// The machine sizes: cores, GiB of memory, and what the kubelet offers to pods (mCPU, MiB and the number of
+/// pods).
 const SIZES: [(u32, u32, u32, u32, u32); 3] =
     [(2, 4, 1900, 3400, 30), (4, 8, 3900, 7300, 50), (8, 16, 7900, 15_000, 110)];
 const CPU: [u32; 9] = [50, 100, 200, 250, 500, 700, 1000, 1500, 1800];
@@ -39,7 +40,7 @@ impl Draw {
     }
 }
 
-/// The cluster of this seed, in which all pods wait.
+/// Generates the cluster for this seed. All of its pods are waiting.
 pub fn draw(seed: u64) -> Cluster {
     let mut draw = Draw(fastrand::Rng::with_seed(seed));
     let zones = draw.of(&[0, 0, 2, 3]);

@@ -1,5 +1,5 @@
-//! docs/concepts/compare.md: what each autoscaler for Proxmox VE does, from `compare.toml` beside this file.
-//! A row whose test does not exist fails.
+//! Generates docs/concepts/compare.md, which compares what each autoscaler for Proxmox VE does, from
+//! `compare.toml` beside this file. A row that names a missing test is an error.
 
 use std::fmt::Write as _;
 use std::fs;

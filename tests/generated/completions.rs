@@ -6,10 +6,10 @@ use clap_complete::Shell;
 /// Commands whose argument is a name, each with the kind of names.
 const ARGUMENTS: [(&str, &str); 5] =
     [("retire", "nodes"), ("pin", "nodes"), ("unpin", "nodes"), ("retry", "places"), ("history", "all")];
-/// The same for options.
+/// Options whose value is a name, each with the kind of names.
 const OPTIONS: [(&str, &str); 3] = [("cluster", "clusters"), ("node", "nodes"), ("pool", "pools")];
 
-/// A script that completes names as well.
+/// Returns the script, extended so that it also completes names.
 pub fn with_names(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Bash => bash(script),

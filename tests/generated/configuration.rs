@@ -1,4 +1,4 @@
-//! The configuration in section 5 of the manual and in the reference, generated from the commented example.
+//! The configuration's man page (section 5) and reference page, generated from the commented example.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{roff, schema};
 
-/// The beginning of the page of the reference.
+/// The beginning of the reference page.
 const ABOVE: &str = "\
 # Configuration
 
@@ -24,7 +24,7 @@ enum Entry<'a> {
     Settings(Vec<(&'a str, bool)>, String),
 }
 
-/// The page of the manual.
+/// Returns the man page.
 pub fn page(example: &str) -> String {
     let (above, entries) = entries(example);
     let mut out = format!(
@@ -67,7 +67,7 @@ pub fn page(example: &str) -> String {
     out
 }
 
-/// The page of the reference.
+/// Returns the reference page.
 pub fn reference(example: &str) -> String {
     let (above, entries) = entries(example);
     let mut out = format!("{ABOVE}{above}\n\n## Top level\n\n");
@@ -98,7 +98,7 @@ pub fn reference(example: &str) -> String {
     out
 }
 
-/// Turns the paths of documentation pages in a text into links, for a page of the reference.
+/// Turns the paths of documentation pages in a text into links, for the reference page.
 fn linked(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let page = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -112,7 +112,7 @@ fn linked(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What the example says at its beginning, and then about each table and setting.
+/// Returns the example's introduction, and what the example says about each table and setting.
 fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
     let mut lines = example.lines().peekable();
     // The explanation of how the example marks its lines is left out.
@@ -134,7 +134,7 @@ fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
             entries.push(Entry::Table(setting, joined(&mut words)));
             continue;
         }
-        // All settings that follow one text belong to it.
+        // A text applies to all settings that directly follow it.
         let mut settings = Vec::new();
         let mut rest = Some(line);
         while let Some(found) = rest.and_then(self::setting) {
@@ -149,8 +149,8 @@ fn entries(example: &str) -> (String, Vec<Entry<'_>>) {
     (above, entries)
 }
 
-/// What only the schema says about settings: allowed words (each list only once), and ranges that are
-/// narrower than the type.
+/// Describes the limits that only the schema contains: allowed words (each list only once), and ranges that
+/// are narrower than the type.
 fn limits<'e>(
     schema: &Value,
     table: &str,

@@ -1,7 +1,7 @@
-//! Man pages and completions, generated from the program's own help; the configuration's man page and
-//! reference, generated from its example; the comparison with others, and what machines inherit. They are
-//! kept in the repository, so that the package can be built without generating them; the tests fail if a file
-//! differs. `UPDATE=1 cargo test --test generated` updates the files.
+//! Generates man pages and completions from the program's own help, the configuration's man page and
+//! reference from its example, the comparison with other autoscalers, and the page about what machines
+//! inherit. The files are kept in the repository, so that the package can be built without generating them.
+//! The tests fail if a file differs. `UPDATE=1 cargo test --test generated` updates the files.
 
 #![expect(
     clippy::unwrap_used,
@@ -49,7 +49,7 @@ fn holds(name: &str, files: &BTreeMap<String, String>) {
     }
 }
 
-/// The program's commands, without those that are not for users.
+/// Returns the program's commands, without those that are hidden from users.
 fn shown() -> clap::Command {
     let all = Arguments::command();
     let commands = all.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
@@ -167,7 +167,7 @@ fn bash_completes_commands_and_options() {
     assert_eq!(ask(&["pve-autoscaler", "sta"]).trim(), "status");
     assert!(ask(&["pve-autoscaler", "plan", "--"]).contains("--snapshot"));
     assert_eq!(ask(&["pve-autoscaler", "status", "--output", ""]).trim(), "text json");
-    // Names come from the program, which is given the command line.
+    // The script passes the command line to the program, which prints the names.
     let asked = ["pve-autoscaler", "--cluster", "shop", "retire", "w"];
     assert_eq!(ask(&asked).trim(), "w-nodes-retire");
     assert_eq!(ask(&["pve-autoscaler", "retry", "w"]).trim(), "w-places-retry");

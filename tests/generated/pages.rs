@@ -58,7 +58,7 @@ fn page(mut command: Command, name: &str, others: &[String]) -> String {
     out
 }
 
-/// Puts what is in backticks into bold.
+/// Makes text in backticks bold.
 fn bold(line: &str) -> String {
     let mut parts = line.split('`');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -69,8 +69,8 @@ fn bold(line: &str) -> String {
     out
 }
 
-/// The text below the options of a command's help: `Heading` with indented rows below it becomes a section,
-/// other text becomes paragraphs.
+/// Converts the text below the options in a command's help. A `Heading` with indented rows below it becomes a
+/// section, and other text becomes paragraphs.
 fn sections(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let mut page = Below::default();
@@ -87,7 +87,7 @@ struct Below {
     out: String,
     /// Whether the last line belonged to a paragraph.
     in_paragraph: bool,
-    /// The column of the text of the last row.
+    /// The column at which the text of the last row begins.
     column: usize,
 }
 

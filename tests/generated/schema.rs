@@ -12,12 +12,12 @@ use super::folder;
 
 const SCHEMA: &str = include_str!("../../packaging/config.schema.json");
 
-/// A value of each type of JSON.
+/// A value of each JSON type.
 fn samples() -> [Value; 6] {
     [json!("?"), json!(1), json!(1.5), json!(true), json!([]), json!({})]
 }
 
-/// The schema, as it is in the package.
+/// Returns the schema that the package contains.
 pub fn schema() -> Value {
     serde_json::from_str(SCHEMA).unwrap()
 }
@@ -41,7 +41,7 @@ impl Validator {
         self.schemas.validate(value, self.index).is_ok()
     }
 
-    /// What the schema refuses: at which place, and by which keyword.
+    /// Returns each violation of the schema: its location, and the keyword that it violates.
     fn refused(&self, value: &Value) -> Vec<(String, String)> {
         fn add(error: &ValidationError, errors: &mut Vec<(String, String)>) {
             if error.causes.is_empty() {
@@ -78,7 +78,7 @@ fn findings(value: &Value) -> Vec<Finding> {
 
 /// A place that the schema describes.
 struct Place<'s> {
-    /// The part of the schema that describes it.
+    /// The part of the schema that describes the place.
     schema: &'s Value,
     /// The place as the schema's errors name it.
     pointer: String,
@@ -86,7 +86,7 @@ struct Place<'s> {
     with: Box<dyn Fn(Value) -> Value + 's>,
 }
 
-/// All places, from the outside in.
+/// Visits all places, starting with the outermost.
 fn places<'s>(schema: &'s Value, visit: &mut dyn FnMut(&Place<'s>)) {
     walk(Place { schema, pointer: String::new(), with: Box::new(|value| value) }, visit);
 }
@@ -218,7 +218,7 @@ fn the_schema_has_the_words_that_are_taken_and_no_others() {
     assert!(["/mode", "/bootstrap/token", "/proxmox/ca"].iter().all(|it| asked.iter().any(|one| one == it)));
 }
 
-/// All strings of at most this many of these parts.
+/// Returns all strings that consist of at most `most` of these parts.
 fn strings(parts: &[&str], most: usize) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut last = 0;
@@ -231,8 +231,8 @@ fn strings(parts: &[&str], most: usize) -> Vec<String> {
     all
 }
 
-/// How many of the texts a setting accepts; asserts that its pattern matches every accepted text, and that
-/// both refuse the wrong ones.
+/// Returns how many of the texts a setting accepts. Asserts that the setting's pattern matches every accepted
+/// text, and that both the parser and the pattern refuse the wrong texts.
 fn pattern_fits(key: &str, texts: &[String], wrong: &[&str]) -> usize {
     let schema = schema();
     let pattern = schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/"))).unwrap();
@@ -304,7 +304,7 @@ fn the_schema_takes_what_the_pages_show() {
     pages.extend(files("README.md", &|_| true));
     for (page, text) in pages {
         for block in text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
-            // A part of a pool is shown without the table above it.
+            // Pages show a part of a pool without the `[[pool]]` table above it.
             let is_part = block.contains("[pool.") && !block.contains("[[pool]]");
             let text = if is_part { format!("[[pool]]\n{block}") } else { block.to_owned() };
             let table: toml::Table =

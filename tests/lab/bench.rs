@@ -41,8 +41,8 @@ impl Bench {
         Self::new(ClusterSpec::demo(), KubeSpec::demo()).await
     }
 
-    /// Clusters that match these specifications. The client of Kubernetes is the first service account, or
-    /// else the administrator.
+    /// Creates clusters that match these specifications. The Kubernetes client uses the token of the first
+    /// service account, or the administrator's token if there is none.
     pub async fn new(spec: ClusterSpec, kube: KubeSpec) -> Self {
         Self::of(crate::lab::pve(spec), kube).await
     }
@@ -86,7 +86,7 @@ impl Bench {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// A kubeconfig for an API server at this address.
+    /// Writes a kubeconfig for an API server at this address.
     pub fn kubeconfig(&self, address: &str) {
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -110,7 +110,7 @@ impl Bench {
         )
     }
 
-    /// A whole configuration with this pool.
+    /// Writes a complete configuration with this pool.
     pub fn configure(&self, pool: &str) {
         let kubeconfig = self.path("kubeconfig").display().to_string();
         let text = format!(
@@ -128,7 +128,7 @@ impl Bench {
     }
 }
 
-/// Fails if a secret of the bench is in a text.
+/// Panics if a text contains one of the bench's secrets.
 pub fn no_secret_in(text: &str) {
     for secret in [ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN] {
         assert!(!text.contains(secret), "a secret is shown");

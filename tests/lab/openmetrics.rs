@@ -1,10 +1,10 @@
-//! Reads the OpenMetrics text format strictly: panics at whatever a scraper or `promtool check metrics` would
-//! complain about.
+//! Strictly reads the OpenMetrics text format. Panics on everything that a scraper or `promtool check
+//! metrics` would complain about.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One metric family: its type, unit, help and labels, and the value of each sample. The key of a sample is
-/// its text as written, without the value.
+/// its line without the value.
 #[derive(Debug, Default)]
 pub struct Family {
     pub kind: String,
@@ -95,7 +95,8 @@ fn sample(line: &str, family_name: &str, family: &mut Family) {
     assert!(family.samples.insert(key.to_owned(), value).is_none(), "{key} is there twice");
 }
 
-/// Buckets never decrease, and the last one contains all.
+/// Asserts that the counts of a histogram's buckets never decrease, and that the last bucket is infinite and
+/// counts all observations.
 fn histogram(name: &str, family: &Family) {
     for (key, count) in family.samples.iter().filter(|(key, _)| key.starts_with(&format!("{name}_count"))) {
         let labels = key.strip_prefix(&format!("{name}_count")).unwrap();

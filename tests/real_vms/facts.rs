@@ -1,5 +1,5 @@
-//! The life of one machine, driven by the Proxmox VE client without the daemon: the facts about a real guest
-//! that the daemon's decisions rely on.
+//! Takes one machine through its life with the Proxmox VE client, without the daemon. This verifies the facts
+//! about a real guest that the daemon's decisions rely on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::{place, playbook};
 
 const VMID: Vmid = Vmid(9101);
 const ADDRESS: &str = "10.77.0.11";
-/// Not the name of a group in Debian: with such a name, cloud-init fails, and the system comes up `degraded`.
+/// This must not be the name of a group in Debian. With such a name, cloud-init fails, and the system comes
+/// up `degraded`.
 const USER: &str = "keeper";
 
 /// Clones, configures, grows and starts the machine.
@@ -81,7 +82,7 @@ async fn a_machine_is_what_its_configuration_says_until_it_is_destroyed() {
     it_ends_without_a_trace(&stage, &config).await;
 }
 
-/// The same machine gets the same data from the drive of `citype: configdrive2`.
+/// Asserts that the same machine reads the same data from the drive that `citype: configdrive2` creates.
 async fn the_other_layout_of_the_drive_is_read_too(stage: &Stage, config: &BTreeMap<String, String>) {
     let client = &stage.client;
     stage.done(&client.shutdown(HOST, VMID, 120).await.unwrap()).await;
@@ -101,8 +102,8 @@ async fn the_other_layout_of_the_drive_is_read_too(stage: &Stage, config: &BTree
     assert!(lines[3].contains(&format!("{ADDRESS}/24")), "{lines:?}");
 }
 
-/// The agent answers seconds before systemd is done, and the exit status does not tell `starting` from a
-/// failure.
+/// The guest agent answers seconds before systemd has started everything. The exit status of `systemctl
+/// is-system-running` does not distinguish `starting` from a failure.
 async fn a_system_that_starts_says_so_with_an_error(stage: &Stage) {
     let status = stage.run(VMID, "systemctl is-system-running").await;
     assert_eq!(status.stdout.trim(), "starting", "the agent came up after everything else");
@@ -112,7 +113,7 @@ async fn a_system_that_starts_says_so_with_an_error(stage: &Stage) {
 async fn the_guest_was_told_all(stage: &Stage, config: &BTreeMap<String, String>) {
     let said = async |script: &str| stage.run(VMID, script).await.stdout.trim().to_lowercase();
     let uuid = config["smbios1"].trim_start_matches("uuid=").to_lowercase();
-    // The kubelet uses this as its `systemUUID`.
+    // The kubelet uses this UUID as its `systemUUID`.
     assert_eq!(said("cat /sys/class/dmi/id/product_uuid").await, uuid);
     assert_eq!(said("hostname").await, "workers-a1");
     assert_eq!(said("nproc").await, "2");
@@ -152,8 +153,8 @@ async fn the_agent_answers_as_proxmox_passes_it_on(stage: &Stage) {
     assert_eq!(forgotten.kind, Kind::NotFound, "{forgotten}");
 }
 
-/// A unit that fails makes a system `degraded` permanently: waiting does not help, and the user decides
-/// whether that is acceptable.
+/// A failed unit makes a system `degraded` permanently. Waiting does not help, so the user decides whether a
+/// degraded system is acceptable.
 async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
     stage.run(VMID, "systemd-run --unit=broken /bin/false; sleep 1").await;
     let status = stage.run(VMID, "systemctl is-system-running").await;

@@ -1,6 +1,6 @@
-//! The daemon as a process, a real control plane and a real machine: it is created ahead of demand and
-//! suspended, woken by a pod that cannot be scheduled, becomes a node that runs the pod, and is removed. It
-//! boots from OVMF, with a TPM.
+//! Runs the daemon as a process, with a real control plane and a real machine. The machine is created ahead
+//! of demand and suspended. A pod that cannot be scheduled wakes the machine, which becomes a node, runs the
+//! pod, and is removed. It boots from OVMF and has a TPM.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::scene::{ADDRESS, SOON, Scene, VMID, WORKLOAD};
 use crate::stage::{BOOT, Firmware, HOST};
 use crate::{place, uefi};
 
-/// Settings of the pool: its machines get a seed for their first boot, and fields of the kubelet's
+/// Pool settings that give the machines a seed for their first boot, and that set fields of the kubelet's
 /// configuration.
 const POOL: &str = r##"template = "k8s-worker"
 max_pods = 57
@@ -37,7 +37,7 @@ write_files:
 "##;
 /// One machine is kept warm.
 const WARM: &str = "\n[pool.warm]\ncount = 1\nstate = \"suspended\"\n";
-/// One more pod, which fits the machine once it has another processor and a DIMM.
+/// One more pod. It fits the machine once the machine has another processor and a DIMM.
 const LARGE: &str = r"
 apiVersion: v1
 kind: Pod
@@ -49,9 +49,10 @@ spec:
       image: registry.k8s.io/pause:3.10.2
       resources: { requests: { cpu: 2500m, memory: 2200Mi } }
 ";
-/// How long the machine sleeps at least: longer than [`APART`], so that a clock that was not set is noticed.
+/// The minimum time for which the machine is suspended. It is longer than [`APART`], so that the test notices
+/// a clock that was not set.
 const SLEEP: Duration = Duration::from_secs(15);
-/// How many seconds the guest's clock may be off after it was set, on a busy machine.
+/// The maximum error of the guest's clock in seconds after it was set, even on a busy machine.
 const APART: i64 = 8;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,8 +84,8 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     uefi::left_nothing(&scene, &template);
 }
 
-/// The machine has booted once, is no Node and has no token; its process is gone, and its memory is saved in
-/// a volume.
+/// The machine has booted once, and has neither a Node nor a token. Its process has ended, and its memory is
+/// saved in a volume.
 async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
     let suspended = async || {
         let vm = scene.stage.pve.vm(VMID.0)?;
@@ -103,8 +104,8 @@ async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
     tokio::time::sleep(SLEEP).await;
 }
 
-/// QEMU gets processors and memory, the kernel takes them up, the kubelet reports them, and running programs
-/// continue.
+/// QEMU adds processors and memory, the kernel brings them online, the kubelet reports them, and running
+/// programs continue.
 async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
     let look = async || {
         let said = scene
@@ -144,7 +145,8 @@ async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
     scene.admin.kubectl(&["delete", "pod", "large"], "").await.unwrap();
 }
 
-/// The guest's clock stood still; certificates that were created meanwhile would not be valid yet.
+/// The guest's clock stood still while the guest was suspended. If the clock were not set, certificates that
+/// were created in the meantime would not be valid yet.
 async fn it_lives_in_the_present(scene: &Scene) {
     let before = SystemClock.now().as_second();
     let said = scene.stage.run(VMID, "date +%s; uptime -s; cat /proc/sys/kernel/random/boot_id").await.stdout;
@@ -172,8 +174,8 @@ async fn its_first_boot_was_told_by_our_seed(scene: &Scene, name: &str) {
     assert!(own.1.iter().any(|address| address == ADDRESS), "{own:?}");
 }
 
-/// What the kubelet itself reports, over a connection whose certificate it has requested and the daemon has
-/// approved.
+/// Reads the settings that the kubelet itself reports. The kubelet has requested the certificate of this
+/// connection, and the daemon has approved it.
 async fn the_kubelet_has_the_settings_of_its_pool(scene: &Scene, node: &Value) {
     let name = node["metadata"]["name"].as_str().unwrap();
     assert_eq!(node["status"]["capacity"]["pods"], "57");
@@ -226,12 +228,12 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     assert_eq!(read, JoinEnd::Joined { degraded: false });
 }
 
-/// The Node of a machine that lost its power stays, and becomes not ready after the grace period.
+/// If a machine loses power, its Node remains, and becomes not ready after the grace period.
 async fn a_killed_machine_is_not_ready_until_it_runs_again(scene: &Scene) {
     let before = scene.node(true).await.unwrap()["metadata"]["uid"].clone();
     scene.stage.hardware.kill(VMID.0);
     scene.until("its VM is off", SOON, async || (!scene.stage.pve.vm(VMID.0)?.running).then_some(())).await;
-    // The taint is written after the condition.
+    // The `unreachable` taint is added only after the Node's condition has changed.
     let unreachable = async || {
         let lost = scene.node(false).await?;
         lost["spec"]["taints"].to_string().contains("node.kubernetes.io/unreachable").then_some(())

@@ -1,9 +1,9 @@
 //! Real virtual machines: QEMU processes with a Debian guest, cloned and started through the API of the
 //! embedded Proxmox VE.
 //!
-//! The one test that runs everywhere checks the requirements and starts this program again in a separate
-//! network and process namespace, where the other tests run. That network has no connection to any other, and
-//! all processes in the namespace end with it.
+//! Only one test runs everywhere. It checks the requirements and starts this program again in a separate
+//! network and process namespace, where the other tests run. The namespace's network has no connection to any
+//! other network, and all processes end with the namespace.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
@@ -16,7 +16,7 @@ mod stage;
 mod times;
 mod uefi;
 
-/// Starts this program again where the other tests may run.
+/// Starts this program again in a namespace in which the other tests may run.
 #[tokio::test]
 async fn real_machines_live_and_join_in_a_network_of_their_own() {
     match place::prepare() {

@@ -8,12 +8,12 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_mins(30);
 /// The environment variable that tells the tests which image guests are cloned from.
 const IMAGE: &str = "PVE_AUTOSCALER_TEST_IMAGE";
-/// Tells this process that it is in a separate namespace.
+/// The environment variable that is set if this process runs in a separate namespace.
 const INSIDE: &str = "PVE_AUTOSCALER_TEST_INSIDE";
 /// The oldest major release of QEMU whose emulation does not crash the guest's kernel.
 const QEMU: u32 = 8;
 
-/// Whether a missing tool is a failure.
+/// Whether the tests run in CI, where a missing tool is a failure.
 pub fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
@@ -48,7 +48,7 @@ pub fn prepare() -> Result<PathBuf, String> {
     })
 }
 
-/// What a program wrote, or how it failed.
+/// Returns the standard output of a program, or why the program failed.
 fn said(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
@@ -58,8 +58,8 @@ fn said(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A command that runs another one without any network and with no processes but its own, and ends with this
-/// process.
+/// A command that runs another command without any network and in a process namespace of its own. The
+/// processes end with this process.
 fn namespace() -> Command {
     let mut command = Command::new("setpriv");
     command.args([
@@ -75,9 +75,9 @@ fn namespace() -> Command {
     command
 }
 
-/// Runs the tests that are otherwise ignored: those of `facts` and all others side by side, each group in its
-/// own namespaces. An emulated machine hardly keeps more than one core busy, and most of the time is spent
-/// waiting for it.
+/// Runs the tests that are otherwise ignored. The tests of `facts` run at the same time as all others, each
+/// group in its own namespaces. An emulated machine rarely keeps more than one core busy, and the tests spend
+/// most of their time waiting for it.
 pub async fn run_the_others(image: &Path) {
     // The filter in `cargo test --test real_vms -- NAME` applies to these tests, too.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| word.contains("::")).collect();
@@ -93,7 +93,7 @@ pub async fn run_the_others(image: &Path) {
     assert!(ended.into_iter().all(|status| status.unwrap().success()), "see above");
 }
 
-/// This program again, in separate namespaces, with these tests.
+/// The command that runs these tests of this program in separate namespaces.
 fn others(image: &Path, tests: &[String]) -> tokio::process::Command {
     let mut command = namespace();
     command.arg(std::env::current_exe().unwrap());
@@ -103,7 +103,7 @@ fn others(image: &Path, tests: &[String]) -> tokio::process::Command {
     command
 }
 
-/// The guest image, if this is inside the namespace.
+/// The guest image, if this process runs in a separate namespace.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn image() -> Option<PathBuf> {
     if std::env::var_os(INSIDE).is_none() {
@@ -113,7 +113,8 @@ pub fn image() -> Option<PathBuf> {
     std::env::var_os(IMAGE).map(PathBuf::from)
 }
 
-/// Whether OVMF and a TPM are available for machines; without them, their test is skipped, or fails in CI.
+/// Whether OVMF and a TPM are available for machines. If not, the test that needs them is skipped, or fails
+/// in CI.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn has_uefi() -> bool {
     let ovmf = if Path::new("/usr/share/OVMF/OVMF_CODE_4M.fd").exists() { Ok(()) } else { Err("OVMF") };
@@ -124,7 +125,8 @@ pub fn has_uefi() -> bool {
     false
 }
 
-/// The folder with Ansible, if it was installed; without it, that part is skipped, or fails in CI.
+/// The folder with Ansible, if Ansible was installed. If not, the part that needs it is skipped, or fails in
+/// CI.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn ansible() -> Option<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/image/ansible");

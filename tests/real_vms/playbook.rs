@@ -25,7 +25,8 @@ pub async fn key(stage: &Stage) -> String {
     std::fs::read_to_string(path.with_extension("pub")).unwrap().trim().to_owned()
 }
 
-/// Correct files stay, and missing ones are restored: `changed` counts the file and its handler.
+/// The playbook leaves correct files alone and restores missing ones. `changed` counts the restored file and
+/// its handler.
 pub async fn mends_what_is_missing_and_no_more(stage: &Stage, vmid: Vmid, address: &str, user: &str) {
     let Some(programs) = place::ansible() else { return };
     let image = place::image().unwrap();

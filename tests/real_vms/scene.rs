@@ -15,15 +15,16 @@ use world::proxmox::spec::ClusterSpec;
 
 use crate::stage::{Firmware, GATEWAY, Stage};
 
-/// The only slot of the pool.
+/// The VMID of the pool's only slot.
 pub const VMID: Vmid = Vmid(9111);
 /// Its address.
 pub const ADDRESS: &str = "10.77.0.21";
-/// How long a Node may be silent. Shorter than the default, so that the test need not wait as long.
+/// How long a Node may be silent. This is shorter than the default, so that the test does not have to wait as
+/// long.
 const GRACE: Duration = Duration::from_secs(30);
 /// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(200);
-/// Far longer than the consequence of any change takes.
+/// A time limit, far longer than any change takes to have its effect.
 pub const SOON: Duration = Duration::from_mins(2);
 
 /// One pod that fits only a new node.
@@ -74,7 +75,7 @@ impl Scene {
         Self { stage, admin, _plane: plane, daemon, log }
     }
 
-    /// Gives the daemon another configuration.
+    /// Writes a configuration with these pool settings, and makes the daemon reload it.
     pub fn reload(&self, pool: &str) {
         secret(&self.stage, "config.toml", &configuration(&self.stage, pool));
         let pid = self.daemon.id().unwrap().to_string();
@@ -112,7 +113,7 @@ impl Scene {
         String::from_utf8_lossy(&asked.stdout).into_owned() + &String::from_utf8_lossy(&asked.stderr)
     }
 
-    /// The Nodes of the pool, without that of the control plane.
+    /// The pool's Nodes, without the control plane's Node.
     pub async fn nodes(&self) -> Vec<Value> {
         let mut nodes = self.list("/api/v1/nodes").await;
         nodes.retain(|node| node["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("real-")));
@@ -123,7 +124,7 @@ impl Scene {
         self.admin.list(path).await.unwrap()
     }
 
-    /// The pool's Node, if it has this readiness.
+    /// Returns the pool's Node if its readiness matches `ready`.
     pub async fn node(&self, ready: bool) -> Option<Value> {
         let nodes = self.nodes().await;
         let is = |node: &Value| {

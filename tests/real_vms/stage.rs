@@ -1,4 +1,5 @@
-//! A Proxmox VE with one host, whose VMs are processes, served over TLS, and a client for it.
+//! An embedded Proxmox VE with one host, and a client for it. The VMs are processes, and the API is served
+//! over TLS.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,14 +21,15 @@ use world::serve::{Serving, serve_https, tls::ServerTls};
 pub const HOST: &str = "pve1";
 /// The template.
 pub const TEMPLATE: u32 = 9000;
-/// The template's EFI disk and TPM state, if it has them: `base-9000-…`.
+/// The names of the template's EFI disk and TPM state, without their prefix `base-9000-`. Only a UEFI
+/// template has them.
 pub const EFI_DISK: &str = "disk-1.qcow2";
 pub const TPM_STATE: &str = "disk-0.raw";
 /// The host's address on the guests' bridge.
 pub const GATEWAY: &str = "10.77.0.1";
-/// Far longer than any task of Proxmox VE takes.
+/// A time limit, far longer than any Proxmox VE task takes.
 const TASK: Duration = Duration::from_mins(2);
-/// From a guest's start to its agent, on a slow machine that emulates it.
+/// The maximum time from a guest's start until its agent answers, on a slow computer that emulates the guest.
 pub const BOOT: Duration = Duration::from_mins(6);
 
 /// How machines boot.
@@ -39,7 +41,7 @@ pub enum Firmware {
     Uefi,
 }
 
-/// Everything that a test here needs. The folder is deleted with it.
+/// Everything that a test with real VMs needs. The folder is deleted when the stage is dropped.
 pub struct Stage {
     pub pve: Pve,
     pub hardware: Hardware,
@@ -92,7 +94,7 @@ impl Stage {
         Self { pve, hardware, client, url, tls, folder, _serving: serving }
     }
 
-    /// Waits for a task, which has to end well.
+    /// Waits until a task ends, and asserts that it succeeded.
     pub async fn done(&self, upid: &Upid) {
         let exit = self.client.wait_task(upid, TASK, Duration::from_millis(200)).await.unwrap();
         assert_eq!(exit, Exit::Ok, "{upid:?}");
@@ -174,7 +176,7 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
         let (path, role) = ("/storage/local".to_owned(), "Seeds".to_owned());
         cluster.access.grants.push(Grant { path, who: who.to_owned(), role, propagate: false });
     }
-    // The only delays are those of the processes.
+    // The real processes cause the only delays, so all simulated delays are zero.
     cluster.timings = Timings {
         linked_clone: Duration::ZERO,
         config: Duration::ZERO,
@@ -188,8 +190,8 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
     cluster
 }
 
-/// Guests get a network only in a namespace of their own: if this one has another interface, the hardware
-/// cannot be opened.
+/// Guests get a network only in a separate namespace. If this process's namespace has another interface, the
+/// hardware cannot be opened.
 pub async fn is_refused_beside_other_interfaces() {
     let others = std::fs::read_dir("/sys/class/net").unwrap().flatten().any(|one| one.file_name() != "lo");
     if !others {

@@ -1,8 +1,8 @@
-//! How soon a pod runs, from nothing and from each state in which machines are kept warm: figures for
-//! docs/internals/performance.md.
+//! Measures how soon a pod runs: without a warm machine, and with a warm machine in each state. The figures
+//! are for docs/internals/performance.md.
 //!
-//! `WARM_TIMES=3 cargo test --test real_vms -- --nocapture real_machines times::` measures each of them three
-//! times. Other runs of the tests skip them.
+//! `WARM_TIMES=3 cargo test --test real_vms -- --nocapture real_machines times::` measures each figure three
+//! times. Other test runs skip these measurements.
 
 use std::time::Duration;
 
@@ -12,12 +12,14 @@ use crate::place;
 use crate::scene::{SOON, Scene, VMID, WORKLOAD};
 use crate::stage::{BOOT, Firmware};
 
-/// How often each figure is measured; if unset, none is.
+/// The environment variable that says how many times each figure is measured. If it is unset, nothing is
+/// measured.
 const TIMES: &str = "WARM_TIMES";
-/// The pause for the daemon after a machine has reached the state in which it waits.
+/// How long the daemon is left alone after a machine has reached its warm state.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// The state at the beginning, the pool's settings, and the log text for a machine that waits.
+/// The initial state, the pool's settings, and the log text that shows that a warm machine is waiting (`None`
+/// if there is no warm machine).
 const ROWS: [(&str, &str, Option<&str>); 5] = [
     ("nothing; full clone", "clone = \"full\"\n", None),
     ("nothing; linked clone", "", None),
@@ -57,7 +59,7 @@ async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
                 "{before}: the VM runs after {runs:.1?}, the Node is ready after {ready:.1?}, the pod runs after {all:.1?} \
                  (of which kubectl took {asked:.1?})"
             );
-            // Otherwise its process would outlive the scene, and use processor time.
+            // Without this, the VM's process would outlive the scene and use processor time.
             scene.stage.hardware.kill(VMID.0);
         }
     }

@@ -33,11 +33,11 @@ pub fn is_a_clone_of_its_template(scene: &Scene, config: &BTreeMap<String, Strin
     for key in ["efidisk0", "tpmstate0"] {
         assert!(scene.stage.hardware.has_disk(config[key].split(',').next().unwrap()), "{config:?}");
     }
-    // The machine is suspended on disk, and so is its TPM.
+    // The machine is suspended to disk, so its TPM process has ended.
     assert_eq!(processes(), Vec::<PathBuf>::new());
 }
 
-/// Returns the measurement of the boot.
+/// Returns the boot measurement from the TPM.
 ///
 /// The machine was suspended after that boot. If its TPM had started without the saved state, the measurement
 /// would be lost.
@@ -75,7 +75,7 @@ pub fn left_nothing(scene: &Scene, template: &[Vec<u8>]) {
     assert!(files(scene) == template, "a template is only read");
 }
 
-/// The processes of TPMs in this namespace.
+/// The TPM processes in this namespace.
 fn processes() -> Vec<PathBuf> {
     let all = std::fs::read_dir("/proc").unwrap().flatten().map(|one| one.path());
     all.filter(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "swtpm"))

@@ -1,4 +1,5 @@
-//! Recordings: what is read back is what was written, days of them are small, and damage is reported.
+//! Tests of recordings: what is read back is what was written, a recording of several days is small, and
+//! damage is reported.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
@@ -40,7 +41,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The snapshot as a file contains it, in the order in which it is read.
+/// The snapshot's text, with its contents in the order in which they are read from a file.
 fn text(snapshot: &Snapshot) -> String {
     let mut read = snapshot::read(&snapshot::write(snapshot).unwrap()).unwrap().0;
     read.time = snapshot.time;
@@ -67,7 +68,8 @@ fn each_round_is_read_back_as_it_was() {
     }
 }
 
-/// The size of an hour with 50 nodes and 1500 pods, of which one goes and one comes every ten seconds.
+/// Measures an hour's recording of 50 nodes and 1500 pods. Every ten seconds, one pod goes and another one
+/// arrives.
 #[test]
 fn a_day_takes_less_than_twenty_megabytes() {
     let folder = TempDir::new().unwrap();
@@ -133,7 +135,7 @@ fn a_clock_that_stays_ahead_for_a_while_drops_nothing() {
     };
     keep(&mut cluster);
     cluster.time += SignedDuration::from_hours(24 * 20);
-    // The clock is ahead for ten minutes of rounds.
+    // The clock stays ahead for ten minutes, in which 60 rounds are recorded.
     let kept: Vec<usize> = (0..60).map(|_| keep(&mut cluster)).collect();
     assert_eq!(kept, [2; 60]);
     // A clock that is ahead for longer counts as right.
@@ -141,7 +143,7 @@ fn a_clock_that_stays_ahead_for_a_while_drops_nothing() {
     assert_eq!(keep(&mut cluster), 2);
 }
 
-/// Two hosts have led in turn, and the first continues the file that it has begun.
+/// Two hosts lead in turn, and the first one continues its own file when it leads again.
 #[test]
 fn files_of_two_hosts_in_one_folder_are_read_in_the_order_of_time() {
     let folder = TempDir::new().unwrap();
@@ -182,7 +184,7 @@ fn rounds_after_a_clock_was_set_back_do_not_come_between_those_before() {
         writer.keep(folder.path(), (7, MUCH), &seen).unwrap();
         written.push(seen);
     }
-    // Of the second file, rounds that are earlier than the last round of the first file are left out.
+    // Rounds in the second file that are earlier than the last round of the first file are skipped.
     let expected = written[..30].iter().chain(&written[45..]);
     let mut rounds = Recording::open(folder.path()).unwrap().rounds();
     for round in expected {
@@ -200,7 +202,7 @@ fn a_file_that_cannot_be_begun_is_not_left_behind_and_room_is_made_first() {
     let old = files(folder.path());
     cluster.time += SignedDuration::from_hours(72);
     let round = cluster.next_round();
-    // A folder with the file's name prevents its creation.
+    // A folder with the new file's name prevents the file's creation.
     let name = format!("recording-{}.jsonl.gz", format!("{:.9}", round.time).replace(':', "-"));
     std::fs::create_dir(folder.path().join(name)).unwrap();
     Writer::default().keep(folder.path(), (1, MUCH), &round).unwrap_err();
@@ -213,10 +215,10 @@ fn a_file_without_its_end_is_read_as_far_as_it_goes() {
     let written = record(folder.path(), &mut Cluster::new(2, 10), 30);
     let file = &files(folder.path())[0];
     let whole = fs::read(file).unwrap();
-    // A killed daemon leaves such a file: all its rounds are there.
+    // If a daemon is killed, the last bytes of its file may be missing, but all rounds can be read.
     fs::write(file, &whole[..whole.len() - 10]).unwrap();
     assert_eq!(count(folder.path()), (30, Vec::new()));
-    // Cut off, although there is a later file: the missing part is reported.
+    // If a file is cut off and there is a later file, the missing part is reported.
     let mut later = Cluster::new(2, 10);
     later.time = written[29].time + SignedDuration::from_mins(7);
     record(folder.path(), &mut later, 1);
@@ -232,7 +234,7 @@ fn a_file_without_its_end_is_read_as_far_as_it_goes() {
     assert_eq!(damages, [said]);
 }
 
-/// How many rounds can be read, and what is damaged.
+/// Returns the number of rounds that can be read, and a description of each damage.
 fn count(folder: &Path) -> (usize, Vec<String>) {
     let mut rounds = Recording::open(folder).unwrap().rounds();
     let mut count = 0;

@@ -102,7 +102,7 @@ async fn a_worker_that_is_adopted_at_another_host_counts_for_its_pools_maximum_a
     let (stage, node, vmid) = with_a_foreign_worker().await;
     let one = quick().replace("max = 5", "max = 1");
     stage.reload(&one);
-    // The worker is adopted on another host, so the daemon is not notified.
+    // The operator adopts the worker from another host, so the daemon is not notified.
     Operator::new(&stage, &one).adopt(&stage, &node).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     let alone = |stage: &Stage| stage.vms(9100..=9109) == [vmid];
@@ -154,8 +154,8 @@ async fn an_adoption_that_was_torn_off_after_the_record_is_finished_by_repeating
     operator.cluster.create_record(&adoption.record).await.unwrap();
     stage.order("pve1", Order::Reread).await;
     stage.until("it is a machine", SOON, |stage| stage.status().machines.len() == 1).await;
-    // Longer than any machine may take to become ready: the adopted machine is not treated as one that is
-    // late.
+    // This is longer than any machine may take to become ready. The daemon does not regard the adopted
+    // machine as late.
     stage
         .throughout("it stays", Duration::from_mins(20), |stage| {
             stage.pve.vm(vmid).is_some_and(|vm| vm.running)

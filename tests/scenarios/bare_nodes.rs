@@ -1,5 +1,5 @@
-//! Nodes of machines that have lost their labels or taints: the machines still count, and the daemon restores
-//! what is missing.
+//! Nodes that have lost their labels or taints. Their machines still count towards the pool's limits, and the
+//! daemon restores what is missing.
 
 use std::time::Duration;
 
@@ -49,7 +49,8 @@ async fn a_node_without_its_pools_label_gets_all_labels_back() {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_pools_label_counts_for_its_pools_maximum() {
     let (stage, node) = one_node().await;
-    // At the same moment, pods arrive that need one more machine than the pool may have.
+    // At the moment when the Node loses its labels, pods arrive that need one more machine than the pool may
+    // have.
     take_labels_off(&stage, &node);
     stage.deploy("web", 4, "1500m", "1Gi");
     stage.throughout("no second machine is made", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;

@@ -1,4 +1,4 @@
-//! Machines become nodes in ways other than kubeadm: by themselves, with an agent of K3s, or with a command.
+//! Machines that become nodes without kubeadm: by themselves, with a K3s agent, or with a command.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -167,7 +167,8 @@ async fn a_machine_that_waits_and_is_started_by_an_administrator_is_kept_as_the_
     let mut stage = self_joining(&text, without_agent());
     let waits = |stage: &Stage| stage.status().machines.iter().any(|machine| machine.phase == "Warm");
     stage.until("one waits", SOON, waits).await;
-    // The second time, no instance is running, so pods run on the machine before it is noticed.
+    // In the second pass, no instance is running when the machine starts, so pods run on it before the daemon
+    // notices the start.
     for (number, unseen) in [(1, false), (2, true)] {
         let vmid = *stage.vms(9100..=9109).last().unwrap();
         if unseen {

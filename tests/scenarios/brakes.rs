@@ -1,4 +1,5 @@
-//! What limits the damage of a mistake: the pause, the hourly brake, a pool's share, quorum.
+//! What limits the damage of a mistake: the pause, the hourly limit on removals, the share of a pool that may
+//! be removed at a time, and the quorum.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn quick(more: &str) -> String {
     ONE_POOL.replace("[[pool]]", &table)
 }
 
-/// This many nodes, each with one pod.
+/// Deploys pods until there are this many nodes, each with one pod.
 async fn nodes(stage: &Stage, number: u32) {
     stage.deploy("web", number, "1500m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == number as usize).await;
@@ -130,7 +131,7 @@ async fn machines_under_way_are_finished_while_paused() {
     stage.throughout("nothing more is made", SOON, |stage| vms(stage) == 1).await;
 }
 
-/// Copies of disks take minutes, so most machines are waiting for their turn when the pause begins.
+/// Copying disks takes minutes, so most machines are still waiting for their turn when the pause begins.
 #[tokio::test(start_paused = true)]
 async fn time_in_which_everything_is_paused_is_not_counted_against_machines_that_are_not_begun() {
     for killed in [false, true] {
@@ -148,7 +149,7 @@ async fn time_in_which_everything_is_paused_is_not_counted_against_machines_that
             stage.kill();
             stage.start();
         }
-        // The machines that are finished were begun before the pause.
+        // Work on the finished machines began before the pause.
         let running = stage.running_pods();
         assert!((1..6).contains(&running), "{}", stage.scene());
         let stands_still = |stage: &Stage| stage.running_pods() == running && vms(stage) == running;
@@ -185,7 +186,7 @@ async fn a_pause_by_hand_in_the_config_map_holds() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// After a failed removal, the wait before the next one is longer than any test.
+/// Settings with which the wait after a failed removal is longer than any test.
 fn patient() -> String {
     quick("delay_after_failure = \"1h\"")
 }
@@ -257,7 +258,7 @@ async fn a_machine_whose_making_has_not_begun_waits_while_the_settings_only_obse
     stage.until("all run", Duration::from_mins(15), |stage| stage.running_pods() == 3).await;
 }
 
-/// After a crash, the next run relies on the record.
+/// After a crash, the next run of the daemon relies on the machine's record.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is_written() {
     let stage = draining_in_vain(&quick("")).await;
@@ -280,7 +281,7 @@ async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is
         .await;
 }
 
-/// A decision is valid only for a moment: by the time it can be written, the node may be needed again, or
+/// A decision is valid only for a moment. By the time it can be written, the node may be needed again, or
 /// removals may have been forbidden.
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
@@ -303,7 +304,8 @@ async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
     stage.until("it is needed again", SOON, |stage| stage.running_pods() == 1).await;
     stage.until("it no longer goes", Duration::from_mins(1), |stage| !goes(stage)).await;
     stage.kube.forget_faults();
-    // Before the pod came to this node, another machine was created for it; the other machine is removed.
+    // Another machine was created for the pod before the pod was placed on this node. That machine is
+    // removed.
     let closed = |stage: &Stage| {
         stage.kube.get("Node", "", &node).is_none_or(|node| node["spec"]["taints"].is_array())
     };
@@ -319,7 +321,7 @@ async fn the_time_of_unneeded_nodes_stands_still_while_paused() {
     stage.order("pve1", pause()).await;
     stage.throughout("the node stays", Duration::from_mins(20), |stage| vms(stage) == 1).await;
     stage.order("pve1", Order::Resume).await;
-    // One minute had passed, so one minute is left: not two, and not zero.
+    // One of the two minutes had passed before the pause, so one minute is left.
     stage
         .throughout("the node stays", Duration::from_secs(45), |stage| !tainted(stage) && vms(stage) == 1)
         .await;
@@ -509,7 +511,7 @@ async fn an_answer_about_the_quorum_that_took_long_is_asked_for_again() {
     stage.until("it is about to be destroyed", Duration::from_mins(20), ends).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     stage.pve.set_quorum(false);
-    // Destroying the VM now would delete its disks but leave its configuration.
+    // Without quorum, destroying the VM would delete its disks but leave its configuration.
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(stage.pve.calls().iter().all(|call| call.method != "DELETE"));
     stage.pve.forget_faults();
@@ -527,7 +529,7 @@ async fn a_node_serves_on_while_its_cluster_is_not_quorate() {
     stage.throughout("it serves", Duration::from_mins(20), serves).await;
     let why = |stage: &Stage| stage.status().nodes.iter().any(|one| one.why.contains("not quorate"));
     assert!(why(&stage), "{}", stage.scene());
-    // Without quorum, nothing could be cloned either, so the node has to serve new pods.
+    // Without quorum, no machine can be cloned, so new pods have to run on the existing node.
     stage.deploy("more", 2, "1500m", "1Gi");
     stage.until("one pod runs there", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(vms(&stage), 1);

@@ -1,5 +1,5 @@
-//! CapacityBuffers, with the CustomResourceDefinition that their authors publish: filled ahead of demand,
-//! used by pods immediately, and filled again.
+//! Tests of CapacityBuffers with the upstream CustomResourceDefinition. A buffer is filled ahead of demand,
+//! pods use its room immediately, and it is filled again.
 
 use std::time::Duration;
 
@@ -105,7 +105,8 @@ async fn a_buffer_is_filled_taken_by_pods_within_a_second_and_filled_again() {
         })
         .await;
 
-    // The pods leave more room than the buffer needs; then the buffer is removed.
+    // After the pods have ended, the nodes have more room than the buffer needs, so two nodes are removed.
+    // Then the buffer is deleted.
     stage.kube.scale("default", "web", 0);
     stage.until("two nodes are enough", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
     assert_eq!(verdict(&stage), "Filled");
@@ -129,7 +130,7 @@ async fn where_buffers_are_not_served_nothing_is_asked_but_whether_they_are() {
         |path: &str| ["/apis/autoscaling.x-k8s.io/v1beta1", "/apis/autoscaling.x-k8s.io/v1"].contains(&path);
     assert!(asked.iter().all(|call| is_question(&call.path) && call.status == 404), "{asked:?}");
     assert!((2..=12).contains(&asked.len()), "{}", asked.len());
-    // Once buffers are served, the buffer counts without a restart.
+    // Once the API server serves buffers, the daemon fills the buffer without a restart.
     install(&stage);
     stage.kube.apply(&template("chunk", "1")).unwrap();
     stage
@@ -152,7 +153,7 @@ async fn a_share_of_a_deployment_follows_its_replicas_down_to_none() {
                 && says(stage, "Provisioning", "False", "NotReadyForProvisioning")
         })
         .await;
-    // If there is no pod, the Deployment's template describes a chunk.
+    // If the Deployment has no pods, its template describes a chunk.
     stage.deploy("web", 0, "1500m", "1Gi");
     stage.until("it is empty", SOON, |stage| says(stage, "Provisioning", "False", "BufferIsEmpty")).await;
     let chunks = |stage: &Stage, number: i64| {
@@ -169,7 +170,7 @@ async fn a_share_of_a_deployment_follows_its_replicas_down_to_none() {
         .until("two chunks", SOON, |stage| chunks(stage, 2) && stage.ready_nodes("workers").len() == 5)
         .await;
     stage.kube.scale("default", "web", 4);
-    // The pool has at most five nodes, and pods come first.
+    // The pool has at most five nodes, and pods take precedence over the buffer.
     stage
         .until("it is short", SOON, |stage| {
             stage.running_pods() == 4 && says(stage, "Provisioning", "False", "InsufficientCapacity")

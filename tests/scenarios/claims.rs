@@ -1,5 +1,5 @@
-//! Devices for claims, starting from zero nodes: the declared devices lead to the first machine, and the
-//! published devices to the next.
+//! Devices for claims, starting from zero nodes. The first machine is created because of the declared
+//! devices, and the next one because of the published devices.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
         "2 devices of {DRIVER} declared, but node {second} has 1: the planner uses what the nodes publish"
     );
     assert_eq!(warning.as_deref(), Some(said.as_str()));
-    // From zero again: the daemon remembers what nodes had.
+    // The pool grows from zero nodes again: the daemon remembers which devices earlier nodes had.
     for name in ["one", "two"] {
         stage.kube.remove("Pod", "default", name);
     }
@@ -103,7 +103,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     ask(&stage, "four");
     stage.until("two nodes are ready", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
     assert!(replays(folder.path(), &text) > 10, "rounds were recorded");
-    // Other devices are declared, so what was remembered no longer applies.
+    // The declaration has changed, so the daemon no longer uses the devices that it remembers.
     for name in ["three", "four"] {
         stage.kube.remove("Pod", "default", name);
     }

@@ -63,13 +63,13 @@ async fn a_disk_that_has_just_grown_is_counted_before_its_storage_says_so() {
     assert_eq!(stage.running_pods(), 1);
 }
 
-/// Whether the status of a machine in this phase names the command for its disk.
+/// Whether the status of a machine in this phase names the command that frees its disk.
 fn told(stage: &Stage, phase: &str) -> bool {
     let machines = stage.status().machines;
     machines.iter().any(|one| one.phase == phase && one.why.contains("pvesm free shared:"))
 }
 
-/// Removes a node whose disk stays, because the storage cannot free it.
+/// Removes a node whose disk remains because the storage cannot free it.
 async fn leaves_its_disk(stage: &Stage, vmid: Vmid) {
     stage.pve.set_storage_busy("shared", true);
     stage.kube.scale("default", "first", 0);

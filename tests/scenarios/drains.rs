@@ -173,7 +173,7 @@ async fn what_is_critical_leaves_once_the_other_pods_are_gone() {
     let last_ordinary = asked.iter().filter(|(_, critical)| !critical).map(|(time, _)| *time).max();
     let first_critical = asked.iter().filter(|(_, critical)| *critical).map(|(time, _)| *time).min();
     let (Some(last), Some(first)) = (last_ordinary, first_critical) else { panic!("{asked:?}") };
-    // In one group, they would be evicted within milliseconds.
+    // If all of these pods were in one group, they would be evicted within milliseconds of each other.
     assert!(first.duration_since(last).as_millis() >= 300, "{asked:?}");
 }
 
@@ -219,7 +219,8 @@ fn detach_volumes(stage: &Stage) {
     }
 }
 
-/// For example, the host was unreachable when the shutdown was first requested, and is reachable again.
+/// A shutdown may have to be requested again, for example if the host was unreachable at the first request.
+/// Volumes may have been attached in the meantime.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_is_asked_for_again_waits_for_volumes_that_came_meanwhile() {
     let stage = two_nodes_too_many_by_one(&quick("")).await;
@@ -255,7 +256,7 @@ async fn a_pod_that_comes_while_volumes_are_waited_for_keeps_its_node() {
     stage.until("volumes are waited for", SOON, empty).await;
     let nodes = stage.kube.list("Node");
     let node = nodes.iter().find(|node| node["spec"]["unschedulable"] == true).unwrap();
-    // The pod tolerates everything, and names its node.
+    // The pod tolerates all taints, and its spec names the node.
     let spec = json!({ "nodeName": node["metadata"]["name"], "tolerations": [{ "operator": "Exists" }] });
     stage.deploy_with("debug", 1, "50m", "64Mi", &spec);
     stage.until("it runs there", SOON, |stage| stage.running_pods() == 4).await;
@@ -273,7 +274,7 @@ async fn a_volume_that_stays_attached_ends_the_removal_and_the_node_serves_again
     assert_eq!(stage.vms(9100..=9109).len(), 2);
 }
 
-/// A DaemonSet's pod with a volume of its own on each node of the pool.
+/// Creates a DaemonSet, and a pod with its own volume on each node of the pool.
 fn claim_volumes_for_daemons(stage: &Stage) {
     let template = json!({
         "metadata": { "labels": { "app": "logs" } },
@@ -320,7 +321,7 @@ async fn a_daemon_pods_volume_goes_with_the_machine() {
     stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
 }
 
-/// Two pods that come back to their node as soon as they are evicted, and another node with room for both.
+/// Two pods that return to the same node as soon as they are evicted, and another node with room for both.
 async fn with_two_that_come_back() -> (Stage, String) {
     let stage = Stage::running(ONE_POOL);
     let spec = json!({ "tolerations": [{ "operator": "Exists" }], "nodeSelector": { "pve-autoscaler/pool": "workers" } });
@@ -359,7 +360,7 @@ async fn pods_that_go_with_their_machine_count_together_for_their_budget() {
     assert!(!closed(&stage), "it serves again: {}", stage.scene());
 }
 
-/// A budget counts the pods on the nodes of two machines together.
+/// A disruption budget covers the pods on both machines' nodes together.
 #[tokio::test(start_paused = true)]
 async fn pods_that_go_with_two_machines_count_together_for_their_budget() {
     let stage = Stage::running(ONE_POOL);

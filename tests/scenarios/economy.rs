@@ -9,8 +9,8 @@ use world::kubernetes::KubeEvent;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// Calls to Proxmox VE for one node, from its clone to its end; its configuration is read every half minute
-/// at most.
+/// One node must cause fewer Proxmox VE calls than this, from its clone to its removal. The VM's
+/// configuration is read at most every half minute.
 const LIFE: usize = 37;
 /// Calls to Proxmox VE in a minute in which nothing happens: two lists and the quorum every ten seconds, and
 /// each configuration twice.
@@ -48,7 +48,7 @@ async fn the_whole_life_of_a_node_costs_proxmox_few_calls() {
         stage.start();
         stage.deploy("web", 0, "1500m", "1Gi");
         stage.until("rounds run", SOON, |stage| stage.status().ready).await;
-        // From the first life, the daemon learns how long a boot and a join take.
+        // From the first machine's life, the daemon learns how long a boot and a join take.
         one_life(&stage).await;
         let since = stage.now();
         one_life(&stage).await;

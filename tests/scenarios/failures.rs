@@ -1,5 +1,5 @@
-//! Failures are sorted by Proxmox VE's message: what is temporary is tried again; otherwise the host or pool
-//! that caused the failure is left alone for a while.
+//! The daemon classifies failures by Proxmox VE's message. After a temporary failure, it tries again. After
+//! any other failure, it leaves the host or pool that caused the failure alone for a while.
 
 use std::time::Duration;
 

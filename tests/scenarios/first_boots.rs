@@ -37,8 +37,8 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     let refused = ONE_POOL.replace("method = \"kubeadm\"", "method = \"kubeadm\"\naccept_degraded = false");
     let stage = degraded(&refused);
     stage.until("a VM is there", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
-    // Within `SOON`, neither the time limit of systemd nor that of the machine is reached: the machine is
-    // given up because it is degraded.
+    // `SOON` is shorter than the time limits for systemd and for the machine, so the machine is given up
+    // because it is degraded.
     let gone = |stage: &Stage| stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty();
     stage.until("it is gone", SOON, gone).await;
     let told =
@@ -47,8 +47,8 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     assert!(stage.ready_nodes("workers").is_empty());
 }
 
-/// Without package mirrors, an upgrade at first boot takes minutes, and by default Proxmox VE tells
-/// cloud-init to upgrade.
+/// By default, Proxmox VE tells cloud-init to upgrade packages at first boot. Without package mirrors, such
+/// an upgrade takes minutes.
 #[tokio::test(start_paused = true)]
 async fn a_machine_does_not_upgrade_its_packages_at_first_boot_whatever_its_template_says() {
     let mut cluster = ClusterSpec::demo();

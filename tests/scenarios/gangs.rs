@@ -66,7 +66,7 @@ async fn machines_are_made_for_a_whole_gang_once_its_group_and_its_pods_are_ther
     stage.kube.scale("default", "train", 3);
     stage.until("all run", SOON * 2, |stage| stage.running_pods() == 3).await;
     assert_eq!(stage.vms(9100..=9109).len(), 3);
-    // The gang's minimum runs: a further pod is treated like any other.
+    // The gang's minimum is running, so an additional pod is treated like any other.
     stage.kube.scale("default", "train", 4);
     stage.until("it runs as well", SOON, |stage| stage.running_pods() == 4).await;
     stage.kube.scale("default", "train", 0);
@@ -91,14 +91,14 @@ async fn no_machine_is_made_for_a_part_of_a_gang() {
     };
     stage.until("each pod gets its reason", SOON, |stage| told(stage) == 3).await;
     stage.throughout("nothing is made", Duration::from_mins(10), none).await;
-    // Other pods are served meanwhile.
+    // Other pods get nodes while the gang waits.
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the other runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);
     stage.until("its machine goes", SOON * 2, none).await;
     stage.reload(&text.replace("max = 2", "max = 3"));
     stage.until("all run", SOON * 2, |stage| stage.running_pods() == 3).await;
-    // Each recorded round gives the same decision again.
+    // Planning each recorded round again gives the same decision.
     let mut replayed = 0;
     for entry in std::fs::read_dir(folder.path()).unwrap() {
         let path = entry.unwrap().path();

@@ -1,5 +1,5 @@
-//! Running machines grow where they are before new ones are created: vCPUs and memory are plugged in, the
-//! guest takes them up, and its Node reports them.
+//! Running machines grow before new ones are created: vCPUs and memory are plugged in, the guest brings them
+//! online, and the machine's Node reports them.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub fn record(stage: &Stage) -> String {
     record["data"]["record"].as_str().unwrap().to_owned()
 }
 
-/// Whether the Node of the first machine accepts no pods for the moment.
+/// Whether a Node is closed to pods because its machine is growing.
 pub fn is_closed(stage: &Stage) -> bool {
     let nodes = stage.kube.list("Node");
     nodes.iter().any(|node| node["spec"]["taints"].to_string().contains("pve-autoscaler/growing"))
@@ -93,7 +93,7 @@ async fn a_machine_grows_for_a_pod_that_fits_no_node_and_no_other_is_made() {
     let record = record(&stage);
     assert!(record.contains(&format!("\"cores\":{}", after.0)) && !record.contains("growing"), "{record}");
     assert!(!is_closed(&stage));
-    // Its new size does not count as drift, and nothing shrinks it.
+    // The machine's new size is not regarded as drift, and the daemon does not shrink the machine.
     let calm = |stage: &Stage| stage.vms(9100..=9109) == [9100] && stage.running_pods() == 2;
     stage.throughout("it serves on", Duration::from_mins(5), calm).await;
 }
@@ -141,8 +141,8 @@ async fn a_guest_that_does_not_take_up_what_was_plugged_serves_on_with_what_it_h
     stage.deploy("large", 1, "1500m", "1Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
     stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
-    // The CPUs cannot be unplugged, because the guest does not release CPUs that it does not see: the record
-    // keeps the size of the VM.
+    // The CPUs cannot be unplugged, because the guest does not release CPUs that it does not see. The record
+    // therefore keeps the VM's larger size.
     assert!(decided(&stage, "VM 9100 keeps 3 cores"), "{:#?}", stage.status().decisions);
     assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());
     assert!(record(&stage).contains("\"cores\":3"), "{}", record(&stage));
@@ -179,7 +179,7 @@ async fn what_a_node_does_not_report_is_taken_out_of_its_vm_again() {
     stage.deploy("first", 1, "1", "1Gi");
     stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let had = ["vcpus", "memory"].map(|key| config(&stage, key));
-    // No other machine may be created: the pod keeps waiting.
+    // No other machine may be created, so the pod keeps waiting.
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 1"));
     stage.deploy("large", 1, "1500m", "5Gi");
     stage.until("it is plugged", SOON, |stage| config(stage, "vcpus") == "3").await;
@@ -204,7 +204,7 @@ async fn a_growth_that_failed_is_not_repeated_larger() {
     stage.start();
     stage.deploy("first", 1, "1", "1Gi");
     stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    // No other machine may be created: the pod keeps waiting.
+    // No other machine may be created, so the pod keeps waiting.
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 1"));
     stage.deploy("large", 1, "1500m", "4Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;

@@ -1,5 +1,5 @@
-//! Machines whose Nodes get only a part of the resources that were plugged in: what the Nodes then report,
-//! and which growths are tried again.
+//! Machines whose Nodes get only a part of the resources that were plugged in. The tests show what such a
+//! Node reports, and in which cases the growth is tried again.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn memory(stage: &Stage) -> (u64, u64) {
     (number(said.trim_end_matches("Ki")) >> 10, number(&config(stage, "memory")))
 }
 
-/// How many growths were decided, and how many are over.
+/// Returns the number of growths that were decided on, and the number of growths that have ended.
 fn growths(stage: &Stage) -> (usize, usize) {
     let decisions = stage.status().decisions;
     let count = |what: &str| decisions.iter().filter(|one| one.what.contains(what)).count();
@@ -110,7 +110,7 @@ async fn a_daemon_that_is_killed_while_it_takes_back_goes_on_with_that() {
     let mut last = 0;
     for cut in 0_u64.. {
         let mut kube = KubeSpec::demo();
-        // Nothing is reported before the growth is given up.
+        // The kubelet does not report a new size before the daemon gives up the growth.
         kube.timings.kubelet_restart = Duration::from_secs(50);
         let mut stage = deaf_to_cpus(kube).await;
         let before = memory(&stage);
@@ -146,7 +146,7 @@ async fn a_growth_that_proxmox_refuses_says_nothing_of_the_guests_of_the_pool() 
     stage.until("two machines serve", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(stage.vms(9100..=9109), [9100, 9101]);
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 2"));
-    // An administrator has removed `memory` from `hotplug` of the first machine.
+    // An administrator has removed `memory` from the first machine's `hotplug` option.
     stage.pve.set_config_by_hand(9100, "hotplug", Some("network,disk,usb,cpu"));
     let full = |vmid: Vmid| stage.pve.config_of(vmid.0, "name").unwrap_or_default();
     let on = |vmid: Vmid| serde_json::json!({ "nodeSelector": { "kubernetes.io/hostname": full(vmid) } });

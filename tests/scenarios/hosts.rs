@@ -269,7 +269,7 @@ async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on()
     stage.until("it goes", LATER, |stage| off(stage) == ["pve3"]).await;
 }
 
-/// Returns a cluster this long before its first idle host is due to be switched off.
+/// Returns a cluster in which an idle host is due to be switched off after this time.
 async fn just_before_one_goes(before: Duration) -> Stage {
     let mut stage = stage(&settings(""));
     stage.start();
@@ -289,15 +289,15 @@ async fn a_guest_that_is_started_at_the_last_moment_keeps_its_host_on() {
             stage.pve.create_by_hand(others);
         }
         tokio::time::sleep(Duration::from_mins(10)).await;
-        // It is too late to start a VM on a host that is shutting down.
+        // Once a host is shutting down, no VM can be started on it.
         let asked = posts(&stage, "/status") > 0;
         assert!(stage.pve.stopped_with_hosts().is_empty(), "{before} s before");
         assert!(asked || off(&stage).is_empty(), "{before} s before");
     }
 }
 
-/// A VM that another client moves from a host that is never switched off to an idle one: until it has
-/// arrived, only the old host shows it.
+/// Begins another client's migration of a VM, from a host that is never switched off to an idle host. Until
+/// the VM has arrived, only the old host lists it.
 fn someone_moves_120(stage: &Stage) {
     let others = VmSpec { running: true, ..VmSpec::machine(120, "pve1", "database") };
     stage.pve.create_by_hand(others);

@@ -90,7 +90,7 @@ async fn a_missing_right_holds_the_pool_until_it_is_granted() {
     spec.access
         .roles
         .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
-    // The seed replaces a cloud-init drive, and that also requires VM.Config.Cloudinit.
+    // Replacing a cloud-init drive with the seed also requires VM.Config.Cloudinit.
     spec.access.roles.get_mut("KasWorker").unwrap().push("VM.Config.CDROM".into());
     for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
         let (path, role) = ("/storage/local".into(), "Seeds".into());
@@ -133,6 +133,6 @@ async fn tags_that_the_token_may_not_set_are_said_before_anything_is_cloned() {
     stage.throughout("nothing is cloned", SOON, |stage| clones(stage) == 0).await;
     stage.pve.restrict_tags(list(&["k8s", "pve-autoscaler"]));
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    // A tag of the template that the token cannot remove stays.
+    // If the token cannot remove one of the template's tags, the machine keeps the tag.
     assert_eq!(stage.pve.config_of(9100, "tags").as_deref(), Some("pve-autoscaler;template"));
 }

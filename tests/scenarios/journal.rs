@@ -1,5 +1,6 @@
-//! The journal of a machine's whole life, line by line: any change of words, levels or order shows as a
-//! difference (`INSTA_UPDATE=always cargo test --test scenarios journal` updates the file).
+//! Compares the journal of a machine's whole life line by line, so that any change of words, levels or order
+//! shows as a difference. `INSTA_UPDATE=always cargo test --test scenarios journal` updates the expected
+//! journal.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -48,7 +49,7 @@ async fn a_whole_life_is_logged_like_this() {
         .with_ansi(false)
         .with_target(false);
     let subscriber = tracing_subscriber::registry().with(EnvFilter::new("info")).with(layer);
-    // With only one subscriber, a log line that another test's thread reaches first would stay disabled.
+    // With only one subscriber, a log line would stay disabled if another test's thread reached it first.
     let _other = tracing::Dispatch::new(tracing_subscriber::registry());
     let listening = tracing::subscriber::set_default(subscriber);
     let mut stage = Stage::running(ONE_POOL);

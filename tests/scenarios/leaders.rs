@@ -106,7 +106,8 @@ async fn a_lone_instance_is_back_at_once_after_a_crash() {
     );
 }
 
-/// A leader whose connections to Kubernetes, or to both sides, stall until another instance has taken over.
+/// Stalls the leader's connections to Kubernetes, or to both Kubernetes and Proxmox VE, until another
+/// instance has taken over.
 async fn a_leader_is_held_up(sides: &[Side], after: u64) {
     let stage = three();
     stage.until("one leads", SOON, |stage| stage.leaders().len() == 1).await;
@@ -147,8 +148,8 @@ async fn a_leader_that_stood_still_writes_nothing_after_its_term() {
     }
 }
 
-/// Everything wakes up at once, as after a pause of the whole machine: the previous leader has to claim the
-/// lease first.
+/// All instances wake up at the same moment, as if the whole machine had been paused. The previous leader has
+/// to claim the lease again before it writes.
 #[tokio::test(start_paused = true)]
 async fn after_a_jump_of_the_clock_no_instance_writes_before_it_has_claimed_the_lease_again() {
     for after in 0..30 {

@@ -8,7 +8,7 @@ use world::proxmox::{Effect, Fault};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
-/// The daemon waits for a lock as long as a clone may take.
+/// A time limit for tests with locks. The daemon waits for a lock as long as a clone may take.
 const LOCKED: Duration = Duration::from_mins(12);
 
 /// The reason that the status shows for the only machine.

@@ -1,4 +1,4 @@
-//! The calls of one daemon.
+//! Records the calls of one daemon.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +22,7 @@ impl Arrived {
     }
 }
 
-/// The calls of one daemon. Clones share it.
+/// The recorded calls of one daemon. All clones of a log share them.
 #[derive(Clone)]
 pub struct Log {
     arrived: Arc<Mutex<Vec<Arrived>>>,
@@ -39,7 +39,7 @@ impl Log {
         self.arrived.lock().unwrap().clone()
     }
 
-    /// Writes that have arrived after a time.
+    /// The write calls that arrived after this time.
     pub fn writes_after(&self, time: Timestamp) -> Vec<Arrived> {
         self.arrived().into_iter().filter(|one| one.at > time && one.is_write()).collect()
     }

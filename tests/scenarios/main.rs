@@ -1,5 +1,5 @@
-//! The whole daemon between an embedded Proxmox VE and an embedded Kubernetes, under virtual time: one file
-//! for each theme.
+//! Runs the whole daemon between an embedded Proxmox VE and an embedded Kubernetes, in virtual time. Each
+//! topic has its own file.
 
 #![expect(
     clippy::unwrap_used,

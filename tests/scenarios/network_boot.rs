@@ -47,7 +47,7 @@ fn stage() -> Stage {
     stage
 }
 
-/// The number of machines' records.
+/// The number of machine records.
 fn records(stage: &Stage) -> usize {
     stage.leftovers().iter().filter(|name| name.starts_with("machine-")).count()
 }

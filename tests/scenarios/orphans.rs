@@ -1,5 +1,5 @@
-//! VMs that bear the cluster's mark and have no record: reported, and collected only if the configuration
-//! says so and everything is proven.
+//! Orphans: VMs that bear the cluster's mark but have no record. The daemon reports them. It collects them
+//! only if the configuration allows this and all conditions hold.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use world::proxmox::spec::VmSpec;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// `orphans_after`. By the end of [`LOOKED`], the daemon has read the VMs several more times.
+/// The value of `orphans_after`. [`LOOKED`] is longer, so that the daemon reads the VMs several more times
+/// after this.
 const AFTER: Duration = Duration::from_mins(30);
 const LOOKED: Duration = Duration::from_mins(45);
 const HOUR: Duration = Duration::from_hours(1);
@@ -20,7 +21,7 @@ fn collecting() -> String {
     format!("orphans = \"collect\"\norphans_after = \"30m\"\n{ONE_POOL}")
 }
 
-/// Creates a left-over VM with these differences.
+/// Creates an orphan with these changes to its configuration.
 fn left_over(stage: &Stage, vmid: Vmid, set: &[(&str, &str)]) {
     let mark = format!("pve-autoscaler/v1 cluster=lab pool=workers machine=m-{vmid}");
     let mut vm = VmSpec::machine(vmid.0, "pve2", "workers-b2x9k");
@@ -103,7 +104,7 @@ async fn an_orphan_that_lacks_one_proof_is_left_alone_and_says_which() {
     ] {
         left_over(&stage, Vmid(vmid), &[(key, value)]);
     }
-    // 9106 bears the mark of 9100.
+    // VM 9106 bears the mark of VM 9100.
     left_over(&stage, Vmid(9100), &[]);
     left_over(&stage, Vmid(9108), &[]);
     let node = json!({

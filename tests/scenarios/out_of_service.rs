@@ -1,4 +1,5 @@
-//! Nodes that are off with pods and volumes on them: when these are released, and when not.
+//! Nodes that are off while pods and volumes are still on them. The tests show when the daemon releases the
+//! pods and volumes, and when it does not.
 
 use std::time::Duration;
 
@@ -107,7 +108,7 @@ async fn no_node_is_out_of_service_by_the_word_of_a_minority() {
     stage.pve.power_off_host(&host);
     stage.throughout("nothing is let go of without quorum", Duration::from_mins(20), kept).await;
     stage.pve.set_quorum(true);
-    // The time without quorum does not count.
+    // The time without quorum does not count towards the five minutes.
     stage.throughout("its time begins again", Duration::from_mins(4), kept).await;
     stage.until("the node is out of service", SOON, |stage| is_out(stage, &name)).await;
 }

@@ -1,4 +1,5 @@
-//! VMs that cannot be seen for a while, or are not where they were: what is not seen is not gone.
+//! VMs that the daemon cannot see for a while, or that have moved. The daemon does not conclude that a VM is
+//! gone because it cannot see the VM.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ async fn with_one_node(text: &str) -> Stage {
     stage
 }
 
-/// One node that is being removed, whose destruction waits for the quorum.
+/// One node that is being removed. The destruction of its VM waits for the quorum.
 async fn waiting_for_the_quorum() -> Stage {
     let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let stage = with_one_node(&ONE_POOL.replace("[[pool]]", quick)).await;
@@ -88,7 +89,7 @@ async fn a_destruction_that_loses_sight_of_its_vm_goes_on_when_it_sees_it_again(
 async fn a_daemon_killed_before_it_heard_of_its_destruction_costs_no_record() {
     let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let mut cluster = ClusterSpec::demo();
-    // During the last twentieth of its destruction, the VM is in no pool.
+    // During the last twentieth of its destruction, the VM is in no resource pool.
     cluster.timings.destroy = Duration::from_secs(100);
     cluster.timings.jitter = 0.0;
     let mut stage = Stage::of(&ONE_POOL.replace("[[pool]]", quick), cluster, KubeSpec::demo());
@@ -190,7 +191,7 @@ async fn pods_that_come_to_a_node_while_watches_stand_still_keep_it() {
     stage.stall.set(true);
     stage.kube.scale("default", "web", 1);
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    // The daemon sees an empty node for a whole minute.
+    // The watches are stalled, so for a whole minute, the daemon regards the node as empty.
     stage.throughout("the pod runs on", Duration::from_mins(2), |stage| stage.running_pods() == 1).await;
     stage.stall.set(false);
     stage.throughout("the node serves", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
@@ -198,7 +199,7 @@ async fn pods_that_come_to_a_node_while_watches_stand_still_keep_it() {
     assert!(!cordoned, "{}", stage.scene());
 }
 
-/// One node that is given up: its host has lost its power, and its Node was deleted.
+/// One node whose machine is given up, because its host has lost power and its Node was deleted.
 async fn given_up(text: &str) -> (Stage, String, String) {
     let stage = with_one_node(&text.replace("template = 9000", "template = \"k8s-worker-local\"")).await;
     let (name, host) = (stage.ready_nodes("workers")[0].clone(), stage.pve.vm(9100).unwrap().node);
@@ -218,7 +219,8 @@ fn node(stage: &Stage, name: &str) -> Option<std::sync::Arc<serde_json::Value>> 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_registers_again_and_never_is_ready_goes_with_its_machine_in_the_end() {
     let (stage, name, _) = given_up(ONE_POOL).await;
-    // The guest comes back with its host; its new Node is not ready, and stalled watches do not show it.
+    // The guest starts again with its host. Its new Node is not ready, and the daemon does not see the Node
+    // because the watches are stalled.
     stage.stall.set(true);
     stage.kube.set_nodes_never_ready(true);
     stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
@@ -271,7 +273,7 @@ async fn a_machine_that_was_moved_counts_where_it_is_before_it_is_followed() {
     let (before, after) = if host(&stage, 9100) == "pve1" { ("pve1", "pve2") } else { ("pve2", "pve1") };
     tokio::time::sleep(Duration::from_mins(1)).await;
     stage.pve.migrate_by_hand(9100, after);
-    // By then, Proxmox VE's lists show the move, and the daemon has read them three times.
+    // After this time, Proxmox VE's lists show the move, and the daemon has read them three times.
     tokio::time::sleep(Duration::from_secs(12)).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;

@@ -1,4 +1,4 @@
-//! One side or the other is unreachable for minutes: nothing is lost, nothing is done twice, and work
+//! Proxmox VE or Kubernetes is unreachable for minutes: nothing is lost, nothing is done twice, and work
 //! continues by itself.
 
 use std::time::Duration;
@@ -173,7 +173,7 @@ async fn what_is_known_of_templates_outlasts_that_they_cannot_be_read() {
     for vmid in 9001..=9003 {
         unreadable(&stage, Vmid(vmid), Effect::Delay(Duration::from_hours(1)));
     }
-    // The templates are read again meanwhile.
+    // During these twelve minutes, the daemon reads the templates again.
     tokio::time::sleep(Duration::from_mins(12)).await;
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;

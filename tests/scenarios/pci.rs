@@ -22,8 +22,8 @@ fn with_gpus(settings: &str) -> String {
     )
 }
 
-/// One GPU on pve1, and two on pve2, one of which an unmanaged VM has. The token may use them, and can see
-/// that VM.
+/// One GPU on pve1, and two on pve2. An unmanaged VM has one of the GPUs on pve2. The token may use all of
+/// them, and can see that VM.
 fn stage() -> Stage {
     stage_of(&with_gpus(ONE_POOL))
 }
@@ -86,7 +86,8 @@ async fn as_many_machines_are_made_as_hosts_have_free_gpus() {
     stage.start();
     deploy(&stage, 3);
     stage.until("two nodes are ready", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
-    // The nodes' device plugins have not reported yet: no other machines are created in place of these.
+    // The nodes' device plugins have not reported yet. The daemon still creates no other machines in place of
+    // these nodes.
     let two = |stage: &Stage| stage.vms(9100..=9109).len() == 2;
     stage.throughout("two machines are there", Duration::from_mins(3), two).await;
     announce(&stage);
@@ -129,8 +130,8 @@ async fn a_device_that_has_changed_costs_no_clone() {
     assert!(record["data"]["record"].as_str().unwrap().contains("\"host\":\"pve2\""), "{record}");
 }
 
-/// Asserts that no machine is created if an unmanaged VM has the only device, and its configuration cannot be
-/// read from this many seconds on.
+/// Asserts that no machine is created if an unmanaged VM has the only device, and the VM's configuration
+/// cannot be read after this many seconds.
 async fn nothing_is_made_where_a_vm_cannot_be_read(from: u64, expected: &str) {
     let mut stage = stage();
     stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);
@@ -219,7 +220,7 @@ async fn a_host_that_hangs_takes_no_devices_from_the_others() {
     assert_eq!(stage.pve.vm(9100).unwrap().node, "pve2");
 }
 
-/// The VM was last read while it was stopped, and has got other devices since then.
+/// The VM was last read while it was stopped, and has been given other devices since then.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_starts_holds_what_it_was_given_meanwhile() {
     let counted = ONE_POOL.replace("resource_pool", "count_stopped = true\nresource_pool");
@@ -269,7 +270,7 @@ async fn a_warm_machine_that_an_administrator_started_keeps_its_device_before_th
         let path = "/nodes/*/qemu/9100/config".to_owned();
         let effect = Effect::Delay(Duration::from_secs(2));
         stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
-        // This long after the VM was first found, its host has started every VM that starts with the host.
+        // By this time after the VM was first found, its host has started every VM that starts with the host.
         tokio::time::sleep(Duration::from_secs(150 + instant)).await;
         stage.pve.start_by_hand(9100);
         stage.until("it is given up", SOON, |stage| waiting(stage) == 0).await;

@@ -1,5 +1,5 @@
-//! Bare-metal machines: switched on for pods, drained and switched off after them, and left alone if another
-//! client uses them.
+//! Bare-metal machines: they are switched on for pods, drained and switched off when no pod needs them, and
+//! left alone if another client uses them.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn on(stage: &Stage, name: &str) -> bool {
     stage.kube.metal_is_on(name).unwrap()
 }
 
-/// Makes the controller report the machine's uuid with the other order of bytes.
+/// Makes the controller report the machine's uuid in the other byte order.
 fn turn_round(stage: &Stage) {
     stage.kube.change_metal("metal-1", |metal| {
         "4c4c4544-0052-3510-8052-b4c04f4d3332".clone_into(&mut metal.node.system_uuid);
@@ -101,7 +101,7 @@ async fn a_machine_is_switched_on_for_pods_and_off_after_them() {
         .await;
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
     only_empty_ones_went(&stage);
-    // It comes back, as the same Node.
+    // The machine is switched on again, and its Node is the same as before.
     stage.kube.scale("default", "web", 1);
     stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.ready_nodes("metal"), ["metal-1"]);
@@ -131,7 +131,7 @@ async fn a_machine_that_another_cluster_switches_on_in_the_same_moment_is_left_t
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_refused_to_us_and_runs_for_another_client_is_left_on() {
     let mut stage = stage(&["metal-1"], "");
-    // Its controller is busy with the other client's request.
+    // The machine's controller is busy with the other client's request.
     stage.kube.change_metal("metal-1", |metal| (metal.joins, metal.refuses) = (false, 1));
     stage.start();
     stage.deploy("web", 1, "1", "1Gi");
@@ -358,7 +358,7 @@ async fn a_pod_that_comes_while_the_controller_is_silent_keeps_its_machine_on() 
     only_empty_ones_went(&stage);
 }
 
-/// A pod on the machine's Node that no controller would create again, and that tolerates all taints.
+/// A pod on the machine's Node. No controller would create the pod again, and it tolerates all taints.
 fn pod_that_must_stay() -> serde_json::Value {
     json!({
         "apiVersion": "v1",
@@ -372,7 +372,7 @@ fn pod_that_must_stay() -> serde_json::Value {
     })
 }
 
-/// Whether its Node accepts pods and belongs to the pool.
+/// Whether the machine's Node accepts pods and belongs to the pool.
 fn is_open(stage: &Stage) -> bool {
     let node = stage.kube.get("Node", "", "metal-1");
     node.is_some_and(|node| node["spec"]["unschedulable"] != true && node["spec"]["taints"].is_null())

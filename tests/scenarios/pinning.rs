@@ -27,7 +27,7 @@ fn pinned(more: &str) -> String {
     format!("{ONE_POOL}{more}\n[pool.pinning]\ncpus = \"dedicated\"\nnuma = true\nhugepages = \"2MiB\"\n")
 }
 
-/// A daemon on each host, and a helper on each of these hosts.
+/// A stage with a daemon on every host, and a pinning helper on each of the hosts in `helpers`.
 fn stage(text: &str, helpers: &[&str]) -> Stage {
     let mut stage = Stage::new(text);
     for host in helpers {
@@ -99,7 +99,7 @@ async fn a_host_without_cpus_left_gets_no_more_machines() {
     stage.until("the first runs", SOON, |stage| stage.running_pods() == 1).await;
     let first = stage.vms(9100..=9109)[0];
     let host = stage.pve.vm(first).unwrap().node;
-    // Another VM takes all that is left.
+    // The first machine's VM takes all CPUs that are left.
     stage.pve.set_config_by_hand(first, "affinity", Some("1-7,9-15"));
     stage.kube.scale("default", "web", 2);
     let refused = |stage: &Stage| format!("{:?}", stage.status_of(&host).problems);

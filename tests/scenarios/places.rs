@@ -12,7 +12,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// The status ConfigMap: its version, its annotation, its text read as YAML.
+/// The status ConfigMap's version, its annotation, and its text parsed as YAML.
 fn status(stage: &Stage) -> Option<(String, String, Value)> {
     let maps = stage.kube.list("ConfigMap");
     let map = maps.iter().find(|map| map["metadata"]["name"] == "cluster-autoscaler-status")?;

@@ -61,7 +61,8 @@ async fn of_machines_that_the_scheduler_does_not_use_there_are_two_an_hour_and_f
     stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.throughout("none is made", 15 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     tokio::time::sleep(Duration::from_hours(6)).await;
-    // Machines may be created at first, and after 30 minutes, one hour, two, and four.
+    // Machines may be created at the beginning, and then after 30 minutes, one hour, two hours and four
+    // hours.
     let made = decided(&stage, "+ ").len();
     assert!((2..=4).contains(&made), "{made}: {:?}", stage.status().decisions);
     assert_eq!(missed(&stage).len(), made);

@@ -14,7 +14,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// The pool, with a recording of this many rounds in this folder.
+/// A configuration of the pool with which the daemon records this many rounds in this folder.
 pub fn recording(folder: &Path, rounds: u32) -> String {
     let record = format!(
         "[record]\nrounds = {rounds}\ndays = {}\ndirectory = \"{}\"\n",
@@ -71,7 +71,7 @@ pub fn replays(folder: &Path, text: &str) -> usize {
     replayed(folder, text).len()
 }
 
-/// Machines are created for pods, and are removed after them.
+/// Deploys pods and deletes them again, so that machines are created and removed.
 async fn one_life(stage: &Stage) {
     stage.deploy("web", 3, "1500m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 3).await;

@@ -1,5 +1,5 @@
-//! Two Proxmox VE clusters with hosts of the same names and machines with the same VMIDs: what happens to one
-//! does not affect the other.
+//! Two Proxmox VE clusters whose hosts have the same names and whose machines have the same VMIDs. What
+//! happens in one cluster does not affect the other.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::stage::{ONE_POOL, Stage, name};
 const SOON: Duration = Duration::from_mins(3);
 const REGION: &str = "topology.kubernetes.io/region";
 
-/// A pool in each of two regions: the same VMIDs, other addresses.
+/// A configuration with one pool in each of two regions. The pools have the same VMIDs, but different
+/// addresses.
 fn two(more: &str) -> String {
     let (head, pool) = ONE_POOL.split_once("[[pool]]").unwrap();
     let head = head.replacen("[proxmox]", "[proxmox]\nregion = \"west\"", 1);
@@ -89,7 +90,8 @@ async fn each_region_grows_for_the_pods_that_ask_for_it_and_loses_its_own() {
     assert_eq!((machines(&stage.pve), stage.running_pods()), (vec![9100], 1));
 }
 
-/// What must hold while a region is unreachable: its Node and its record exist, and the other region serves.
+/// Whether the Node and the record in the unreachable region still exist, and the other region still runs
+/// pods.
 fn held(stage: &Stage, node: &str) -> bool {
     nodes(stage, "east") == [node]
         && stage.leftovers().iter().any(|one| one == "machine-distant-9100")
@@ -152,7 +154,7 @@ async fn a_region_without_quorum_gets_no_decision_and_the_other_does() {
     deploy(&stage, "far-too", 3, "east");
     stage.until("the other region grows", SOON, |stage| machines(&stage.pve).len() == 2).await;
     stage.throughout("all is held", Duration::from_mins(10), |stage| held(stage, &node)).await;
-    // Nothing was begun there, so nothing has failed.
+    // The daemon began nothing in the region without quorum, so nothing failed there.
     assert_eq!(machines(&east), [9100]);
     assert_eq!(stage.leftovers().len(), 3);
     east.set_quorum(true);
@@ -252,7 +254,7 @@ async fn no_removal_is_decided_for_a_machine_whose_region_the_configuration_has_
     let (mut stage, east) = one_each("").await;
     stage.stop().await;
     stage.regions.clear();
-    // Its pool is in another region now.
+    // In the new configuration, the machine's pool is in another region.
     let pool = ONE_POOL.replace("\"workers\"", "\"distant\"").replace("10.10.10.", "10.20.20.");
     stage.reload(&pool.replace("[[pool]]", &format!("{QUICK}[[pool]]")));
     stage.start();
@@ -273,7 +275,7 @@ const METAL: &str = "[[pool]]\nname = \"metal\"\nmax = 1\ncores = 8\nmemory = \"
     [[pool.machine]]\nname = \"metal-1\"\n[pool.machine.redfish]\nendpoint = \"https://metal-1\"\n\
     user = \"power\"\npassword_file = \"/unused\"\nca = \"system\"\n";
 
-/// One node in the cluster in `[proxmox]`, and one of a bare-metal machine.
+/// One node in the Proxmox VE cluster of the `[proxmox]` section, and one bare-metal node.
 async fn with_metal(more: &str) -> (Stage, String) {
     let (mut stage, _) = stage(more);
     stage.reload(&(two(more) + METAL));

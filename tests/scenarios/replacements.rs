@@ -1,5 +1,5 @@
-//! Nodes that are replaced while their pods run: settings or templates that have changed, age, hosts in
-//! maintenance.
+//! Nodes that are replaced while their pods run: because settings or templates have changed, because of the
+//! nodes' age, or because their hosts are in maintenance.
 
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
     let old = stage.ready_nodes("workers");
     stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
     replaced(&stage, &old).await;
-    // Pool minimums have the same reason text, but this pool has no minimum: both new machines replace nodes.
+    // The same reason text is also used for a pool's minimum. This pool has no minimum, so both new machines
+    // replace nodes.
     let decisions = stage.status().decisions;
     let told =
         decisions.iter().filter(|one| one.what.ends_with("or to replace a node that is being removed"));
@@ -185,7 +186,7 @@ async fn nodes_are_replaced_in_their_window_alone() {
     let stage = two_nodes(&text).await;
     let old = stage.ready_nodes("workers");
     stage.reload(&text.replace("bridge =", "max_pods = 60\nbridge ="));
-    // The world begins at midnight.
+    // The virtual time begins at midnight.
     let three: jiff::Timestamp = "2026-11-21T03:00:00Z".parse().unwrap();
     stage
         .until("it is said when they will be", SOON, |stage| {

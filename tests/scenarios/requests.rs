@@ -1,4 +1,4 @@
-//! ProvisioningRequests, with the CustomResourceDefinition that their authors publish.
+//! Tests of ProvisioningRequests with the upstream CustomResourceDefinition.
 
 use std::time::Duration;
 

@@ -51,8 +51,8 @@ async fn a_removal_goes_on(shard: usize) {
     }
 }
 
-/// The machine's VM was configured and started before the settings changed, so the machine is finished as it
-/// is.
+/// The machine's VM was configured and started before the settings changed, so the daemon finishes the
+/// machine with the old settings.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_joins_is_finished_whatever_other_settings_say_since() {
     for phase in ["Starting", "Booting", "Joining"] {

@@ -1,6 +1,6 @@
-//! The rights that are shipped are enough, and none is superfluous: a life is played with all of them, then
-//! again without each right of `packaging/rbac.yaml` and without each privilege of
-//! `packaging/proxmox-setup.sh`; each time, something fails or is shown as a problem.
+//! The shipped rights are sufficient, and none is superfluous. With all rights, the scenario succeeds.
+//! Without any single right of `packaging/rbac.yaml` or any single privilege of `packaging/proxmox-setup.sh`,
+//! something fails or is reported as a problem.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ const ACCOUNT: &str = "system:serviceaccount:pve-autoscaler:pve-autoscaler";
 const MANIFEST: &str = include_str!("../../packaging/rbac.yaml");
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/proxmox-setup.sh");
 
-/// The Roles and ClusterRoles of the manifest and what binds them.
+/// The manifest's Roles and ClusterRoles, and their bindings.
 fn manifest() -> Vec<Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(MANIFEST).unwrap();
     let about_roles = |one: &Value| one["apiVersion"] == "rbac.authorization.k8s.io/v1";
@@ -30,7 +30,7 @@ fn words(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(String::from).collect()
 }
 
-/// The manifest without each of its rights, by the right's name.
+/// For each right in the manifest, its name and the manifest without it.
 pub fn without_each(manifest: &[Value]) -> Vec<(String, Vec<Value>)> {
     let mut variants = Vec::new();
     for (document, role) in manifest.iter().enumerate() {
@@ -107,7 +107,7 @@ fn script() -> (BTreeMap<String, Vec<String>>, Vec<Grant>) {
     (roles, grants)
 }
 
-/// The clusters, with these rights for the daemon and no others.
+/// A stage in which the daemon has exactly these rights.
 fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Grant>) -> Stage {
     let account = ServiceAccountSpec {
         name: ACCOUNT.to_owned(),
@@ -140,10 +140,10 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
     stage
 }
 
-/// What an operator sees of a life.
+/// What an operator sees during one run of [`life`].
 #[derive(Debug)]
 struct ClusterResources {
-    /// What did not happen.
+    /// The first expectation that was not met.
     failed: Option<&'static str>,
     /// What was shown as a problem.
     problems: BTreeSet<String>,
@@ -154,7 +154,7 @@ impl ClusterResources {
         self.failed.is_none() && self.problems.is_empty()
     }
 
-    /// Waits until the condition is met; otherwise records the failure.
+    /// Waits until the condition is met. If this takes too long, records the failure.
     async fn comes(&mut self, stage: &Stage, failure: &'static str, is_so: impl Fn(&Stage) -> bool) -> bool {
         let end = Instant::now() + Duration::from_mins(8);
         while self.failed.is_none() {
@@ -214,7 +214,7 @@ fn is_ours(event: &Value) -> bool {
 /// Creates a stage inside a runtime.
 type Make = Box<dyn FnOnce() -> Stage + Send>;
 
-/// Plays each life in its own world, several at a time.
+/// Runs [`life`] once for each variant in a world of its own, several at a time.
 fn play(variants: Vec<(String, Make)>) -> BTreeMap<String, ClusterResources> {
     let todo = Mutex::new(variants.into_iter());
     let done = Mutex::new(BTreeMap::new());
@@ -268,7 +268,8 @@ fn a_life_goes_wrong_without_any_single_privilege_of_the_shipped_roles() {
     judge(play(variants.into_iter().map(make).collect()));
 }
 
-/// With all rights, all is well; without any single one, something is wrong.
+/// Asserts that there are no problems with all rights, and that there is a problem if any single right is
+/// missing.
 fn judge(mut lives: BTreeMap<String, ClusterResources>) {
     let complete = lives.remove("nothing").unwrap();
     assert!(complete.is_well(), "with all that is shipped: {complete:?}");

@@ -103,7 +103,8 @@ async fn a_budget_that_closes_during_the_drain_is_waited_for() {
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
     stage.deploy("small", 2, "200m", "256Mi");
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
-    // Nothing forbade the evictions when the drain was decided on; now every one is refused for a while.
+    // No budget forbade the evictions when the daemon decided on the drain. Now every eviction is refused for
+    // a while.
     let refusal = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "TooManyRequests",
         "message": "Cannot evict pod as it would violate the pod's disruption budget.", "code": 429,

@@ -55,7 +55,8 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
     assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
 }
 
-/// Leftovers are looked for on these storages even if the template and the VM cannot be read later.
+/// The record names the template's storages. The daemon looks for leftovers on them even if the template and
+/// the VM cannot be read later.
 #[tokio::test(start_paused = true)]
 async fn a_record_names_the_storages_of_the_template_before_there_is_a_vm() {
     let stage = Stage::running(ONE_POOL);
@@ -71,7 +72,8 @@ async fn a_record_names_the_storages_of_the_template_before_there_is_a_vm() {
 /// One host with room for one machine, although `memory_overcommit` would allow more.
 fn narrow(settings: impl FnOnce(String) -> String) -> Stage {
     let mut spec = ClusterSpec::demo();
-    // The host uses 4 GiB, another VM has 2, and 2 are kept free: there is room for one machine of 4 GiB.
+    // Of its 14 GiB, the host uses 4 GiB itself, another VM has 2 GiB, and 2 GiB are kept free. This leaves
+    // room for one machine of 4 GiB.
     spec.hosts.iter_mut().for_each(|host| host.memory = 14 * GIB);
     let pool = Some("k8s-workers".to_owned());
     let mut other = VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") };
@@ -89,7 +91,8 @@ fn promised(text: String) -> String {
     text.replace("overcommit = 4.0", "overcommit = 0.5").replace("\"4GiB\"", "\"2560MiB\"")
 }
 
-/// Another pod comes once the first machine is in this phase, and gets no machine.
+/// Deploys another pod once the first machine is in this phase, and asserts that no machine is created for
+/// that pod.
 async fn none_is_made_beside_one_that_is(phase: &str, stage: &Stage) {
     stage.deploy("web", 1, "1500m", "1Gi");
     let so_far = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == phase);
@@ -144,7 +147,8 @@ fn of(pool: &str) -> serde_json::Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_given_up_takes_its_memory_when_it_comes_up_with_its_host() {
-    // Its removal is retried at intervals, and Proxmox VE renews its lists at intervals.
+    // The host is switched on at different points in time, because the machine's removal is retried at
+    // intervals, and Proxmox VE renews its lists at intervals.
     for off in (500..560).step_by(6) {
         let stage = narrow_for_two("", promised);
         stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
@@ -408,8 +412,8 @@ async fn a_host_that_dies_while_it_makes_a_machine_is_not_waited_for() {
             )
             .await;
         if asks(&stage) {
-            // The daemon's half-finished clone, which only an administrator can unlock; its disk is in no
-            // configuration.
+            // Only an administrator can unlock the daemon's half-finished clone, and no configuration
+            // mentions the clone's disk.
             let whole = |one: &MachineStatus| one.why.contains("--destroy-unreferenced-disks 1");
             assert!(stage.status().machines.iter().any(whole), "{}", stage.scene());
             assert_eq!(stage.pve.vm(9100).unwrap().config["lock"], "clone");

@@ -162,10 +162,10 @@ async fn a_kill_at_each_call_around_the_upload_leaves_one_seed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
-    // The seed is not attached: the machine stays between the upload of its seed and its configuration.
+    // The machine's seed is uploaded but not attached, because the machine is not configured yet.
     let mut stage = seeded().await;
     stage.kill();
-    // The pool's seed has changed: the machine with the old seed is given up.
+    // The pool's seed has changed, so the machine with the old seed is given up.
     let other = text(&SEED.replace("/etc/zone", "/etc/place"));
     stage.reload(&other);
     stage.start();
@@ -177,7 +177,7 @@ async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
     all_gone(&stage).await;
 }
 
-/// A stage whose first machine has its seed, and waits for its configuration: all requests for that fail.
+/// A stage whose first machine has its seed but is not configured, because all requests to configure it fail.
 async fn seeded() -> Stage {
     let mut stage = stage();
     let path = "/nodes/*/qemu/*/config".to_owned();
@@ -259,7 +259,7 @@ async fn disks_that_an_administrator_has_to_remove_hold_no_seed_back() {
     let told =
         |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("pvesm free shared:"));
     stage.until("the command is reported", LATE, told).await;
-    // After that, the administrator may drop the record.
+    // After running the reported command, the administrator may drop the record.
     assert_eq!(stage.pve.files(), []);
     assert_eq!(stage.leftovers(), ["machine-workers-9100"]);
 }
@@ -287,7 +287,7 @@ async fn dropping_the_record_of_a_vmid_that_another_vm_has_now_reports_the_seed(
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let (seed, host) = stage.pve.files().remove(0);
-    // It is unknown whether the request arrived.
+    // The daemon does not know whether its request arrived.
     let path = "/nodes/*/qemu/9100".to_owned();
     stage.pve.inject(Fault { method: "DELETE".into(), path, times: 1, effect: Effect::Lose });
     stage.kube.scale("default", "web", 0);

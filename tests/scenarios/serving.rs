@@ -22,7 +22,7 @@ fn switched_on() -> String {
     ONE_POOL.replace("[kubernetes]\n", "[kubernetes]\napprove_serving_certificates = true\n")
 }
 
-/// The requests of a Node's kubelet.
+/// The certificate signing requests of a Node's kubelet.
 fn of(stage: &Stage, node: &str) -> Vec<Value> {
     let user = format!("system:node:{node}");
     let all = stage.kube.list("CertificateSigningRequest").into_iter();
@@ -50,7 +50,7 @@ async fn grown(stage: &mut Stage) -> String {
     stage.ready_nodes("workers").remove(0)
 }
 
-/// A request of this user, with the contents of another request.
+/// A certificate signing request from this user, with the contents of another request.
 fn request(name: &str, user: &str, like: &Value) -> Value {
     json!({
         "kind": "CertificateSigningRequest",
@@ -77,8 +77,8 @@ async fn a_machine_gets_its_serving_certificate_and_others_requests_are_not_touc
     let pem = STANDARD.decode(own[0]["spec"]["request"].as_str().unwrap()).unwrap();
     assert!(pem.starts_with(b"-----BEGIN CERTIFICATE REQUEST"));
 
-    // These requests are not approved: our node requests another node's names, another node requests ours,
-    // the client is not a kubelet, or the signer is another one.
+    // None of the following requests is approved: our node requests another node's names, another node
+    // requests ours, the client is not a kubelet, or the signer is a different one.
     let foreign = of(&stage, "cp1").remove(0);
     let user = format!("system:node:{node}");
     stage.kube.apply(&request("greedy", &user, &foreign)).unwrap();

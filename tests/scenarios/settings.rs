@@ -1,5 +1,5 @@
-//! A pool's own fields of the kubelet's configuration: they reach the kubelet, the planner takes them into
-//! account, and a change replaces nodes.
+//! A pool's own kubelet settings: they reach the kubelet, the planner takes them into account, and nodes are
+//! replaced if they change.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Two Kubernetes clusters with a daemon each, whose machines are on the same hosts: neither gives away what
-//! the other has promised, and neither touches a VM of the other.
+//! Two Kubernetes clusters, each with its own daemon, have machines on the same hosts. Neither daemon uses
+//! room that the other has promised to a machine, and neither touches the other's VMs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
 const GIB: i64 = 1 << 30;
-/// What a host keeps free for itself.
+/// The memory that a host keeps free for itself.
 const RESERVE: i64 = 2 * GIB;
 
 /// The first cluster's configuration: up to this many machines with this much memory.
@@ -25,14 +25,15 @@ fn first(max: u32, memory: &str) -> String {
         .replace("10.10.10.11-10.10.10.20", "10.10.10.11-10.10.10.40")
 }
 
-/// The same for another cluster, with its own id, VMIDs and addresses.
+/// Turns the first cluster's configuration into one for another cluster, with its own id, VMIDs and
+/// addresses.
 fn second(text: &str) -> String {
     text.replace("cluster = \"lab\"", "cluster = \"shop\"")
         .replace("9100-9129", "9200-9229")
         .replace("10.10.10.11-10.10.10.40", "10.10.10.101-10.10.10.130")
 }
 
-/// Memory of the VMs that run on a host.
+/// The total memory of the VMs that run on a host, in bytes.
 fn running_memory(stage: &Stage, host: &str) -> i64 {
     let vms = stage.pve.vmids().into_iter().filter_map(|vmid| stage.pve.vm(vmid));
     let here = vms.filter(|vm| vm.running && vm.node == host);
@@ -86,7 +87,7 @@ async fn of_two_that_want_the_last_room_one_gets_it_and_the_other_says_why_it_wa
         fairly("time passes", SOON * 5, both, room, || tokio::time::Instant::now() >= until).await;
         assert_eq!((winner.ready_nodes("workers"), winner.running_pods()), (machine, 1), "{head_start}");
         assert!(loser.ready_nodes("workers").is_empty() && loser.status().machines.is_empty());
-        // Its turn comes once the other cluster no longer needs the room.
+        // The losing cluster gets its machine once the winner no longer needs the room.
         winner.kube.scale("default", "web", 0);
         fairly("the other pod runs", SOON * 5, both, room, || loser.running_pods() == 1).await;
     }
@@ -201,7 +202,8 @@ async fn a_record_that_was_copied_into_another_cluster_does_not_make_its_vm_that
     home.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let vmid = home.vms(9100..=9129)[0];
     let name = format!("machine-workers-{vmid}");
-    // Like a tool that restores namespaces from a backup into a cluster with the same configuration.
+    // Copies the record, as a tool does that restores namespaces from a backup into a cluster with the same
+    // configuration.
     let maps = home.kube.list("ConfigMap");
     let record = maps.iter().find(|map| map["metadata"]["name"] == name.as_str()).unwrap();
     let mut record = Value::clone(record);

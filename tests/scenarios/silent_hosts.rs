@@ -1,5 +1,5 @@
-//! A host whose pvestatd reports nothing for minutes: the daemon says so, and concludes nothing from what is
-//! missing in the list.
+//! A host whose pvestatd reports nothing for minutes. The daemon reports this, and draws no conclusions from
+//! values that are missing in the list.
 
 use std::time::Duration;
 

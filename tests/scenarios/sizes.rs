@@ -1,4 +1,4 @@
-//! Machines of several sizes, nodes that smaller ones replace, and nodes that are lost.
+//! Machines of several sizes, including nodes that are replaced by smaller ones and nodes that are lost.
 
 use std::time::Duration;
 

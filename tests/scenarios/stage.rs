@@ -1,5 +1,5 @@
-//! One embedded Proxmox VE, one embedded Kubernetes, and the real daemon between them, in process under
-//! virtual time.
+//! One embedded Proxmox VE, one embedded Kubernetes, and the real daemon between them, all in one process and
+//! in virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,37 +28,37 @@ pub use stage::ONE_POOL;
 #[path = "log.rs"]
 pub mod log;
 
-/// When the world begins.
+/// The virtual time at which the world begins.
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
 /// The host of the instance that is used if no host is named.
 const FIRST: &str = "pve1";
-/// How often a condition is checked.
+/// The interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(100);
 /// The interval for conditions that take minutes, short enough that no drain goes unnoticed.
 const COARSE: Duration = Duration::from_secs(1);
 
-/// Everything that a scenario plays on.
+/// Everything that a scenario needs.
 pub struct Stage {
     pub pve: Pve,
-    /// Further clusters, by the names of their regions.
+    /// Additional Proxmox VE clusters, each with the name of its region.
     pub regions: Vec<(String, Pve)>,
     pub kube: Kube,
     kubes: Kubes,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
-    /// How far the clocks of hosts on which a daemon is started are ahead.
+    /// How far the clock of a host is ahead if a daemon is started on it.
     pub ahead: SignedDuration,
     world: WorldClock,
     instances: BTreeMap<String, Actor>,
     logs: BTreeMap<String, Log>,
     started: u64,
-    /// Calls of all instances so far.
+    /// The number of calls that all instances have made so far.
     pub calls: Arc<AtomicU64>,
     /// Stalls the daemon's watches.
     pub stall: Stall,
     /// Whether the daemon sees guests come up on the network.
     pub probes: bool,
-    /// Helpers that give machines CPUs of their own: on no host unless they are enabled.
+    /// The helpers that give machines dedicated CPUs. A host has no helper unless one is enabled on it.
     pub helpers: Helpers,
 }
 
@@ -159,12 +159,12 @@ impl Stage {
         self.start_until(u64::MAX);
     }
 
-    /// Starts the daemon; its connections are cut after this many calls of all instances together.
+    /// Starts the daemon. Its connections are cut once all instances together have made this many calls.
     pub fn start_until(&mut self, last: u64) {
         self.launch(FIRST, last);
     }
 
-    /// Starts a daemon on this host, beside those on others.
+    /// Starts a daemon on this host, in addition to those on other hosts.
     pub fn start_on(&mut self, host: &str) {
         self.launch(host, u64::MAX);
     }
@@ -246,17 +246,17 @@ impl Stage {
         leading.map(|(host, _)| host.as_str()).collect()
     }
 
-    /// The board of the daemon.
+    /// The board on which the daemon publishes its status.
     pub fn board(&self) -> &Board {
         &self.instances[FIRST].board
     }
 
-    /// What the daemon on this host shows.
+    /// The status that the daemon on this host shows.
     pub fn status_of(&self, host: &str) -> Status {
         self.instances.get(host).map(|instance| instance.board.status()).unwrap_or_default()
     }
 
-    /// Gives the daemon another configuration, as SIGHUP does.
+    /// Replaces the daemon's configuration, like a reload with SIGHUP.
     pub fn reload(&self, text: &str) {
         let config =
             settings::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
@@ -269,8 +269,8 @@ impl Stage {
         self.status_of(&leader)
     }
 
-    /// Waits until the condition is met; if that takes longer than the limit, fails with what it waited for
-    /// and what the daemon showed.
+    /// Waits until the condition is met. If that takes longer than the limit, panics with a message that says
+    /// what was expected and what the daemon showed.
     pub async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();
         while !is_so(self) {
@@ -337,8 +337,8 @@ impl Stage {
         self.pve.vmids().into_iter().filter(|vmid| range.contains(vmid)).collect()
     }
 
-    /// The names of all machine records and bootstrap tokens. Those of a machine must be gone once the
-    /// machine is.
+    /// The names of all machine records and bootstrap tokens. Once a machine is gone, its record and its
+    /// token must be gone, too.
     pub fn leftovers(&self) -> Vec<String> {
         let maps = self.kube.list("ConfigMap");
         let records = maps.iter().map(|map| name(map)).filter(|name| name.starts_with("machine-"));
@@ -348,7 +348,7 @@ impl Stage {
     }
 }
 
-/// The daemons end with the stage: a test may use several stages in turn.
+/// Ends the daemons when the stage is dropped, because a test may use several stages in turn.
 impl Drop for Stage {
     fn drop(&mut self) {
         for (_, actor) in std::mem::take(&mut self.instances) {

@@ -1,4 +1,4 @@
-//! In a large cluster, something happens all the time, but no pod may wait longer for a node because of that.
+//! In a large cluster, objects change all the time. No pod may wait longer for a node because of that.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ async fn events_that_one_namespace_refuses_hold_up_no_others() {
 async fn machines_that_wait_long_for_their_turn_to_be_cloned_are_not_given_up() {
     let limit = "[scale_up]\nmax_node_provision_time = \"4m\"\n[[pool]]";
     let stage = Stage::running(&format!("{}clone = \"full\"\n", ONE_POOL.replace("[[pool]]", limit)));
-    // Two at a time take two minutes: the fifth begins after four.
+    // Two clones run at a time and take two minutes, so the fifth clone begins after four minutes.
     let size = 10 << 30;
     stage.pve.set_storage_rate("shared", Some(size / 120));
     stage.deploy("web", 5, "1500m", "1Gi");

@@ -1,4 +1,4 @@
-//! VMs without a record: those that bear our mark nevertheless, and those that have a pool's address.
+//! VMs without a record: those that bear the cluster's mark, and those that have one of a pool's addresses.
 
 use std::time::Duration;
 
@@ -54,13 +54,13 @@ async fn a_machine_whose_record_was_deleted_is_told_with_the_command_and_left_al
     stage.until("it is reported", SURE * 2, |stage| told(stage).contains("no longer has a record")).await;
     let words = told(&stage);
     assert!(words.contains(&format!("on {host}: qm stop {vmid} && qm destroy {vmid}")), "{words}");
-    // The next leader reports it as well.
+    // The next leader reports the VM as well.
     stage.stop().await;
     stage.start();
     stage.until("it is reported again", SURE, |stage| told(stage).contains("no longer has a record")).await;
     let vm = stage.pve.vm(vmid).unwrap();
     assert!(vm.running);
-    // Without its mark, the VM is unmanaged, and has an address of the pool.
+    // Without its mark, the VM is unmanaged. It still has one of the pool's addresses.
     let notes = vm.config["description"].lines().skip(1).collect::<Vec<_>>().join("\n");
     stage.pve.set_config_by_hand(vmid, "description", Some(&format!("mine now\n{notes}")));
     stage.until("it is unmanaged", SURE * 2, |stage| !told(stage).contains("no longer has a record")).await;
@@ -158,7 +158,7 @@ async fn an_address_stays_its_vms_while_the_host_of_that_is_off() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9101]);
     assert!(told(&stage).contains("VM 120 `somebodys` on pve2"), "{}", told(&stage));
-    // The VM is read again once that is possible.
+    // Once the VM's host is switched on, the daemon reads the VM again.
     stage.pve.set_config_by_hand(120, "ipconfig0", None);
     stage.pve.power_on_host("pve2");
     stage.until("the slot is free", SURE * 2, |stage| told(stage).is_empty()).await;

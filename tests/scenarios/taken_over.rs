@@ -12,7 +12,7 @@ use crate::stage::{ONE_POOL, Stage};
 use pve_autoscaler::model::Vmid;
 
 const SOON: Duration = Duration::from_mins(5);
-/// How long requests for the other VM are watched.
+/// How long the test watches for requests for the new VM.
 const AFTER: Duration = Duration::from_mins(1);
 
 /// How long a late answer takes.
@@ -33,7 +33,7 @@ fn take_over(stage: &Stage) -> Timestamp {
     stage.now()
 }
 
-/// The requests for the VM since this time, except reads. Calls that may have been sent before are left out.
+/// The requests for the VM since this time, except reads and calls that may have been sent before this time.
 fn asked_since(stage: &Stage, since: Timestamp) -> Vec<String> {
     let since = since + ON_ITS_WAY;
     let calls = stage.pve.calls().into_iter().filter(|call| call.time > since && call.method != "GET");
@@ -71,7 +71,7 @@ async fn no_guest_is_told_to_join_that_is_not_ours() {
         if !stage.status().machines.iter().any(|one| comes_up(&one.phase)) {
             break;
         }
-        // The agent of the other VM answers at once.
+        // The agent of the other VM answers immediately.
         let since = take_over(&stage);
         is_left_alone(&stage, since, &format!("taken {} ms after its start", 700 * wait)).await;
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
@@ -114,15 +114,15 @@ async fn no_vm_is_configured_or_started_that_is_not_ours() {
         let fails = failing(method, &format!("/nodes/*/qemu/*/{call}"), 3);
         let asked = |stage: &Stage| stage.pve.calls().iter().any(|one| is_it(&path, one));
         is_left_as_it_is(settings, fails, asked, &format!("{call} is to be repeated")).await;
-        // The call before it was carried out, and its answer arrives late.
+        // The previous call was carried out, but its answer arrives late.
         let late = answered_late("POST", "/nodes/*/qemu/9100/config");
         let done = |stage: &Stage| stage.pve.config_of(9100, "memory").is_some_and(|has| has == "4096");
         is_left_as_it_is(settings, late, done, &format!("{call} comes next")).await;
     }
 }
 
-/// Injects a fault, replaces the VM once `far_enough`, and asserts that the new VM is neither changed nor
-/// started.
+/// Injects a fault, replaces the VM once `far_enough` is true, and asserts that the new VM is neither changed
+/// nor started.
 async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Stage) -> bool, when: &str) {
     let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
     stage.pve.inject(fault);
@@ -131,7 +131,8 @@ async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Sta
     let since = take_over(&stage);
     stage.pve.stop_by_hand(9100);
     tokio::time::sleep(AFTER).await;
-    // The call that was in progress is logged when it is answered.
+    // A call is logged when it is answered, so the configuration call that was already in progress is left
+    // out here.
     let configured = |call: &String| call.ends_with("/qemu/9100/config");
     let asked: Vec<String> =
         asked_since(&stage, since).into_iter().filter(|call| !configured(call)).collect();
@@ -174,7 +175,7 @@ async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
         stage.pve.inject(Fault { method, path, times: 1, effect });
     }
     stage.until("it is there", SOON, |stage| stage.pve.vm(9100).is_some()).await;
-    // The other two machines are suspended before it.
+    // This machine's guest starts slowly, so the other two machines are suspended first.
     let starting_for = Duration::from_secs(20);
     stage.pve.set_guest_faults(9100, GuestFaults { starting_for, ..GuestFaults::default() });
     let suspends = |stage: &Stage| {
@@ -198,7 +199,7 @@ async fn no_vm_is_started_for_what_it_said_long_ago() {
     let configured = |stage: &Stage| stage.pve.config_of(9100, "memory").is_some_and(|has| has == "4096");
     stage.until("it is configured", SOON, configured).await;
     stage.pve.inject(answered_late("GET", "/nodes/*/qemu/9100/config"));
-    // Its configuration is read now, and the answer arrives after the other VM was created.
+    // The daemon reads the VM's configuration now, but the answer arrives after the other VM was created.
     tokio::time::sleep(LATE * 3 / 2).await;
     let since = take_over(&stage);
     stage.pve.stop_by_hand(9100);

@@ -1,5 +1,5 @@
-//! Administrators and other tools change a machine's VM: in every phase, this is noticed within half a minute
-//! and reported with the user who did it, and in the end the pods run.
+//! Administrators and other tools change a machine's VM. In every phase, the daemon notices this within half
+//! a minute and reports it with the user who did it. In the end, the pods run.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use world::proxmox::Touch;
 
 use crate::stage::{ONE_POOL, Stage};
 
-/// Within this time, it is reported.
+/// The time within which a change must be reported.
 const NOTICED: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_mins(5);
-/// Long enough for the time that a silent kubelet is given, and for a pool's back-off.
+/// Longer than the time for which a kubelet may be silent, and longer than a pool's back-off.
 const LATE: Duration = Duration::from_mins(30);
 const WHO: &str = "root@pam";
 
-/// How far the machine has come.
+/// The phase that the machine has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Booting,
@@ -30,13 +30,13 @@ enum At {
 
 const PHASES: [At; 4] = [At::Booting, At::Joining, At::Registered, At::Ready];
 
-/// A stage whose only machine is in this phase, and stays there for longer than it may take to notice
-/// something.
+/// A stage whose only machine is in this phase, and stays in it for longer than the daemon may take to notice
+/// a change.
 async fn at(phase: At) -> Stage {
     at_with(phase, SignedDuration::ZERO).await
 }
 
-/// The same, but the clock of the daemon's host is ahead by this much.
+/// Like [`at`], but the clock of the daemon's host is ahead by this much.
 async fn at_with(phase: At, ahead: SignedDuration) -> Stage {
     let mut stage = Stage::new(ONE_POOL);
     stage.ahead = ahead;
@@ -55,7 +55,7 @@ async fn at_with(phase: At, ahead: SignedDuration) -> Stage {
         machines.iter().any(|one| one.vmid == Vmid(9100) && one.phase == format!("{phase:?}"))
     };
     stage.until(&format!("its machine is {phase:?}"), SOON, reached).await;
-    // By then, the list shows its current state.
+    // After this time, the list shows the VM's current state.
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert!(reached(&stage), "{}", stage.scene());
     stage
@@ -162,7 +162,7 @@ async fn a_vm_that_is_renamed_or_protected_serves_on_and_is_a_problem_until_that
     }
 }
 
-/// Until the new uuid is recorded, only the VM's mark shows that the VM is the machine's.
+/// Until the new uuid is recorded, only the VM's mark shows that the VM belongs to the machine.
 #[tokio::test(start_paused = true)]
 async fn the_node_of_a_protected_vm_whose_uuid_was_changed_is_not_drained() {
     let stage = at(At::Ready).await;
@@ -192,7 +192,7 @@ async fn the_node_of_a_vm_that_is_hidden_stays_for_a_while_though_its_kubelet_is
         stage.kube.set_kubelet_silent(&node, true);
         stage.pve.touch(9100, WHO, &Touch::LeftPool);
         stage.until("it is silent", SOON, |stage| stage.ready_nodes("workers").is_empty()).await;
-        // The VM runs on, and so may its pods.
+        // The VM keeps running, so its pods may be running, too.
         let is_there = |stage: &Stage| stage.kube.get("Node", "", &node).is_some();
         stage.throughout("the Node stays", Duration::from_secs(290), is_there).await;
         let words = "reported within the last five minutes: put the VM back into its resource pool";
@@ -248,7 +248,7 @@ fn runs(stage: &Stage, vmid: Vmid) -> bool {
     stage.pve.vm(vmid.0).is_some_and(|vm| vm.running)
 }
 
-/// Whether the record of a machine says that its end has begun.
+/// Whether a machine's record says that the machine is being stopped or deleted.
 fn ends(stage: &Stage, vmid: Vmid) -> bool {
     let map = stage.kube.get("ConfigMap", "pve-autoscaler", &format!("machine-workers-{vmid}"));
     let text = map.and_then(|map| map["data"]["record"].as_str().map(ToOwned::to_owned)).unwrap_or_default();
@@ -261,7 +261,8 @@ fn ends(stage: &Stage, vmid: Vmid) -> bool {
 async fn a_vm_that_is_started_again_before_its_node_is_gone_is_drained_first() {
     for killed in [false, true] {
         let (mut stage, vmid) = drained_in_vain().await;
-        // Its Node is read before the machine's end is recorded, and afterwards.
+        // The daemon reads the machine's Node both before and after it records that the machine is being
+        // stopped.
         stage.kube.inject(Fault {
             method: "GET".to_owned(),
             path: "/api/v1/nodes/*".to_owned(),
@@ -303,7 +304,7 @@ async fn a_protected_vm_keeps_its_power_though_its_node_was_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power() {
     let stage = at(At::Ready).await;
-    // Its Node is being removed, and the VM is not destroyed yet.
+    // The machine's Node is being removed, and its VM is not destroyed yet.
     stage.kube.scale("default", "web", 0);
     let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
     stage.until("it is shut down", LATE, stops).await;
@@ -319,8 +320,8 @@ async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power(
     stays_as_it_is(&stage).await;
 }
 
-/// A machine that is to be removed keeps running while its VM is protected, and a problem names the command.
-/// Once the protection ends, the machine is removed.
+/// A machine that is to be removed keeps running while its VM is protected, and the status reports a problem
+/// that names the command for unprotecting the VM. Once the protection ends, the machine is removed.
 async fn stays_as_it_is(stage: &Stage) {
     stage.throughout("it runs on", LATE, |stage| runs(stage, Vmid(9100))).await;
     let problems = stage.status().problems;

@@ -13,7 +13,7 @@ use crate::stage::{ONE_POOL, Stage};
 pub const SOON: Duration = Duration::from_mins(3);
 pub const STATES: [WarmState; 3] = [WarmState::Stopped, WarmState::Booted, WarmState::Suspended];
 
-/// The one pool, with this many machines kept in this state.
+/// A configuration with one pool that keeps this many machines warm in this state.
 pub fn keeping(count: u32, state: WarmState) -> String {
     format!("{ONE_POOL}warm = {{ count = {count}, state = \"{}\" }}\n", state.name())
 }
@@ -23,7 +23,7 @@ pub fn waiting(stage: &Stage) -> usize {
     stage.status().machines.iter().filter(|machine| machine.phase == "Warm").count()
 }
 
-/// Secrets with bootstrap tokens.
+/// The number of Secrets with bootstrap tokens.
 pub fn tokens(stage: &Stage) -> usize {
     stage.leftovers().iter().filter(|name| name.starts_with("bootstrap-token-")).count()
 }
@@ -65,8 +65,8 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
         stage.until("the token is gone", SOON, |stage| tokens(stage) == 0).await;
     }
     let [full, linked, stopped, booted, suspended] = took[..] else { panic!("{took:?}") };
-    // The time for a linked clone is within the variation of boot times; a full clone, a boot, or reading
-    // memory takes longer.
+    // A linked clone takes so little time that the variation of boot times may hide it. A full clone, a boot,
+    // or reading memory takes longer.
     let stopped_at_best = stopped.saturating_sub(Duration::from_secs(4));
     assert!(linked < full && stopped_at_best < linked && stopped < full, "{took:?}");
     assert!(suspended < stopped && booted < suspended, "{took:?}");
@@ -88,12 +88,13 @@ async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_templa
     stage.start();
     let there = |stage: &Stage| stage.status().machines.iter().all(|machine| machine.host == "pve2");
     for second in 0..90 {
-        // Each deployment begins a round, which may use an older read of the hosts.
+        // Each deployment triggers a round, which may use an older read of the hosts.
         stage.deploy(&format!("big-{second}"), 1, "64", "1Gi");
         stage.throughout("it is on its host", Duration::from_secs(1), there).await;
     }
     assert_eq!(waiting(&stage), 1);
-    // A machine that is moved is followed, and is replaced on a host that its pool may use.
+    // If a machine is moved, the daemon follows it, and replaces it with a machine on a host that its pool
+    // may use.
     stage.pve.migrate_by_hand(9100, "pve3");
     stage.until("it is of no use there", Duration::from_mins(2), |stage| !there(stage)).await;
     let replaced = |stage: &Stage| waiting(stage) == 1 && there(stage) && stage.vms(9100..=9109) == [9101];
@@ -136,7 +137,7 @@ async fn no_more_go_than_are_too_many_though_their_hosts_are_slow() {
 #[tokio::test(start_paused = true)]
 async fn a_daemon_that_is_killed_while_it_makes_a_warm_machine_goes_on() {
     for state in STATES {
-        // The daemon's first read of everything takes about twenty calls.
+        // After its start, the daemon needs about twenty calls to read everything once.
         for calls in [26, 42, 58] {
             let mut stage = Stage::new(&keeping(1, state));
             stage.start_until(calls);
@@ -271,7 +272,7 @@ async fn a_machine_whose_pool_goes_while_it_boots_is_not_suspended_first() {
 async fn a_warm_machine_that_boots_or_is_suspended_holds_up_no_other() {
     let text = format!("{}[limits]\nmax_parallel_creates = 1\n", keeping(2, WarmState::Suspended));
     let mut spec = ClusterSpec::demo();
-    // Writing its memory takes more than a minute.
+    // Writing a machine's memory takes more than a minute.
     spec.timings.full_clone_rate = 20 << 20;
     let mut stage = Stage::of(&text, spec, KubeSpec::demo());
     stage.start();

@@ -1,5 +1,5 @@
-//! What goes wrong with machines that are kept ahead of demand: while they are put to rest, while they wait,
-//! or while they are woken.
+//! What goes wrong with machines that are kept ahead of demand: while they are being stopped or suspended,
+//! while they wait, or while they are woken.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::stage::{ONE_POOL, Stage};
 use crate::warm::{SOON, STATES, keeping, rests, tokens, waiting};
 use pve_autoscaler::model::Vmid;
 
-/// A machine that is given up costs its pool a back-off.
+/// Long enough for the back-off that a pool gets when one of its machines is given up.
 const LATE: Duration = Duration::from_mins(30);
 
 /// A stage with one waiting machine.
@@ -126,7 +126,7 @@ async fn a_guest_that_says_nothing_once_it_is_woken_is_made_again() {
     }
 }
 
-/// Waits until the pod runs, and asserts that what another client did to its machine causes no back-off of a
+/// Waits until the pod runs, and asserts that another client's changes to the machine cause no back-off of a
 /// minute or longer.
 async fn runs_without_blame(stage: &Stage) {
     stage.deploy("web", 1, "1", "1Gi");

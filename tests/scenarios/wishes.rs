@@ -179,7 +179,7 @@ async fn a_wish_outlives_another_removal_of_its_node_that_is_given_up() {
     stage.until("one is drained", Duration::from_mins(10), |stage| drained(stage).is_some()).await;
     let node = drained(&stage).unwrap();
     stage.order("pve1", retire(&node)).await;
-    // Its pods no longer fit elsewhere.
+    // The pods of the drained node no longer fit elsewhere.
     stage.deploy("burst", 1, "400m", "1Gi");
     stage.until("it serves again", SOON, |stage| !is_closed(stage, &node)).await;
     stage.kube.forget_faults();
@@ -444,7 +444,7 @@ fn growing() -> String {
     format!("{ONE_POOL}[pool.grow]\nmax_cores = 6\nmax_memory = \"12GiB\"\n").replace("max = 5", "max = 1")
 }
 
-/// A machine that could not grow, and is left as it is for a while.
+/// A machine that could not grow. For a while, the daemon does not try again.
 async fn left_as_it_is() -> Stage {
     let mut stage = Stage::new(&growing());
     stage.pve.change_access(|access| {

@@ -1,9 +1,9 @@
 //! Commands for the guest of a machine that grows. One checks whether the machine can grow; the other brings
 //! plugged CPUs and memory into use and reports the result.
 //!
-//! A kubelet only reads its machine's size when it starts (`cadvisor`'s machine info), so it is restarted;
-//! pods keep running. Depending on the kernel and its udev rules, plugged CPUs and memory may stay offline at
-//! first. They are then brought online through the kernel's files.
+//! A kubelet only reads its machine's size (`cadvisor`'s machine info) when it starts, so the kubelet is
+//! restarted. The pods keep running. Depending on the kernel and its udev rules, plugged CPUs and memory may
+//! stay offline at first. They are then brought online through files in `/sys`.
 
 /// Checks for obstacles before CPUs or memory are plugged. `$1` is the kubelet's unit.
 const ASK: &str = r#"systemctl cat "$1" >/dev/null 2>&1 || { echo "there is no unit $1" >&2; exit 73; }

@@ -6,7 +6,7 @@
 //! read (ECMA-119, and Microsoft's Joliet specification).
 
 const SECTOR: usize = 2048;
-/// The sectors of the two directories and of the first file. Before them are 16 empty sectors, three
+/// The sectors at which the two directories and the first file begin. Before them are 16 empty sectors, three
 /// descriptors and four path tables.
 const PLAIN_ROOT: u32 = 23;
 const JOLIET_ROOT: u32 = 24;
@@ -14,8 +14,8 @@ const FIRST_FILE: u32 = 25;
 /// A directory of one sector always has room for this number of files.
 const MOST_FILES: usize = 8;
 
-/// An image with this volume label and these files, which must be ordered by name. Names must be short and
-/// ASCII. At most eight files are written; further files are left out.
+/// Creates an image with this volume label and these files. The files must be ordered by name, and their
+/// names must be short and ASCII. Only the first eight files are written.
 pub fn image(label: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let files = &files[..files.len().min(MOST_FILES)];
     let mut next = FIRST_FILE;

@@ -1,7 +1,8 @@
 //! The JoinConfiguration that kubeadm reads from its standard input.
 //!
-//! The version is `kubeadm.k8s.io/v1beta4` since Kubernetes 1.31, and `v1beta3` before. kubeadm only warns
-//! about an unknown field and joins without it, so the Node is read back afterwards.
+//! The API version is `kubeadm.k8s.io/v1beta4` from Kubernetes 1.31 on, and `v1beta3` for older versions.
+//! kubeadm only warns about an unknown field and joins without it, so the daemon reads the Node back
+//! afterwards.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ pub struct JoinFacts {
     pub ca_hash: String,
     /// The bootstrap token, `id.secret`.
     pub token: SecretString,
-    /// Minor version of the cluster's Kubernetes (36 for 1.36).
+    /// The minor version of the cluster's Kubernetes, such as 36 for 1.36.
     pub minor: u32,
     /// The Node's labels. Labels that a kubelet may not set itself are left out.
     pub labels: Labels,
@@ -36,7 +37,7 @@ pub struct JoinFacts {
     pub max_pods: Option<u32>,
     /// Whether the guest contains a patch whose fields override those of the cluster's kubelet configuration.
     pub patched: bool,
-    /// Preflight checks whose failure is only a warning.
+    /// Preflight checks whose failure only causes a warning.
     pub ignore_preflight_errors: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! The configuration of a K3s agent, in a file that only root can read.
 //!
-//! The file is in `/etc/rancher/k3s/config.yaml.d/`, and is read after the template's own `config.yaml`. Its
-//! lists extend those in `config.yaml` (keys with `+`). The token never appears in the arguments or the
-//! environment of a process.
+//! The file is in `/etc/rancher/k3s/config.yaml.d/`, and is read after the template's own `config.yaml`.
+//! Lists whose keys end in `+` extend the lists in `config.yaml`. The token never appears in the arguments or
+//! the environment of a process.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,11 @@ pub struct K3sFacts {
     pub token: SecretString,
     /// The Node's labels. Labels that a kubelet may not set itself are left out.
     pub labels: Labels,
-    /// The Node's taints. The starting taint, which keeps pods away until the Node has been read back, is
-    /// added.
+    /// The Node's taints. The starting taint is added to them. It keeps pods away until the daemon has read
+    /// the Node back.
     pub taints: Vec<Taint>,
-    /// The Node's address, if known; with two address families, one address of each, separated by a comma.
+    /// The Node's address, if known. With two address families, this is one address of each family, separated
+    /// by a comma.
     pub addresses: Option<String>,
     /// Additional kubelet arguments, without dashes.
     pub kubelet_args: BTreeMap<String, String>,

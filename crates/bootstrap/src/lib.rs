@@ -1,11 +1,11 @@
 //! Turns a booted VM into a Node: the commands that run inside the guest, and their input.
 //!
-//! The guest runs `kubeadm join`, a K3s agent, or an operator's command. If the template joins by itself, no
-//! join command is run.
+//! The guest runs `kubeadm join`, a K3s agent, or an operator's command. If the template's clones join by
+//! themselves, no join command is run.
 //!
-//! This crate only produces text: the script, its standard input, and the meaning of its exit status.
-//! `machines` runs the script and sets the time limits. If tokens are not created through the Kubernetes API,
-//! a control plane node creates them over SSH; only `ssh` and `ssh_keys` use russh's types.
+//! For the guest, this crate only produces the script and its standard input, and interprets the script's
+//! exit status. `machines` runs the script and sets the time limits. If tokens are not created through the
+//! Kubernetes API, a control plane node creates them over SSH. Only `ssh` and `ssh_keys` use russh's types.
 
 mod growth;
 pub mod iso;

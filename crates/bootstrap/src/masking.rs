@@ -35,7 +35,7 @@ const LEAST_WORD: usize = 12;
 /// Lines of a secret are masked if they have at least this many bytes.
 const LEAST_LINE: usize = 6;
 
-/// The text with the lines and longer words of a secret masked.
+/// Returns the text with the secret's lines and longer words masked.
 pub(super) fn hidden(text: &str, secret: Option<&SecretString>) -> String {
     let Some(secret) = secret.map(ExposeSecret::expose_secret) else { return text.to_owned() };
     let lines = secret.lines().map(str::trim).filter(|line| line.len() >= LEAST_LINE);

@@ -35,25 +35,25 @@ pub fn read(act: &GuestCommand, input: Option<&SecretString>, ended: &ExecStatus
                 .to_owned(),
         ),
         Some(72) => JoinEnd::Failed(format!("the guest did not come up: {}", last_lines(stderr))),
-        Some(124) => JoinEnd::Failed(format!("{what} did not end in time: {}", last_lines(stderr))),
+        Some(124) => JoinEnd::Failed(format!("{what} did not finish in time: {}", last_lines(stderr))),
         Some(127) => JoinEnd::Failed(format!("the template lacks a program: {}", last_lines(stderr))),
         Some(code) => {
             JoinEnd::Failed(format!("{what} exited with {code}: {}{}", last_lines(stderr), advice(stderr)))
         }
         None => {
             let signal = ended.signal.map_or_else(|| "an unknown cause".to_owned(), |signal| format!("signal {signal}"));
-            JoinEnd::Failed(format!("the join was ended by {signal}"))
+            JoinEnd::Failed(format!("the join was terminated by {signal}"))
         }
     }
 }
 
-/// Advice for known error messages of programs.
+/// Returns advice if standard error contains a known error message.
 fn advice(stderr: &str) -> &'static str {
     // The error of kubeadm's `pubkeypin.Set.CheckAny`.
     if stderr.contains("none of the public keys") {
         return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when \
-            the machine was created. The next machine pins the CA that is there now; compare it with \
-            /etc/kubernetes/pki/ca.crt on the control plane)";
+            the machine was created. The next machine will pin the ConfigMap's current CA; compare that \
+            CA with /etc/kubernetes/pki/ca.crt on the control plane)";
     }
     ""
 }

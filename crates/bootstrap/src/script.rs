@@ -58,7 +58,7 @@ const KUBEADM: &str = r#"if timeout "$3" kubeadm join --config /dev/stdin >"$dir
 const PATCH: &str = r#"mkdir -p "$dir/patches"
 printf '%s\n' "$5" >"$dir/patches/kubeletconfiguration+merge.json"
 "#;
-/// The folder of patches, as named in a join configuration.
+/// The patches folder, as named in a join configuration.
 pub(super) const PATCHES: &str = "/run/pve-autoscaler/patches";
 
 /// Ends the script if the operator's script has already succeeded. The marker file survives a reboot, so the
@@ -94,22 +94,22 @@ else
 fi
 "#;
 
-/// The end of a script that only waits.
+/// The end of a script that waits for systemd but does not join.
 const WAITED: &str = r#"echo "systemd is $state"
 "#;
 
-/// The time limits of the script, whether it accepts `degraded`, and the time that it sets the guest's clock
-/// to.
+/// The script's time limits, whether it accepts that systemd is `degraded`, and the time to which it sets the
+/// guest's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitForBoot {
     /// How long systemd may take to start everything.
     pub settle: Duration,
     /// How long the join itself may take.
     pub join: Duration,
-    /// Whether `degraded` is accepted.
+    /// Whether the script accepts that systemd is `degraded`.
     pub accept_degraded: bool,
-    /// The time to which the guest's clock is set first, if any. After a guest was suspended to disk, its
-    /// clock is behind, and certificates would not be valid yet.
+    /// The time to which the script first sets the guest's clock, if any. After a guest resumes from disk,
+    /// its clock is behind, so new certificates would not be valid yet.
     pub clock: Option<Timestamp>,
 }
 
@@ -124,7 +124,7 @@ pub enum GuestCommand {
     K3s,
     /// An operator's script, with its standard input.
     Command(String),
-    /// No join: only waits until systemd has started everything.
+    /// Does not join. Only waits until systemd has started everything.
     Wait,
 }
 

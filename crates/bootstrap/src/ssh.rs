@@ -26,7 +26,7 @@ use settings::Ssh;
 /// The maximum number of open connections. If ten or more connections have not logged in yet, sshd randomly
 /// drops new ones (`MaxStartups 10:30:100`).
 static AT_ONCE: Semaphore = Semaphore::const_new(4);
-/// The maximum number of bytes that a command may print on each of its two outputs.
+/// The maximum number of bytes that a command may print to each of standard output and standard error.
 const MOST_OUTPUT: usize = 64 * 1024;
 /// The group to which kubeadm grants the rights to join.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
@@ -65,8 +65,8 @@ impl TokenHost {
     /// name the machine.
     ///
     /// # Errors
-    /// Returns an [`SshError`]. After a timeout or a broken connection, a token may exist whose secret is
-    /// lost; it expires by itself.
+    /// Returns an [`SshError`]. After a timeout or a broken connection, there may be a token whose secret the
+    /// daemon has not received. Such a token expires by itself.
     #[boxed]
     pub async fn mint(&self, ttl: Duration, description: &str) -> Result<SshToken, SshError> {
         // For kubeadm, 0 means that the token never expires.
@@ -92,7 +92,7 @@ impl TokenHost {
             what,
         };
         let text = std::str::from_utf8(printed.stdout.expose_secret())
-            .map_err(|_| wrong("something that is not text"))?;
+            .map_err(|_| wrong("output that is not UTF-8 text"))?;
         // A shell's start-up files may print additional lines.
         let mut tokens = text.lines().map(str::trim).filter_map(|line| Some((token_id(line)?, line)));
         match (tokens.next(), tokens.next()) {
@@ -119,7 +119,7 @@ impl TokenHost {
         self.succeeded("kubeadm token delete", &printed)
     }
 
-    /// Rehearses the creation of a token with kubeadm's dry run, which changes nothing in the cluster.
+    /// Tests whether a token can be created. Uses kubeadm's dry run, which changes nothing in the cluster.
     ///
     /// # Errors
     /// See [`SshError`].
@@ -136,7 +136,8 @@ impl TokenHost {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// A command line for kubeadm, quoted for any shell. A user other than root needs a rule for `sudo`.
+    /// A command line for kubeadm, quoted for any shell. If the user is not root, the command runs through
+    /// `sudo`, for which the host needs a sudo rule.
     fn command(&self, words: &[&str]) -> String {
         let sudo: &[&str] = if self.settings.user == "root" { &[] } else { &["sudo", "-n"] };
         let words = sudo.iter().chain(&["kubeadm"]).chain(words);
@@ -186,7 +187,7 @@ impl TokenHost {
         let Ssh { host, port, user, .. } = &self.settings;
         let unreachable = |source| SshError::Unreachable { address: address.clone(), source };
         let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-        // The server presents its key of the first of these kinds for which it has a key.
+        // The server presents a key of the first of these kinds that it has.
         let mut kinds = vec![expected.algorithm()];
         kinds.extend(KINDS.into_iter().filter(|kind| *kind != expected.algorithm()));
         let config = client::Config {
@@ -233,7 +234,8 @@ impl TokenHost {
         let broken = |error| self.broken(error);
         let mut channel = connection.channel_open_session().await.map_err(broken)?;
         channel.exec(true, command).await.map_err(broken)?;
-        // The buffer is allocated once: a reallocation would leave copies of the token in memory.
+        // The buffer is allocated at its maximum size, because a reallocation would leave copies of the token
+        // in memory.
         let mut stdout = Vec::with_capacity(MOST_OUTPUT);
         let mut stderr = Vec::new();
         let mut end = CommandEnd::Unknown;
@@ -262,7 +264,7 @@ impl TokenHost {
             return Err(SshError::Answer {
                 command: "kubeadm".to_owned(),
                 address: self.address(),
-                what: "more than it should",
+                what: "more output than expected",
             });
         }
         kept.extend_from_slice(data);

@@ -1,4 +1,4 @@
-//! Why a control plane node gave no bootstrap token over SSH.
+//! Errors that occur when a control plane node creates or deletes bootstrap tokens over SSH.
 
 use std::time::Duration;
 
@@ -6,18 +6,19 @@ use thiserror::Error;
 
 use files::SecretError;
 
-/// Why a control plane node did not do what was requested over SSH. The messages contain no secrets.
+/// The reason why a control plane node did not carry out a request over SSH. The messages contain no secrets.
 #[derive(Debug, Error)]
 pub enum SshError {
     /// The private key cannot be read.
-    #[error("the private key for SSH cannot be read")]
+    #[error("the SSH private key cannot be read")]
     Secret(#[source] SecretError),
     /// The private key cannot be used.
-    #[error("the private key for SSH {0}")]
+    #[error("the SSH private key {0}")]
     Key(KeyFault),
     /// `ssh_host_key` cannot be used.
     #[error(
-        "`ssh_host_key` {0}: name the host's Ed25519 or ECDSA key, as `ssh-keyscan -t ed25519,ecdsa HOST` prints it"
+        "`ssh_host_key` {0}: set it to the host's Ed25519 or ECDSA key, in the format that `ssh-keyscan \
+            -t ed25519,ecdsa HOST` prints"
     )]
     HostKeySetting(String),
     /// The host cannot be reached.
@@ -31,14 +32,15 @@ pub enum SshError {
     },
     /// Another server answered, or the host's keys were replaced.
     #[error(
-        "{address} is not the host that it should be: its key is {seen}, but `ssh_host_key` is {expected}. If the host got new \
-         keys, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host itself confirms that, copy the new key \
-         from the output of `{scan}` into `ssh_host_key`, without the host's name"
+        "{address} has an unexpected host key: the key is {seen}, but `ssh_host_key` is {expected}. If \
+            the host's keys were replaced, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on \
+            the host itself confirms that, copy the new key from the output of `{scan}` into \
+            `ssh_host_key`, without the host name"
     )]
     HostKey {
         /// `host:port`.
         address: String,
-        /// The kind and fingerprint of the host's key, or what was presented instead.
+        /// The kind and fingerprint of the host's key, or a description of what the server presented instead.
         seen: String,
         /// The kind and fingerprint of the configured key.
         expected: String,
@@ -47,7 +49,8 @@ pub enum SshError {
     },
     /// The host does not accept the daemon's key.
     #[error(
-        "{address} does not let `{user}` log in with the key {key}: add its public half to `~{user}/.ssh/authorized_keys` there"
+        "`{user}` cannot log in to {address} with the key {key}: add its public half to \
+            `~{user}/.ssh/authorized_keys` on that host"
     )]
     Refused {
         /// `host:port`.
@@ -76,7 +79,7 @@ pub enum SshError {
         command: String,
         /// `host:port`.
         address: String,
-        /// What is wrong, without the output itself.
+        /// What is wrong with the output. The output itself is left out.
         what: &'static str,
     },
     /// The connection broke.
@@ -97,13 +100,13 @@ pub enum SshError {
         limit: Duration,
     },
     /// The token id is invalid. It is not shown, because it may be a complete token.
-    #[error("this is not the id of a bootstrap token, which has six letters or digits")]
+    #[error("this is not a bootstrap token id: an id has six lowercase letters or digits")]
     NoId,
 }
 
 impl SshError {
-    /// Whether the error may be temporary, because the host restarts or is busy, or its API server is
-    /// unavailable.
+    /// Whether the error may be temporary, for example because the host is restarting or busy, or because its
+    /// API server is unavailable.
     pub fn passes(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Broken { .. } | Self::Limit { .. } => true,
@@ -131,10 +134,10 @@ pub enum CommandEnd {
     #[error("exited with {0}")]
     Exit(u32),
     /// A signal ended the command.
-    #[error("was ended by signal {0}")]
+    #[error("was terminated by signal {0}")]
     Signal(String),
     /// The SSH server did not start the command.
-    #[error("was not allowed by the SSH server")]
+    #[error("was rejected by the SSH server")]
     Denied,
     /// The connection ended before the command did.
     #[error("ended without a status")]
@@ -146,19 +149,20 @@ pub enum CommandEnd {
 pub enum KeyFault {
     /// The key has a passphrase, which the daemon cannot enter.
     #[error(
-        "has a passphrase, which a daemon cannot type: create a separate key with `ssh-keygen -t ed25519 -N ''`"
+        "has a passphrase, which the daemon cannot enter: create a separate key with `ssh-keygen -t \
+            ed25519 -N ''`"
     )]
     Encrypted,
     /// The key is neither Ed25519 nor ECDSA.
-    #[error("is of the kind {0}, not Ed25519 or ECDSA: create one with `ssh-keygen -t ed25519 -N ''`")]
+    #[error("is of type {0}, not Ed25519 or ECDSA: create a key with `ssh-keygen -t ed25519 -N ''`")]
     Kind(String),
     /// The key is in an older format.
     #[error("is not in OpenSSH's own format: convert it with `ssh-keygen -p -N '' -f FILE`")]
     Format,
-    /// The key is the public half.
+    /// The text is a public key, not a private key.
     #[error("is a public key: name the file without `.pub`")]
     Public,
     /// The text is not a key, or the key is damaged.
-    #[error("is not a key, or is damaged: create one with `ssh-keygen -t ed25519 -N ''`")]
+    #[error("is not a key, or is damaged: create a key with `ssh-keygen -t ed25519 -N ''`")]
     Unreadable,
 }

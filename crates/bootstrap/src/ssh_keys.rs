@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::ssh_error::{KeyFault, SshError};
 
-/// The kinds of keys that can be used, best first. RSA is not supported: its library has an open advisory
+/// The supported kinds of keys, best first. RSA is not supported, because its library has an open advisory
 /// (RUSTSEC-2023-0071).
 pub(super) const KINDS: [Algorithm; 4] = [
     Algorithm::Ed25519,
@@ -30,11 +30,11 @@ pub(super) fn host_key(text: &str) -> Result<PublicKey, SshError> {
     if KINDS.contains(&kind) {
         Ok(key)
     } else {
-        Err(SshError::HostKeySetting(format!("is of the kind {kind}, which is not supported")))
+        Err(SshError::HostKeySetting(format!("is of type {kind}, which is not supported")))
     }
 }
 
-/// Parses the daemon's own key, if it can be used.
+/// Parses the daemon's own key. Returns an error if the key cannot be used.
 pub(super) fn private_key(text: &SecretString) -> Result<PrivateKey, KeyFault> {
     let text = text.expose_secret();
     let first = text.lines().next().unwrap_or_default();

@@ -184,8 +184,8 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
     Some((words, format!("The node is not removed now: {stays}")))
 }
 
-/// The event for a pod. Reasons that also exist in Cluster Autoscaler keep its names, because people and
-/// dashboards know them.
+/// The event for a pod. If Cluster Autoscaler has the same reason, its name for the reason is used, because
+/// people and dashboards know that name.
 fn of_pod(verdict: &PodVerdict) -> Option<Words> {
     let reason = match verdict.verdict {
         PodOutcome::NewNode | PodOutcome::GrownNode => "TriggeredScaleUp",
@@ -194,7 +194,7 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
         | PodOutcome::NoHostCapacity
         | PodOutcome::BackingOff => "NotTriggerScaleUp",
         PodOutcome::PredictionMissed => MISSED,
-        // A gang whose pods or PodGroup are still being created is not worth an event.
+        // No event is sent for a gang whose pods or PodGroup are still being created.
         PodOutcome::AwaitsGang if verdict.gang.as_ref().is_some_and(|gang| gang.reason.lasts()) => {
             "NotTriggerScaleUp"
         }

@@ -1,5 +1,4 @@
-//! Back-offs after failures: shortens them if the settings change, and ends them at an operator's request.
-//! Pure.
+//! Shortens back-offs if the settings change, and ends them at an operator's request. Performs no I/O.
 
 use jiff::Timestamp;
 
@@ -8,8 +7,8 @@ use model::snapshot::Memory;
 use model::workload::Backoff;
 use settings::Config;
 
-/// Shortens running back-offs of pools and hosts to the lengths that `[scale_up]` sets now. Returns whether
-/// any back-off has changed.
+/// Shortens the running back-offs of pools and hosts to the lengths that are now configured in `[scale_up]`.
+/// Returns whether any back-off has changed.
 pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
     let whole = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
     let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));
@@ -24,7 +23,7 @@ pub(super) fn shorten(memory: &mut Memory, config: &Config) -> bool {
 }
 
 /// Ends the back-offs of the host or pool with this name, and of the pool's nodes. Without a name, ends all
-/// back-offs. Returns which back-offs were running, and why.
+/// back-offs. Returns a text about each back-off that was still running, with its cause.
 pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Vec<String> {
     let meant = |one: &str| name.is_none_or(|name| name == one);
     let mut ended = Vec::new();
@@ -38,8 +37,8 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("switching off {host}"), memory.emptying_backoff.take());
     }
     for (pool, memory) in &mut memory.pools {
-        // After a failure on a host, the pool uses the host only as a last resort, until the host or the pool
-        // is to be tried again.
+        // After a failure on a host, the pool uses the host only as a last resort. An operator's request to
+        // try the host or the pool again ends this.
         memory.failed_on.retain(|host, _| !meant(host) && !meant(pool));
         if meant(pool) {
             note(&format!("pool {pool}"), memory.backoff.take());
@@ -50,13 +49,16 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("removing {node}"), memory.removal_backoff.take());
     }
     for missed in &mut memory.predictions.missed {
-        // A wrong prediction about a node in no pool makes pools back off, too. Such a back-off ends only if
-        // no name is given.
+        // A wrong prediction about a node that belongs to no pool also makes pools back off. Such a back-off
+        // is only ended here if no name is given.
         if missed.pool.as_deref().map_or(name.is_none(), meant) {
             let over = Backoff { until: missed.backoff.until.min(now), seconds: 0, ..Backoff::default() };
             let backoff = std::mem::replace(&mut missed.backoff, over);
             let reason = MissedPrediction::of(missed).words();
-            note(&format!("machines for pods like {}", missed.pod), Some(Backoff { reason, ..backoff }));
+            note(
+                &format!("creating machines for pods like {}", missed.pod),
+                Some(Backoff { reason, ..backoff }),
+            );
         }
     }
     ended

@@ -69,7 +69,7 @@ impl BareMetalPower {
         }
     }
 
-    /// Stores a reading; a change triggers a round.
+    /// Stores a reading. If it differs from the last one, a round is triggered.
     fn saw(&self, name: String, seen: PowerReading) {
         let before = self.known().insert(name, seen.clone());
         if before.as_ref() != Some(&seen) {
@@ -77,7 +77,8 @@ impl BareMetalPower {
         }
     }
 
-    /// To be called when a machine's task has ended: earlier readings are outdated.
+    /// To be called when a machine's task has ended. Discards the machine's last reading, which is outdated,
+    /// and requests a new one.
     pub fn heard(&self, told: &MachineReport) {
         if told.record.is_physical() {
             self.known().remove(&told.record.name);
@@ -116,7 +117,8 @@ impl BareMetalPower {
                     let there = snapshot.nodes.iter().any(|node| node.name == machine.name);
                     return there.then(|| {
                         Why::Said(
-                            "is off, but has a Node that is not a managed machine: delete the Node"
+                            "is off, but a Node with its name belongs to no managed machine: delete the \
+                                Node"
                                 .to_owned(),
                         )
                     });
@@ -144,7 +146,7 @@ enum Why {
 
 async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, PowerReading) {
     let seen = match controllers(&machine.redfish) {
-        // This client must only read, so its fence is closed.
+        // This client is read-only, so its fence is closed.
         Ok(client) => client.fenced(&Fence::closed()).power().await.map_err(|error| chain(&error)),
         Err(why) => Err(why),
     };

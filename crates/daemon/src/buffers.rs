@@ -62,7 +62,7 @@ fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> O
         BufferOutcome::NotReady => (false, "NotReadyForProvisioning"),
     };
     let understood = match verdict.reason {
-        None => ("AttributesSetSuccessfully", "its template and the number of its chunks are known"),
+        None => ("AttributesSetSuccessfully", "the pod template and the number of chunks are known"),
         Some(reason) => (reason, verdict.message.as_str()),
     };
     let mut status = BufferStatus {

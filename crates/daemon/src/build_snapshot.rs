@@ -1,4 +1,4 @@
-//! Assembles the input of one decision from data that was already read: no system is queried in this module.
+//! Assembles the input of one decision from data that has already been read. This module queries no system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use settings::{Config, Mode, Pool};
 /// The maximum age of the contents of Proxmox VE's lists, which `pvestatd` updates every ten seconds.
 pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 
-/// The time after coming online within which a host may still start its VMs with `onboot`.
+/// How long after coming online a host may still be starting its `onboot` VMs.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 
 /// The last observation of each cluster, by the cluster's prefix. Observations that are too old to act on are
 /// left out.
 pub(super) type Looks = BTreeMap<String, Observation>;
 
-/// A machine in the planner's form. The planner does not wait for a machine that is being created on an
-/// offline host: the slot stays occupied until the host is back and can be read. With several clusters, the
-/// same applies to a machine whose cluster cannot be read.
+/// Converts a machine to the planner's form. The planner does not wait for a machine that is being created on
+/// an offline host, but the machine's slot stays occupied until the host can be read again. With several
+/// clusters, the same applies to a machine whose cluster cannot be read.
 fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
     let look = looks.get(config.prefix(view.record.region.as_deref()));
@@ -47,9 +47,9 @@ fn seen_with(view: &machines::MachineView, config: &Config, looks: &Looks, sever
     machine
 }
 
-/// Whether the storage figures in an observation may not yet include what a machine last wrote, because
-/// `pvestatd` updates them only every ten seconds. A machine writes when its disks are resized during
-/// configuration, and when its memory is suspended to disk.
+/// Whether a machine may have written to storage too recently for the observation's storage figures to
+/// include it. `pvestatd` updates these figures only every ten seconds. A machine writes when its disks are
+/// resized during configuration, and when its memory is suspended to disk.
 fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     let entered = &view.record.entered;
     let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
@@ -58,9 +58,9 @@ fn just_stored(view: &MachineView, looked: Timestamp) -> bool {
     !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
 }
 
-/// The host on which the observation shows a machine's VM, if the record names another host. In that case an
-/// administrator has moved the VM, and the record was not yet updated at the time of the observation. New
-/// clones are left out, because the lists may still show them on their template's host.
+/// Returns the host of a machine's VM according to the observation, if the record names a different host. In
+/// that case, an administrator has moved the VM, and the record had not been updated when the VM was
+/// observed. New clones are left out, because the lists may still show them on their template's host.
 fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
     record.smbios_uuid.as_ref()?;
     let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
@@ -69,7 +69,7 @@ fn elsewhere<'a>(record: &Record, look: &'a Observation) -> Option<&'a str> {
 }
 
 /// The hosts of one cluster, named by their keys ([`HostKey`]). A host's own figures do not include machines
-/// that started after the observation: these are added from their records.
+/// that started after the observation, so these machines are added from their records.
 fn hosts(
     config: &Config,
     prefix: &str,
@@ -97,8 +97,8 @@ fn hosts(
         let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
         host.pci.held.extend(devices(config, record).filter(|_| !known));
     }
-    // Machines of other daemons that have not started yet count with the size that they were assigned, not
-    // with what they use so far.
+    // Other daemons' machines that have not started yet are counted at the size that was assigned to them,
+    // not at what they currently use.
     for (name, promise) in promised {
         let Some(host) = hosts.iter_mut().find(|host| *host.name == **name) else { continue };
         host.cores_assigned = host.cores_assigned.saturating_add(promise.cores);
@@ -122,12 +122,13 @@ fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = H
     })
 }
 
-/// Whether a machine's VM counts as running. It does if it was started and has not been stopped since, if it
-/// was stopped so recently that the observation may not show this, or if it may still be started.
+/// Whether a machine's VM counts as running. This is the case if the VM was started and has not been stopped
+/// since. It is also the case if the VM may yet be started, or if it was stopped so recently that the
+/// observation may not show the stop.
 fn is_on(view: &MachineView, look: &Observation) -> bool {
     let started = match view.phase {
-        // As long as the record does not say that the machine is being removed, a new leader would continue
-        // its creation.
+        // Unless the record shows that the machine is being removed, a new leader would continue to create
+        // the machine.
         Phase::Failed if view.record.intent == Intent::Create => view.record.warm.is_none_or(WarmState::runs),
         Phase::Stopping | Phase::Failed => may_run(view, look),
         Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
@@ -136,10 +137,11 @@ fn is_on(view: &MachineView, look: &Observation) -> bool {
     started && !view.record.is_physical()
 }
 
-/// Whether a machine that is being removed may be running although the inventory does not show it. A VM that
-/// is missing from the inventory may exist, because the token may lack rights. It may run even if the record
-/// does not say that it was started: the daemon may have been killed before recording that. A warm machine
-/// may have been discarded because its VM was running. A configured VM may start with its host.
+/// Whether a machine that is being removed may be running even though the inventory does not show it as
+/// running. A VM that is missing from the inventory may exist, because the token may lack the right to see
+/// it. The VM may run even if the record does not show that it was started, because the daemon may have been
+/// killed before it recorded the start. A warm machine may have been discarded because its VM was running. A
+/// configured VM may start with its host.
 fn may_run(view: &MachineView, look: &Observation) -> bool {
     let MachineView { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -153,12 +155,12 @@ fn may_run(view: &MachineView, look: &Observation) -> bool {
         || (has_been(Phase::Configuring) && comes_up)
 }
 
-/// Timers of unneeded nodes that the Nodes' annotations do not show, because of `mode = "observe"` or because
-/// they could not be written yet. Maps each node to the time at which it became unneeded, or to `None` if it
-/// is needed.
+/// Timers of unneeded nodes that are not in the Nodes' annotations, because `mode = "observe"` is set or
+/// because the annotations could not be written yet. Maps each node to the time at which it became unneeded,
+/// or to `None` if it is needed.
 pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
 
-/// When a node became unneeded, according to its annotation.
+/// Returns the time at which a node became unneeded, according to its annotation.
 pub(super) fn shown_timer(node: &Node) -> Option<Timestamp> {
     node.annotations.get(UNNEEDED_SINCE)?.parse().ok()
 }
@@ -231,8 +233,9 @@ impl Daemon {
         all
     }
 
-    /// In the snapshot, removes the pool label from Nodes that do not belong to managed machines: another
-    /// client has set the label. Adds the timers that managed Nodes do not show.
+    /// Removes the pool label, in the snapshot only, from Nodes that do not belong to managed machines,
+    /// because another client has set that label. Adds the timers that are missing from managed Nodes'
+    /// annotations.
     fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::MachineView]) {
         let uuids: BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
@@ -268,7 +271,8 @@ impl Daemon {
     }
 
     /// Marks the Nodes whose VMs an administrator has protected, because these VMs cannot be destroyed.
-    /// Silent Nodes are not marked: their pods may no longer be running, and have to be placed elsewhere.
+    /// Silent Nodes are not marked, because their pods may no longer be running and have to be placed
+    /// elsewhere.
     fn mark_protected(&self, snapshot: &mut Snapshot, views: &[MachineView]) {
         let protected = views.iter().filter(|view| self.registry.is_protected(&view.record.id));
         let uuids: BTreeSet<&str> = protected.filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
@@ -344,8 +348,8 @@ mod tests {
             let view = MachineView { phase, ..MachineView::requested(record, at(0)) };
             assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
         }
-        // When a warm machine is asked to join, the phases in its record start over and no longer show when
-        // its disks were written. That may have been only shortly before.
+        // When a warm machine is asked to join, the phases in its record start over. They then no longer show
+        // when the machine's disks were written, which may have been very recently.
         let entered = [(Phase::Requested, at(32)), (Starting, at(33))].into();
         let record = Record { entered, asked: Some(at(32)), ..record(Intent::Create, None) };
         assert!(just_stored(

@@ -1,9 +1,9 @@
 //! Writes the status in Cluster Autoscaler's format (its `clusterstate/api/types.go`) to the ConfigMap in
 //! which people and dashboards expect it.
 //!
-//! The status is written if anything but its times has changed, at most once per scan interval. It is also
-//! written periodically, so that its age shows that the daemon is alive. Nothing depends on any single write:
-//! if it fails, the next one makes up for it.
+//! The status is written at most once per scan interval, if anything other than its times has changed. It is
+//! also written periodically, so that its age shows that the daemon is alive. If a write fails, the next
+//! write makes up for it.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ struct Whole {
 pub(super) struct ClusterAutoscalerStatus {
     last: Option<Whole>,
     written: Timestamp,
-    /// Maps a group and part to the part's status, and when that status last changed.
+    /// Maps each part of each group to the part's status, and to the time at which that status last changed.
     since: BTreeMap<(String, &'static str), (&'static str, Timestamp)>,
     to_store: watch::Sender<Option<(String, String)>>,
 }
@@ -183,8 +183,8 @@ impl ClusterAutoscalerStatus {
     }
 }
 
-/// Adds the current time to the status, after the comparison with the last one: a new time alone is not a
-/// change.
+/// Adds the current time to the status. This happens after the status is compared with the last one, because
+/// a new time alone is not a change.
 fn stamped(mut whole: Whole, now: Timestamp, updated: &str) -> Whole {
     updated.clone_into(&mut whole.time);
     for group in std::iter::once(&mut whole.cluster_wide).chain(&mut whole.node_groups) {
@@ -309,7 +309,7 @@ async fn keep(kubernetes: Cluster, mut wanted: watch::Receiver<Option<(String, S
             && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound)
             && let Ok(there) = kubernetes.status_version().await
         {
-            // The stored status is from an earlier run or another leader: it is older than the one to write.
+            // The stored status is from an earlier run or another leader, so it is older than the new one.
             stored = kubernetes.store_status(&text, &updated, there.as_deref()).await;
         }
         match stored {

@@ -1,5 +1,5 @@
-//! CPU pinning for machines on this instance's own host. For each machine that waits for CPUs, this instance
-//! asks the host's helper, whichever instance leads. The helper pins the VM, and the leader then sees the
+//! Pins machines on this instance's own host to CPUs. For each machine that is waiting for CPUs, this
+//! instance asks the host's helper to pin the VM, even if another instance leads. The leader then sees the
 //! result in the VM's configuration.
 
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use settings::Config;
 
 /// How often the daemon checks for waiting machines, if any pool pins its machines to CPUs.
 const BEAT: Duration = Duration::from_secs(2);
-/// The time until the helper is asked again for the same machine: the leader takes a moment to see the
-/// result, and a refusal is rarely temporary.
+/// The minimum time between two requests to the helper for the same machine. The leader takes a moment to see
+/// the result, and a refusal is rarely temporary.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs to which they are pinned.
 const READ_BACK: Duration = Duration::from_mins(1);
@@ -42,12 +42,12 @@ pub(super) async fn serve(deps: &Deps) {
                         show_astray(&deps.board, &astray, host);
                     }
                     Err(why) => {
-                        tracing::debug!(why, "cannot tell which CPUs machines run on");
+                        tracing::debug!(why, "cannot determine which CPUs the machines run on");
                         failures += 1;
                     }
                 }
-                // The last report is too old: its machines may have been replaced, or may run on their own
-                // CPUs again.
+                // The last report is too old: the machines in it may have been replaced, or may run on their
+                // own CPUs again.
                 if failures >= FORGOTTEN {
                     deps.board.clear(&Problem::PinningAstray);
                 }
@@ -69,8 +69,8 @@ fn wanted(config: &Config) -> bool {
     config.pools.iter().any(|pool| pool.pinning.is_some())
 }
 
-/// Asks the helper for CPUs for each waiting machine that it was not asked for recently. A refusal
-/// (`refused`) is reported for as long as the machine waits.
+/// Asks the helper for CPUs for each waiting machine, unless it was recently asked for the same machine. A
+/// refusal is kept in `refused`, and is reported for as long as the machine waits.
 async fn round(
     deps: &Deps,
     host: &str,
@@ -86,7 +86,11 @@ async fn round(
             waiting.into_iter().filter(is_here).collect()
         }
         Err(error) => {
-            tracing::debug!(error = chain(&error), "cannot tell which machines are waiting for CPUs here");
+            tracing::debug!(
+                error = chain(&error),
+                "cannot determine which machines are waiting for \
+                CPUs on this host"
+            );
             return;
         }
     };
@@ -106,32 +110,36 @@ async fn round(
     show(&deps.board, refused);
 }
 
-/// Asks the helper to pin one machine. The error says why the machine is not pinned: the helper refused, or
-/// gave no usable answer.
+/// Asks the helper to pin one machine. The error is the reason why the machine is not pinned: the helper
+/// refused, or gave no usable answer.
 async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
     let request = Request::Pin { vmid: vmid.0, machine: record.id.to_string() };
     let why = match deps.helper.ask(request).await {
         Ok(Answer::Pinned { affinity, changed }) => {
-            tracing::info!(machine = %name, vmid = vmid.0, cpus = affinity, changed, "the machine has CPUs of its own");
+            tracing::info!(machine = %name, vmid = vmid.0, cpus = affinity, changed, "the machine is \
+                pinned to dedicated CPUs");
             return Ok(());
         }
         Ok(Answer::Refused { reason }) => reason,
-        Ok(Answer::Free { .. } | Answer::Runs { .. }) => "the helper's answer could not be parsed".to_owned(),
+        Ok(Answer::Free { .. } | Answer::Runs { .. }) => {
+            "the helper's answer does not match the request".to_owned()
+        }
         Err(error) => chain(&error),
     };
-    tracing::warn!(machine = %name, vmid = vmid.0, why, "the machine could not be pinned to CPUs of its own");
-    Err(format!("{name} could not be pinned to CPUs of its own: {why}"))
+    tracing::warn!(machine = %name, vmid = vmid.0, why, "the machine could not be pinned to dedicated \
+        CPUs");
+    Err(format!("{name} could not be pinned to dedicated CPUs: {why}"))
 }
 
-/// Asks the helper which machines run on CPUs other than their own. The helper reads this from the kernel: a
-/// VM's configuration only shows what Proxmox VE was asked for.
+/// Asks the helper which machines run on CPUs other than their own. The helper reads this from the kernel,
+/// because a VM's configuration only shows which CPUs were requested from Proxmox VE.
 async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
     match deps.helper.ask(Request::Runs {}).await {
         Ok(Answer::Runs { astray }) => Ok(astray),
         Ok(Answer::Refused { reason }) => Err(reason),
         Ok(Answer::Pinned { .. } | Answer::Free { .. }) => {
-            Err("the helper's answer could not be parsed".to_owned())
+            Err("the helper's answer does not match the request".to_owned())
         }
         Err(error) => Err(chain(&error)),
     }
@@ -148,12 +156,13 @@ fn on_others(one: &Astray, host: &str, more: usize) -> String {
     let Astray { vmid, name, affinity, on } = one;
     let more = if more == 0 { String::new() } else { format!(", as do {more} more") };
     format!(
-        "{name} (VM {vmid}) runs on the CPUs {on} of {host}, not only on its own (`affinity` is \
-         {affinity}){more}: replace it (`pve-autoscaler retire {name}`)"
+        "{name} (VM {vmid}) runs on CPUs {on} of {host}, not only on its own CPUs (`affinity` is \
+            {affinity}){more}: replace the machine (`pve-autoscaler retire {name}`)"
     )
 }
 
-/// Shows one refusal for all machines, because all refusals come from the same helper.
+/// Reports only one refusal, even if several machines were refused, because all refusals come from the same
+/// helper.
 fn show(board: &Board, refused: &BTreeMap<MachineId, String>) {
     match refused.values().next() {
         Some(what) => board.problem(&Problem::Pinning, what),

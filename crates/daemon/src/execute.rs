@@ -1,4 +1,4 @@
-//! Turns the plan into tasks. The plan contains all decisions: this module only starts the work and enforces
+//! Turns the plan into tasks. The plan contains all decisions. This module only starts the work, and enforces
 //! the limits on removals.
 
 use std::collections::BTreeMap;
@@ -101,7 +101,11 @@ impl Daemon {
         now: Timestamp,
     ) {
         let (Some(name), Some(vmid)) = (&machine.name, machine.vmid) else {
-            tracing::error!(pool = pool.as_str(), "the plan has a machine without a slot; ignoring it");
+            tracing::error!(
+                pool = pool.as_str(),
+                "the plan contains a machine without a slot; ignoring \
+                the machine"
+            );
             return;
         };
         let physical = config.pools.iter().any(|one| one.name == *pool && one.is_physical());
@@ -112,7 +116,8 @@ impl Daemon {
             self.regions.get(prefix).and_then(|region| region.templates.pick(pool, host))
         };
         let Some(template) = found else {
-            tracing::warn!(pool = pool.as_str(), host = %machine.host, "no template of the pool can be cloned to the host");
+            tracing::warn!(pool = pool.as_str(), host = %machine.host, "none of the pool's templates \
+                can be cloned to the host");
             return;
         };
         let region = config.pools.iter().find(|one| one.name == *pool).and_then(|one| one.region.clone());
@@ -233,8 +238,8 @@ impl Daemon {
         self.registry.all().into_iter().find(|view| Some(view.record.name.as_str()) == name && waits(view))
     }
 
-    /// Returns a removal from the plan, unless the machine is busy or a limit is reached. `going`: the other
-    /// removals of this round.
+    /// Returns the removal that the plan requests, or `None` if the machine is busy or a limit is reached.
+    /// `going`: the other removals of this round.
     fn may_go(
         &mut self,
         config: &Config,
@@ -272,8 +277,8 @@ impl Daemon {
             self.said.once(&format!("share {}", view.record.pool), || {
                 tracing::info!(
                     pool = view.record.pool.as_str(),
-                    "removing more nodes later: as many nodes of the pool as \
-                     `scale_down.max_removal_percentage` allows are already being removed"
+                    "removing no more nodes of this pool for now: as many as \
+                        `scale_down.max_removal_percentage` allows are already being removed"
                 );
             });
             return None;
@@ -281,14 +286,14 @@ impl Daemon {
         Some(PendingRemoval { view, reason: why(removal), decided: Some(removal.reason) })
     }
 
-    /// Removes nodes. They are first counted towards the hourly limit and the count is stored, so that an
-    /// instance that takes over after a crash knows about each removal.
+    /// Removes nodes. The removals are first counted towards the hourly limit and the count is stored, so
+    /// that an instance that takes over after a crash knows about each removal.
     async fn take_back(&mut self, config: &Arc<Config>, going: Vec<PendingRemoval>, now: Timestamp) {
         if going.is_empty() {
             return;
         }
         if !self.memory.shrinks(going.len(), now).await {
-            let what = "no node is removed: the count for the hourly limit cannot be stored";
+            let what = "no node is removed: the removal count for the hourly limit cannot be stored";
             self.said.once("brake not stored", || tracing::warn!("{what}"));
             return self.board.problem(&Problem::Kubernetes, what);
         }
@@ -302,9 +307,9 @@ impl Daemon {
         }
     }
 
-    /// Whether `max_parallel_retires` is reached in a record's cluster. Removals decided in this round count,
-    /// although their tasks have not begun. Machines of an unavailable cluster do not hold up other clusters'
-    /// machines or bare-metal machines.
+    /// Whether `max_parallel_retires` is reached in a record's cluster. Removals that were decided in this
+    /// round are included, even though their tasks have not begun. Each cluster has its own count, and so do
+    /// bare-metal machines, so that an unavailable cluster does not hold up the others.
     pub(super) fn retires_enough(
         &self,
         config: &Config,
@@ -350,7 +355,7 @@ impl Daemon {
     }
 
     /// Whether the maximum share of a pool is already being removed, including the removals of this round.
-    /// Machines that never became nodes do not count.
+    /// Machines that never became nodes are left out.
     fn share_is_going(&self, config: &Config, pool: &str, going: &[PendingRemoval]) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
@@ -362,7 +367,8 @@ impl Daemon {
     }
 
     /// Annotates each Node with the time at which it became unneeded, so that the time survives a restart.
-    /// Until the Node shows this time, `unshown` keeps it, because the Node may still show an outdated one.
+    /// The time is also kept in `unshown` until the Node shows it, because the Node may still show an
+    /// outdated time.
     async fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -393,12 +399,12 @@ impl Daemon {
         };
         let written = futures::stream::iter(changes).for_each_concurrent(ANNOTATIONS_AT_A_TIME, write);
         if tokio::time::timeout(ANNOTATING, written).await.is_err() {
-            tracing::debug!("no time to write all nodes' timers; the next round continues");
+            tracing::debug!("not enough time to write the timers of all nodes; the next round continues");
         }
     }
 }
 
-/// The pods that a record names.
+/// Returns the pods that a new machine's record names.
 fn named(machine: &NewMachine) -> Vec<String> {
     machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect()
 }

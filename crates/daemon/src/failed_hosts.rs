@@ -1,13 +1,13 @@
-//! Hosts that have gone off with machines on them. Without their kubelets, the pods of these machines do not
-//! end and their volumes stay mounted. Kubernetes does not release them by itself: pods of StatefulSets stay
-//! on nodes that are off.
+//! Handles hosts that went off while machines were running on them. Without the machines' kubelets, the pods
+//! on these machines do not end and their volumes stay mounted. Kubernetes does not release the pods and
+//! volumes by itself. For example, StatefulSet pods stay on nodes that are off.
 //!
-//! If `out_of_service_after` in `[health]` is set, the Nodes of these machines are taken out of service once
-//! their host has been off for that time (`node.kubernetes.io/out-of-service`, non-graceful node shutdown):
-//! their pods are deleted and their volumes released. Throughout that time, every answer of a quorate cluster
-//! must show that the host is not a member; a host that only lacks statistics (`unknown`) does not count as
-//! off. Finally the cluster is queried once more, and the kubelet must still be silent. Once the Node is
-//! ready again, the taint is removed.
+//! If `out_of_service_after` in `[health]` is set and a host has been off for that time, the Nodes of its
+//! machines are taken out of service (`node.kubernetes.io/out-of-service`, non-graceful node shutdown). Their
+//! pods are then deleted, and the pods' volumes are released. Throughout that time, every answer of a quorate
+//! cluster must show that the host is not a member. A host that only lacks statistics (`unknown`) does not
+//! count as off. Finally, the daemon queries the cluster once more, and the kubelet must still be silent.
+//! Once the Node is ready again, the taint is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,8 @@ use proxmox::{Client, Error};
 use runtime::clock::SharedClock;
 use settings::{Config, Mode};
 
-/// If an answer takes longer, it is not used: the host may have come back since.
+/// The maximum time for an answer about which hosts are off. A later answer is not used, because the host may
+/// have come back in the meantime.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// Detects failed hosts concurrently with the rounds.
@@ -42,8 +43,8 @@ pub(super) struct FailedHosts {
     pub board: Board,
     pub clock: SharedClock,
     pub config: watch::Receiver<Arc<Config>>,
-    /// The time at which each host was first shown as off. Every answer since then has confirmed that it is
-    /// off.
+    /// The time at which each host was first reported as off. Every answer since then has confirmed that the
+    /// host is off.
     pub off: BTreeMap<HostKey, Instant>,
     pub said: RateLimitedLog,
 }
@@ -110,8 +111,8 @@ impl FailedHosts {
                         node = node.name,
                         host,
                         error,
-                        "the host of a Node seems to be off, but that cannot be proved: the Node stays in \
-                         service"
+                        "a Node's host seems to be off, but this cannot be confirmed: the Node stays in \
+                            service"
                     );
                 });
                 return;
@@ -131,7 +132,7 @@ impl FailedHosts {
         tracing::warn!(
             node = node.name,
             host = &*host,
-            "the host of a Node is off: taking the Node out of service"
+            "a Node's host is off: taking the Node out of service"
         );
         let what = format!("{} is taken out of service: its host {host} is off", node.name);
         self.board.decided(self.clock.now(), what);
@@ -189,8 +190,8 @@ impl FailedHosts {
     }
 }
 
-/// Hosts that are currently not members of the cluster. Returns none if the cluster is not quorate: to a host
-/// that has lost contact with the others, all other hosts seem off.
+/// Returns the hosts that are currently not members of the cluster. Returns no hosts if the cluster is not
+/// quorate: if a host has lost contact with the others, all others seem off to it.
 async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
     let status = proxmox.cluster_status().await?;
     let off = status.hosts.into_iter().filter(|(_, online)| status.quorate && !online);

@@ -119,7 +119,7 @@ impl Daemon {
                     });
                 }
                 HostOutcome::GivenUp if step == Some(PowerStep::Emptying) => {
-                    // The host works: new machines may be placed on it.
+                    // The host is in working order, so new machines may be placed on it.
                     self.as_any_other(one, step, false, now);
                     self.memory.emptied_in_vain(host, &one.message, config, now);
                 }
@@ -141,8 +141,8 @@ impl Daemon {
         self.board.decided(now, format!("{host} {what}"));
     }
 
-    /// Forgets the power state of hosts that are on and no longer have a `power` setting: they are used like
-    /// any other host. A host that the daemon has switched off stays off.
+    /// Forgets the power state of hosts that are on and no longer have a `power` setting, so that they are
+    /// used like any other host. A host that the daemon has switched off stays off.
     fn forget_unset(&mut self, config: &Config, snapshot: &Snapshot) {
         for (name, memory) in &snapshot.memory.hosts {
             let set = config.hosts.get(name).is_some_and(|own| own.power.is_some());
@@ -223,14 +223,15 @@ impl Daemon {
             .collect();
         let controller = self.controller(config, host);
         self.ask(host, async move {
-            // After a timeout, the host may have received the request: the plan waits for the result.
+            // After a timeout, the host may still have received the request, so the plan waits for the
+            // result.
             let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, &others, controller));
             asked.await.unwrap_or_default()
         });
     }
 
-    /// Stores that a host is being woken, and sends the request. The plan repeats it from time to time until
-    /// the host is up.
+    /// Stores that a host is being woken, and sends the wake request. The plan repeats the request from time
+    /// to time until the host is up.
     async fn wake_host(
         &mut self,
         config: &Config,
@@ -277,7 +278,7 @@ impl Daemon {
         });
     }
 
-    /// The management controller of a host, if it has one.
+    /// Returns a client for a host's management controller, if the host has one.
     fn controller(&self, config: &Config, host: &str) -> Option<Result<redfish::Client, String>> {
         match config.hosts.get(host)?.power.as_ref()? {
             Power::WakeOnLan => None,
@@ -307,7 +308,7 @@ async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String
     match asked {
         Ok(_) => None,
         Err(error) if matches!(error.kind, redfish::Kind::OutcomeUnknown | redfish::Kind::Unreachable) => {
-            tracing::warn!(%error, "the controller of a host does not answer");
+            tracing::warn!(%error, "a host's controller does not answer");
             None
         }
         Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
@@ -325,16 +326,16 @@ async fn shut_down(
     // A host is not shut down if its controller could not switch it on again later.
     match controller {
         None => {}
-        Some(Err(why)) => return Some(format!("if it were shut down, it could not be woken: {why}")),
+        Some(Err(why)) => return Some(format!("it could not be woken after a shutdown: {why}")),
         Some(Ok(client)) => {
             if let Err(error) = client.power().await {
-                return Some(format!("if it were shut down, it could not be woken: {}", chain(&error)));
+                return Some(format!("it could not be woken after a shutdown: {}", chain(&error)));
             }
         }
     }
     let asked = async {
-        // A place in the host's queue is taken first, so that the shutdown is sent immediately after the
-        // checks.
+        // The request waits for its turn in the host's queue first, so that the shutdown is sent immediately
+        // after the checks.
         let placed = proxmox.in_line(host).await;
         for _ in 0..TRIES {
             let begun = Instant::now();
@@ -358,7 +359,7 @@ async fn shut_down(
     }
 }
 
-/// Returns why a host must not be shut down now, if there is a reason.
+/// Returns the reason why a host must not be shut down now, if any.
 async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Result<Option<String>, Error> {
     let running = proxmox.running_on(host).await?;
     if let Some(vmid) = running.first() {

@@ -47,7 +47,8 @@ impl Survey {
         if hosts.is_empty() {
             return None;
         }
-        // Which hosts answer is determined separately, so that this is known even if the survey fails.
+        // Whether each host answers is determined separately, so that the daemon knows this even if the
+        // survey fails.
         let on = hosts.iter().filter(|(_, on, _)| *on).map(|(name, ..)| *name);
         let answering = answering_hosts(proxmox, on).await;
         let hosts: Vec<(&str, bool, bool)> =
@@ -109,8 +110,9 @@ fn of_own_name(at_home: Option<bool>) -> Option<String> {
         Some(true) => Some("this daemon runs on it".to_owned()),
         Some(false) => None,
         None => Some(
-            "this daemon runs on a host of that name, but no `endpoints` show in which region: put \
-             https://127.0.0.1:8006 first in the `endpoints` of that region"
+            "this daemon runs on a host with this name, but the `endpoints` settings do not show which \
+                region that host is in: put https://127.0.0.1:8006 first in the `endpoints` of that \
+                region"
                 .to_owned(),
         ),
     }
@@ -121,13 +123,13 @@ fn stands_against(guest: &Guest) -> bool {
     !guest.template && (!guest.stopped || guest.lock.is_some())
 }
 
-/// Returns why a host stays on because of a template or a clone; `None` if neither keeps it on. A template is
-/// always cloned by its own host, even if the clone is for another host.
+/// Returns the reason if a template or a clone keeps a host on; otherwise `None`. A template is always cloned
+/// by its own host, even if the clone is for another host.
 fn holds_template(host: &str, templates: &[TemplateSeen], views: &[MachineView]) -> Option<String> {
     let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
     let template = templates.iter().filter(beyond).find_map(|one| one.vmid);
     let clones = |view: &&MachineView| view.record.template_host == host && view.phase < Phase::Configuring;
-    template.map(|vmid| format!("machines of other hosts are cloned from its template {vmid}")).or_else(
+    template.map(|vmid| format!("machines on other hosts are cloned from its template {vmid}")).or_else(
         || views.iter().find(clones).map(|view| format!("{} is being cloned on it", view.record.name)),
     )
 }

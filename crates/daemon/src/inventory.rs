@@ -47,14 +47,15 @@ pub(super) struct Observation {
 }
 
 impl Observation {
-    /// Whether the observation is at most this old. The age by the wall clock counts too, because the
-    /// monotonic clock stands still while this host sleeps.
+    /// Whether the observation is at most this old, both by the monotonic clock and by the wall clock. The
+    /// wall clock is needed because the monotonic clock stands still while this host sleeps.
     pub fn is_recent(&self, limit: Duration, now: Timestamp) -> bool {
         let limit_of_day = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
         self.taken.elapsed() <= limit && now.duration_since(self.at) <= limit_of_day
     }
 
-    /// The hosts in the planner's form. `counts_stopped`: whether stopped VMs count too.
+    /// The hosts in the planner's form. `counts_stopped`: whether the CPUs and memory assigned to stopped VMs
+    /// are included, if another client may start these VMs at any time.
     pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
         let mut hosts = self.seen.hosts(counts_stopped);
         self.devices.give(&mut hosts);
@@ -68,7 +69,7 @@ struct Known {
     problem: Option<String>,
 }
 
-/// What [`Inventory::start`] needs.
+/// The parameters of [`Inventory::start`].
 pub(super) struct Start {
     /// The prefix that distinguishes this cluster's host names from those of other clusters.
     pub prefix: String,
@@ -126,16 +127,16 @@ impl Inventory {
                         Some(last) if seen.silent().next().is_some() => seen.with_known(&last.seen),
                         _ => seen,
                     };
-                    // The observation has the time at which the list was read, although the queries below
-                    // come later.
+                    // The observation is dated to the time at which the list was read, even though the
+                    // queries below come later.
                     let (at, taken) = (clock.now(), Instant::now());
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
                         templates_due = Instant::now();
                         survey_due = Instant::now();
                     }
-                    // Templates are read again if a lock has changed, e.g. the one that a backup holds for
-                    // some minutes.
+                    // Templates are read again if a template's lock has changed, for example the lock that a
+                    // backup holds for some minutes.
                     if self.locks_differ(&seen) {
                         templates_due = Instant::now();
                     }
@@ -208,7 +209,7 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
-    /// Whether a template was locked or unlocked: a locked template is not cloned.
+    /// Whether a template was locked or unlocked. Locked templates are not cloned.
     fn locks_differ(&self, seen: &ClusterResources) -> bool {
         self.last().0.is_none_or(|look| !locks(&look.seen).eq(locks(seen)))
     }
@@ -312,9 +313,9 @@ fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<Stri
 /// but no VM can be created, started or destroyed.
 pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
 
-/// Returns the cluster's list, and why the daemon cannot act on the cluster (`None` if it can). If the token
-/// may not read the quorum, or the only cluster does not report it, a lost quorum is only noticed when an
-/// action fails.
+/// Returns the cluster's list, and the reason why the daemon cannot act on the cluster (`None` if it can). If
+/// the token may not read the quorum, or if there is only one cluster and it does not report its quorum, the
+/// daemon only notices a lost quorum when an action fails.
 async fn look(proxmox: &Client, several: bool) -> Result<(ClusterResources, Option<String>), Error> {
     let seen = proxmox.resources().await?;
     match proxmox.quorate().await {

@@ -1,8 +1,10 @@
-//! Decides which of several instances leads: the one that holds the Lease, for as long as it can renew it.
+//! Leader election among several instances. The instance that holds the Lease leads, for as long as it can
+//! renew the Lease.
 //!
 //! A term begins when this instance gets the lease. It ends when the lease could not be renewed for
-//! `renew_deadline`, when another instance has the lease, or when the daemon stops. All code that writes must
-//! pass the term's fence. The fence closes at the deadline by itself, and is cancelled with the term's token.
+//! `renew_deadline`, when another instance has the lease, or when the daemon stops. All writes must pass the
+//! term's fence, which closes by itself at the deadline. When the term ends, the fence is closed and the
+//! term's token is cancelled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +47,8 @@ pub(super) enum Standing {
     Leading(Term),
 }
 
-/// Takes part in the election until it is cancelled. Returns the lease: it may only be released ([`give_up`])
-/// once all writers of the term have ended.
+/// Takes part in the election until `cancel` is cancelled. Returns the lease, which may only be released
+/// ([`give_up`]) once all writers of the term have ended.
 pub(super) async fn take_part(
     mut lease: Lease,
     config: watch::Receiver<Arc<Config>>,
@@ -88,7 +90,8 @@ async fn campaign(
                     Term { fence: Fence::until(since + settings.renew_deadline), over: cancel.child_token() };
                 standing.send_replace(Standing::Leading(term.clone()));
                 let end = hold(lease, config, board, &mut lost, &term, since).await;
-                // Closed before the tasks are cancelled: they must not write while they end.
+                // The fence is closed before the tasks are cancelled, because the tasks must not write while
+                // they end.
                 term.fence.close();
                 term.over.cancel();
                 board.metrics().term_ended(end.cause());
@@ -145,8 +148,8 @@ async fn hold(
                 (trouble, late) = (None, Duration::ZERO);
                 lost.show(board);
             }
-            // Another write came first. It may be a late write of this instance; the next try will show whose
-            // it was. In any case, the fence closes in time.
+            // Another write came first. It may be an earlier write of this instance that arrived late. The
+            // next try will show which instance wrote. In any case, the fence closes in time.
             Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
@@ -163,7 +166,7 @@ async fn hold(
     }
 }
 
-/// Waits until `due`. Returns by how much the wake-up was late.
+/// Waits until `due`. Returns the delay of the wake-up.
 async fn wake(due: Instant) -> Duration {
     tokio::time::sleep_until(due).await;
     due.elapsed()

@@ -48,8 +48,8 @@ pub(super) enum TermEnd {
 }
 
 impl TermEnd {
-    /// Determines why a term could not be renewed in time. `trouble`: why the last claim failed, if it did;
-    /// `late`: the longest delay of a timer.
+    /// Determines why the lease could not be renewed in time. `trouble`: why the last claim failed, if it
+    /// did; `late`: the longest delay of a timer.
     pub fn of(trouble: Option<Unclaimed>, late: Duration, deadline: Duration) -> Self {
         match trouble {
             _ if late >= deadline / LATE => Self::HostSlow { late },

@@ -1,4 +1,4 @@
-//! Rounds: observations become a plan, and the plan becomes tasks of machines.
+//! Runs rounds. In each round, observations become a plan, and the plan becomes tasks for machines.
 //!
 //! ```text
 //!  watches ────┐
@@ -8,8 +8,8 @@
 //!       └──────────────── reports of the tasks <────────────────────┘
 //! ```
 //!
-//! A round starts when a timer is due, after a relevant change and the batch window that follows it, and at
-//! least every `scan_interval`. If Kubernetes or Proxmox VE fails, the daemon reports what is wrong and tries
+//! A round starts when a timer is due, when the batch window after a relevant change has passed, and at least
+//! every `scan_interval`. If Kubernetes or Proxmox VE fails, the daemon reports what is wrong and tries
 //! again.
 
 mod announce;
@@ -84,7 +84,8 @@ use standby::{RegionViews, StandbyState};
 use trigger::Trigger;
 use unrecorded_nodes::Labelled;
 
-/// How long the daemon waits for the first lists before it logs a warning, and between two warnings.
+/// How long the daemon waits for the first lists before it logs a warning. The warning is repeated at the
+/// same interval.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The time between two checks of whether the watches are current again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -97,7 +98,7 @@ pub struct Deps {
     pub config: watch::Receiver<Arc<Config>>,
     /// The Proxmox VE cluster in `[proxmox]`.
     pub proxmox: Client,
-    /// The other Proxmox VE clusters, by the names of their regions.
+    /// The other Proxmox VE clusters, by region name.
     pub regions: BTreeMap<String, Client>,
     /// The Kubernetes cluster.
     pub kubernetes: Cluster,
@@ -113,7 +114,7 @@ pub struct Deps {
     pub helper: Arc<dyn Door>,
     /// The seed for names, ids and jitter.
     pub seed: u64,
-    /// The name of this instance, e.g. the host's.
+    /// The name of this instance, for example the host's name.
     pub instance: String,
     /// The board on which the daemon shows its state.
     pub board: Board,
@@ -147,7 +148,7 @@ impl std::fmt::Debug for Deps {
 #[boxed]
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
-    // If this future is dropped, the candidate for the lease must end too.
+    // If this future is dropped, the task that takes part in the election must end too.
     let candidate = cancel.child_token();
     let _guard = candidate.clone().drop_guard();
     let (standing, seen) = watch::channel(Standing::Unknown);
@@ -319,7 +320,7 @@ impl Daemon {
         }
     }
 
-    /// Runs rounds. Before the first round, it waits briefly until the addresses of unmanaged VMs are known.
+    /// Runs rounds. Before the first round, waits briefly until the addresses of unmanaged VMs are known.
     async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<MachineReport>) {
         let mut trigger = Trigger::new(
             &self.watches,
@@ -386,7 +387,8 @@ impl Daemon {
             let name = record.region.as_deref().unwrap_or_default();
             self.said.once(&format!("region {name}"), || {
                 tracing::error!(machine = %record.name, region = name,
-                    "the machine is left alone: its region is not configured, or was added since the daemon was started (restart it)");
+                    "the machine is left alone: its region is not configured, or was added after the \
+                        daemon was started. If the region is configured, restart the daemon");
             });
             return None;
         };
@@ -440,7 +442,13 @@ impl Daemon {
                 tracing::warn!(problem, kinds = kinds.join(", "), "waiting for the Kubernetes API");
             }
             let why = kinds.keys().next().map_or("the first lists have not arrived yet", String::as_str);
-            self.board.problem(&Problem::Kubernetes, &format!("not everything could be listed yet: {why}"));
+            self.board.problem(
+                &Problem::Kubernetes,
+                &format!(
+                    "not all objects could be listed yet: \
+                {why}"
+                ),
+            );
         }
         // If the API was unavailable, another instance may have led since: the watches must be current before
         // they are used.
@@ -450,10 +458,11 @@ impl Daemon {
         }
         self.memory.load(&self.kubernetes).await;
         self.board.recall(self.memory.decisions());
-        // The pause switch is read first: until it is known whether the daemon is paused, nothing is started.
+        // The pause switch is read first, because nothing may be started until it is known whether the daemon
+        // is paused.
         let mut pause = reconcile::TRIES.0;
         while !self.read_switch().await {
-            self.board.problem(&Problem::Kubernetes, "cannot read yet whether the daemon is paused");
+            self.board.problem(&Problem::Kubernetes, "cannot determine yet whether the daemon is paused");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(reconcile::TRIES.1);
         }
@@ -463,7 +472,7 @@ impl Daemon {
         if is_seen {
             tracing::info!(machines, "Kubernetes and Proxmox VE were read; starting rounds");
         } else {
-            tracing::info!(machines, "Proxmox VE has not been seen yet; starting rounds");
+            tracing::info!(machines, "Proxmox VE has not been read yet; starting rounds");
         }
         self.board.begin(is_seen);
     }
@@ -549,8 +558,8 @@ impl Daemon {
         plan
     }
 
-    /// Leaves what this round could not consider to the next rounds, and reports a problem if anything is
-    /// left.
+    /// Remembers what this round could not consider, so that the next rounds continue with it. If anything is
+    /// left, reports a problem.
     fn go_on_with(&mut self, plan: &Plan) {
         self.memory.left_over(plan.unfinished.clone());
         if plan.unfinished.is_empty() {
@@ -584,7 +593,7 @@ impl Daemon {
             is_other && view.record.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(now))
         };
         let others_failed = self.registry.all().iter().any(failed);
-        // If a pause or `mode = "observe"` has interrupted a task, this is not a failure: the task continues
+        // If a pause or `mode = "observe"` has interrupted a task, the task has not failed. It continues
         // afterwards without delay.
         let begins = self.switch.paused().is_none() && config.mode == Mode::Active;
         if begins || !matches!(told.ending, Ending::GivenUp(_)) {

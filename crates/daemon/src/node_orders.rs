@@ -1,5 +1,5 @@
-//! Operators' orders for single nodes. Orders are written to the Node, so that they survive restarts and
-//! changes of the leader, and can be given to any instance; the leader reads them from the Node.
+//! Operators' orders for single nodes. An order can be given to any instance. The instance writes it to the
+//! Node, so that the order survives restarts and changes of the leader. The leader reads it from the Node.
 
 use jiff::Timestamp;
 
@@ -32,7 +32,7 @@ impl Switch {
                 annotation first"
             ));
         }
-        // Without this check, a replacement might be created although this machine has to stay.
+        // Without this check, a replacement might be created even though this machine has to stay.
         if let Some(why) = self.board.hinders(name) {
             return Err(format!("`{name}` cannot be drained: {why}"));
         }
@@ -49,8 +49,8 @@ impl Switch {
         let words = in_short(reason);
         self.annotate(name, PINNED_WHY, words.as_deref()).await?;
         self.annotate(name, PINNED, Some("true")).await?;
-        // The task that stops the machine first records this, then reads the Node again. So either the task
-        // sees the pin, or the check below sees the record.
+        // The task that stops the machine first writes this to the record, then reads the Node again. So
+        // either the task sees the pin, or the check below sees the changed record.
         if let Err(late) = self.not_stopped(&node).await {
             self.annotate(name, PINNED, node.annotations.get(PINNED).map(String::as_str)).await?;
             self.annotate(name, PINNED_WHY, node.annotations.get(PINNED_WHY).map(String::as_str)).await?;
@@ -60,7 +60,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Adds an order to the history, if this instance leads: only the leader keeps the history.
+    /// Adds an order to the history, if this instance leads, because only the leader keeps the history.
     fn noted(&self, what: String) {
         if self.board.status().leads {
             self.board.decided(self.clock.now(), what);
@@ -78,7 +78,10 @@ impl Switch {
             return Err(format!("`{name}` is already drained, and its machine is being stopped"));
         }
         match &record.intent {
-            Intent::Discard { reason, .. } => Err(format!("the machine of `{name}` is given up: {reason}")),
+            Intent::Discard { reason, .. } => Err(format!(
+                "the machine of `{name}` has already been \
+                given up: {reason}"
+            )),
             Intent::Create | Intent::Retire { .. } => Ok(()),
         }
     }
@@ -91,7 +94,10 @@ impl Switch {
             self.noted(format!("{name} is no longer pinned"));
         }
         match planning::disabled(&node).filter(|key| *key != PINNED) {
-            Some(key) => Err(format!("its annotation {key}, which another client has set, still keeps it")),
+            Some(key) => Err(format!(
+                "the node is still kept by its annotation {key}, which another \
+                client has set"
+            )),
             None => Ok(()),
         }
     }
@@ -114,8 +120,8 @@ impl Switch {
 
 impl Daemon {
     /// Returns the machines that an operator wants removed and that can be removed now, with the operator's
-    /// reasons. The pool keeps its minimum of ready nodes, and the pods must fit elsewhere: if necessary, the
-    /// planner creates another node first.
+    /// reasons. The pool must keep its minimum of ready nodes, and the pods must fit elsewhere. If necessary,
+    /// the planner creates another node first.
     pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(MachineView, String)> {
         self.waiting_wishes.clear();
         if config.mode == Mode::Observe {
@@ -205,8 +211,8 @@ fn kept_by(
     Some(format!("{pod} does not fit on another node yet"))
 }
 
-/// The number of ready nodes of a pool that are not being removed. A removal that was just decided may not
-/// show as a taint yet.
+/// The number of ready nodes of a pool that are not being removed. A node whose removal was just decided is
+/// left out, even if it has no taint yet.
 fn others_ready(snapshot: &Snapshot, pool: &str) -> usize {
     let of_pool = |node: &&std::sync::Arc<Node>| node.labels.get(POOL_LABEL).is_some_and(|one| one == pool);
     let leaving = planning::leaving(snapshot);

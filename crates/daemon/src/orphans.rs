@@ -1,10 +1,10 @@
 //! Orphans are VMs that bear this cluster's mark but have no record. This module judges them, and collects
 //! them one at a time.
 //!
-//! A round judges orphans by its own observations. Before an orphan is destroyed (collected), its task checks
-//! again, against the current state of Kubernetes and Proxmox VE, that the VM is proven to be an orphan. At
-//! most one collection begins per hour, even across restarts and changes of the leader: its start is stored
-//! first. An orphan that fails this last check is tried again only after all others.
+//! A round judges orphans by its own observations. Before an orphan is collected (destroyed), the task checks
+//! again, against the current state of Kubernetes and Proxmox VE, that the VM is proven to be an orphan. If
+//! this last check fails, the orphan is only tried again after all others. At most one collection begins per
+//! hour. Its start is stored first, so that the limit also holds across restarts and changes of the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use settings::{Config, Mode, Orphans};
 /// The minimum time between the starts of two collections.
 const BRAKE: SignedDuration = SignedDuration::from_hours(1);
 
-/// When the collection of each orphan last began in this term, by its host's region and its VMID.
+/// The time at which each orphan's collection last began in this term, by region and VMID.
 pub(super) type Tried = BTreeMap<(String, Vmid), Timestamp>;
 
 /// An orphan with its verdict.

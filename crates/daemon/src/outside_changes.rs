@@ -1,11 +1,11 @@
 //! Detects changes by other clients to machines' VMs that the cluster's list does not show: a reset, a
 //! rollback, a new name, protection.
 //!
-//! Once per `scan_interval`, concurrently with the rounds, the cluster's latest tasks and the configurations
-//! of a few machines are read. If there are not too many machines, each is checked within half a minute. VMs
-//! are never changed by this module. A lasting change, such as a new name, is shown as a problem in `status`
-//! until it is undone, with the command that undoes it. A single action, such as a reset, is reported once,
-//! with the user who requested it.
+//! Once per `scan_interval`, concurrently with the rounds, this module reads the cluster's latest tasks and
+//! the configurations of a few machines. If there are not too many machines, each is checked within half a
+//! minute. The module never changes VMs. A lasting change, such as a new name, is a problem in `status` until
+//! it is undone; the problem names the command that undoes it. A single action, such as a reset, is reported
+//! once, with the user who requested it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use proxmox::{Guest, TaskRow, VmConfig};
 use runtime::clock::SharedClock;
 use settings::{Config, Mode};
 
-/// The maximum number of configurations of a cluster that are read per `scan_interval`.
+/// The maximum number of VM configurations that are read per cluster and `scan_interval`.
 const AT_A_TIME: usize = 20;
 /// The time after which a configuration is read again. If `scan_interval` is ten seconds, this happens after
 /// thirty seconds at the latest.
 const AGAIN: Duration = Duration::from_secs(20);
 /// The maximum age of a task that is reported.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
-/// The names of the tasks that change a configuration. A change of an option such as the name, in Proxmox
-/// VE's web interface or with `qm set`, creates no task.
+/// The names of the tasks that change a configuration. If an option such as the name is changed in Proxmox
+/// VE's web interface or with `qm set`, no task is created.
 const CONFIGURED: &[&str] = &["qmconfig"];
 
 /// What is remembered about one machine.
@@ -53,7 +53,7 @@ pub(super) struct Touched {
     board: Board,
     /// What is remembered about each machine, by the machine's name.
     known: BTreeMap<String, Known>,
-    /// Tasks that were already seen, by the prefixes of their clusters.
+    /// Tasks that were already seen, by cluster prefix.
     tasks: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -125,7 +125,8 @@ impl Touched {
         // Tasks from before the first observation were already reported by the leader at that time.
         let Some(before) = before else { return };
         let is_new = |row: &&TaskRow| row.user != own && !before.contains(&row.upid.to_string());
-        // Each host's clock is read once: a host that hangs delays the round by one time limit at most.
+        // Each host's clock is read only once, so that a hanging host delays this check by at most one time
+        // limit.
         let mut ahead: BTreeMap<&str, i64> = BTreeMap::new();
         for row in rows.iter().filter(is_new) {
             let about = |view: &&&MachineView| row.about == view.record.slot.vmid.to_string();
@@ -145,8 +146,8 @@ impl Touched {
                     guest is up"
                 }
                 "qmrollback" => {
-                    "its guest loses everything that it did after the snapshot; the VM is started again \
-                        if it is off"
+                    "its guest loses all changes since the snapshot; the VM is started again if it is \
+                        off"
                 }
                 "qmpause" => "its node stops reporting until the VM is resumed",
                 // Other changes are found by the machine's task, or shown by the cluster's list.
@@ -262,8 +263,9 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     let leaves = record.intent != Intent::Create;
     if name != record.name && !leaves {
         all.push(format!(
-            "VM {vmid} was renamed to `{name}`: it stays in service, but its guest may take that name at \
-             its next start and register as another Node; on {host}: qm set {vmid} --name {}",
+            "VM {vmid} was renamed to `{name}`: it stays in service, but at the next start its guest \
+                may take the new name and register as a different Node; to restore the old name, on \
+                {host}: qm set {vmid} --name {}",
             record.name
         ));
     }
@@ -278,8 +280,8 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     all
 }
 
-/// The problem text if a VM is in another resource pool, or in none. If the list shows no VM in `pool`, the
-/// token may lack the right to see pools; in that case no problem is reported.
+/// Returns the problem text if a VM is in a resource pool other than `pool`, or in none. If the list shows no
+/// VM in `pool`, no problem is reported, because the token may lack the right to see pools.
 fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Observation) -> Option<String> {
     let is_in = |guest: &Guest| guest.pool.as_deref() == Some(pool);
     let guest = guest.filter(|guest| !is_in(guest))?;

@@ -4,9 +4,9 @@
 //! can turn it on or off. The leader reads it every `scan_interval`, after each order that its own instance
 //! receives, and before it starts anything.
 //!
-//! During a pause, machines that are being created are completed; only those whose cloning has not begun
-//! wait. Drains are abandoned, and their nodes return to service. If a VM is already being shut down or
-//! destroyed, that is completed. The timers of unneeded nodes do not advance.
+//! During a pause, machines whose cloning has begun are completed, and other new machines wait. Drains are
+//! abandoned, and their nodes return to service. If the shutdown or destruction of a VM has begun, it is
+//! completed. The timers of unneeded nodes do not advance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,8 +65,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Stores a request to end back-offs in Kubernetes, from which the leader reads it. Only the leader
-    /// checks the name, because the status of other instances lists no hosts and pools.
+    /// Stores a request in Kubernetes to end back-offs. The leader reads the request from there. Only the
+    /// leader checks the name, because the status of other instances lists no hosts and pools.
     async fn retry(&self, name: Option<String>) -> Result<(), String> {
         let status = self.board.status();
         if let Some(name) = name.as_ref().filter(|_| status.leads) {
@@ -108,8 +108,8 @@ pub(super) struct PauseState {
     pause: watch::Sender<Option<Arc<Pause>>>,
     read: Option<Instant>,
     pokes: watch::Receiver<u64>,
-    /// Back-offs that an operator wants ended and that could not be ended yet: the machine of each, and the
-    /// time at which the back-off ends by itself.
+    /// Back-offs that an operator asked to end and that could not be ended yet. Maps each back-off's machine
+    /// to the time at which the back-off ends by itself.
     growths: BTreeMap<MachineId, Timestamp>,
 }
 
@@ -182,8 +182,8 @@ impl Daemon {
         true
     }
 
-    /// Ends the back-offs that operators want ended. The requests are first removed from Kubernetes, so that
-    /// each counts once.
+    /// Ends the back-offs that operators asked to end. The requests are first removed from Kubernetes, so
+    /// that each takes effect only once.
     async fn retry(&mut self) {
         let retries = match self.kubernetes.take_retries().await {
             Ok(retries) => retries,
@@ -202,7 +202,7 @@ impl Daemon {
     }
 
     /// Ends the back-offs of machines that could not grow. Each machine has its own back-off in its record.
-    /// Returns texts that name what was backing off and why.
+    /// Returns a text about each ended back-off, with its cause.
     async fn end_growth_backoffs(&mut self, pool: Option<&str>, now: Timestamp) -> Vec<String> {
         let mut ended = Vec::new();
         if self.config.borrow().mode != Mode::Active {
@@ -219,8 +219,8 @@ impl Daemon {
         ended
     }
 
-    /// Ends back-offs that an operator has asked to end, but that could not be ended then because the
-    /// machines were busy or their records could not be written. Back-offs from later failures are not
+    /// Ends back-offs that an operator asked to end earlier. They could not be ended at that time, because
+    /// the machines were busy or their records could not be written. Back-offs from later failures are not
     /// affected.
     async fn end_put_off_backoffs(&mut self) {
         let now = self.clock.now();
@@ -240,8 +240,8 @@ impl Daemon {
         }
     }
 
-    /// Ends the back-off of one machine. Returns a text about the ended back-off, or `None` if it has to wait
-    /// because a task is working on the machine or the record could not be written.
+    /// Ends the back-off of one machine. Returns a text about the ended back-off, or `None` if the back-off
+    /// cannot be ended yet, because a task is working on the machine or the record could not be written.
     async fn end_growth_backoff(&self, view: &MachineView) -> Option<String> {
         let mut stored = view.stored();
         let record = &mut stored.record;
@@ -249,7 +249,8 @@ impl Daemon {
         let what = format!("growing {}: back-off ended; its cause was: {}", record.name, backoff.reason);
         (record.takes_no_cpus, record.takes_no_memory) = (false, false);
         if let Err(error) = self.kubernetes.update_record(&mut stored).await {
-            tracing::debug!(machine = %view.record.name, %error, "its back-off could not be ended yet");
+            tracing::debug!(machine = %view.record.name, %error, "the machine's back-off could not be \
+                ended yet");
             return None;
         }
         if self.registry.get(&stored.record.id).is_some_and(|now| !now.busy) {

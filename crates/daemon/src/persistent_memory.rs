@@ -20,7 +20,7 @@ use model::workload::Backoff;
 use model::{HostKey, PoolName, Snapshot};
 use settings::Config;
 
-/// Important changes are stored after this delay, so that several are stored at once.
+/// Important changes are stored after this delay, so that several changes are stored together.
 const STORE_SOON: Duration = Duration::from_secs(1);
 /// The interval at which the time of the last round is stored if nothing else changes.
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
@@ -44,7 +44,7 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// Starts the task that stores what is to be remembered.
+    /// Starts the task that stores the memory.
     pub fn start(kubernetes: &Cluster, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let store = Shared::default();
         let (to_store, receiver) = watch::channel(None);
@@ -77,7 +77,8 @@ impl Remembered {
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::Unusable => {
-                    tracing::warn!(%error, "the stored state cannot be read: cool-downs and back-offs start over");
+                    tracing::warn!(%error, "the stored state cannot be read: starting without the \
+                        stored cool-downs and back-offs");
                     return;
                 }
                 Err(error) => {
@@ -108,9 +109,9 @@ impl Remembered {
         }
     }
 
-    /// To be called when a round has reached its decision, and its timers were written or are about to be.
-    /// Only this function sets the time of the last round. The next round shifts the timers that it reads by
-    /// the time that passed without a round.
+    /// To be called when a round has reached its decision, and has written its timers or is about to write
+    /// them. Only this function sets the time of the last round. If the gap until the next round is too long,
+    /// that round shifts the timers that it reads by the gap.
     pub fn counted(&mut self, config: &Config, now: Timestamp) {
         planning::watched(&mut self.memory, config, now);
         let before = self.memory.last_round.replace(now);
@@ -198,16 +199,16 @@ impl Remembered {
         }
     }
 
-    /// To be called if a host could not be switched on or off. The host is left alone for a while, longer
-    /// after each failure.
+    /// To be called if a host could not be switched on or off. The host is then left alone for a time that
+    /// becomes longer with each failure.
     pub fn host_failed(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         self.host(host, now, |memory| {
             memory.backoff = Some(doubled(memory.backoff.as_ref(), reason, config, now));
         });
     }
 
-    /// To be called if a host was emptied before a shutdown but stays on. It is not emptied again for a
-    /// while, longer each time, because emptying it creates and removes machines.
+    /// To be called if a host was emptied before a shutdown but stays on. Emptying a host creates and removes
+    /// machines, so the host is not emptied again for a time that becomes longer with each failure.
     pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         self.host(host, now, |memory| {
             let before = memory.emptying_backoff.take();
@@ -215,8 +216,8 @@ impl Remembered {
         });
     }
 
-    /// To be called if the removal of a node was abandoned. The next attempt has to wait, longer after each
-    /// failure.
+    /// To be called if the removal of a node was abandoned. The next attempt has to wait for a time that
+    /// becomes longer with each failure.
     pub fn stays(&mut self, node: &str, pool: &PoolName, why: &str, config: &Config, now: Timestamp) {
         let memory = self.memory.nodes.entry(node.to_owned()).or_default();
         memory.pool.clone_from(pool);
@@ -286,8 +287,8 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Stores the changes that are not stored yet. To be called after the end of the task that stores
-    /// changes. A failed attempt, such as a version conflict, is repeated once. If the API cannot be reached,
+    /// Stores the changes that are not stored yet. To be called once the task that usually stores changes has
+    /// ended. A failed attempt, such as a version conflict, is repeated once. If the API cannot be reached,
     /// or another instance leads, nothing is stored.
     pub async fn finish(&self) {
         let Some(memory) = self.to_store.borrow().clone() else { return };
@@ -318,7 +319,7 @@ impl Remembered {
         let mut same = Vec::new();
         if *blame == BackoffTarget::HostOrPool {
             same = same_on(&pool.failed_on, &self.memory.hosts, (&host, reason));
-            // If the same failure occurs on several hosts, the hosts are not to blame: other pools may use
+            // If the same failure occurs on several hosts, the hosts are not to blame, so other pools may use
             // them.
             for other in &same {
                 self.memory.hosts.entry(other.clone()).or_default().backoff = None;
@@ -338,7 +339,7 @@ impl Remembered {
             BackoffTarget::Pool | BackoffTarget::Other => (&mut pool.backoff, reason.to_owned()),
         };
         // If neither the pool nor the host is to blame, the first back-off is short. It doubles like any
-        // other, because the cause may last: a missing right in Kubernetes, a blocked network.
+        // other, because the cause may last, for example a missing right in Kubernetes or a blocked network.
         let first = if *blame == BackoffTarget::Other { NO_FAULT } else { config.scale_up.backoff_initial };
         *place = Some(Backoff::next(place.as_ref(), &reason, (first, config.scale_up.backoff_max), now));
     }
@@ -349,7 +350,7 @@ impl Remembered {
     }
 }
 
-/// The other hosts that are backing off because of the same failure of the same pool.
+/// Returns the other hosts that are backing off because the same failure occurred there in the same pool.
 fn same_on(
     failed_on: &BTreeMap<HostKey, Timestamp>,
     hosts: &BTreeMap<HostKey, HostMemory>,
@@ -362,16 +363,16 @@ fn same_on(
     failed_on.keys().filter(|other| ***other != *host).filter(is_same).cloned().collect()
 }
 
-/// The words of a failure that do not differ between machines. Words with a digit, such as ids of tasks and
-/// VMs, and words with the host's name are left out.
+/// Returns the words of a failure that do not differ between machines. Words that contain a digit, such as
+/// task ids and VMIDs, and words that contain the host's name are left out.
 fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
     let (_, host) = HostKey::split(host);
     let is_common = move |word: &&str| !word.contains(|one: char| one.is_ascii_digit()) && !names(word, host);
     reason.split_whitespace().filter(is_common)
 }
 
-/// Whether a word contains the host's full name, delimited on both sides: a short name could be part of any
-/// word.
+/// Whether a word contains the host's full name, delimited on both sides. Without the delimiters, a short
+/// name would also match parts of unrelated words.
 fn names(word: &str, host: &str) -> bool {
     let ends = |next: Option<char>| next.is_none_or(|next| !next.is_alphanumeric());
     word.match_indices(host).any(|(at, name)| {
@@ -399,8 +400,8 @@ async fn keep(kubernetes: Cluster, store: Shared, mut wanted: watch::Receiver<Op
         tokio::time::sleep(STORE_SOON).await;
         loop {
             let mut store = store.lock().await;
-            // The contents are read while the lock is held, because they may have changed during the wait for
-            // it.
+            // The contents are read while the lock is held, because they may have changed while this task
+            // waited for the lock.
             let Some(memory) = wanted.borrow_and_update().clone() else { break };
             let stored = write(&kubernetes, &mut store, &memory).await;
             drop(store);
@@ -418,9 +419,9 @@ async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
     write(kubernetes, &mut *store.lock().await, memory).await
 }
 
-/// Tries once to store the memory. Returns whether that succeeded. If the stored version has changed, the
-/// next try overwrites it, because this memory is newer: either the answer to an earlier try was lost, or
-/// another client removed the object.
+/// Tries once to store the memory. Returns whether that succeeded. If the stored version has changed, either
+/// the answer to an earlier try was lost, or another client removed the object. The next try then overwrites
+/// the object, because this memory is newer.
 async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> bool {
     match kubernetes.store_memory(memory, store.version.as_ref()).await {
         Ok(new) => {
@@ -516,7 +517,7 @@ mod tests {
         let first = Backoff::next(None, "x", (NO_FAULT, most), at(0));
         let second = Backoff::next(Some(&first), "x", (NO_FAULT, most), at(20));
         assert_eq!((first.seconds, second.seconds), (10, 20));
-        // If the pool is to blame, its first back-off is long, even while a short one runs.
+        // If the pool is to blame, its first back-off is long, even if a short back-off is already running.
         let blamed = Backoff::next(Some(&second), "y", (Duration::from_mins(5), most), at(30));
         assert_eq!((blamed.seconds, blamed.until), (300, at(330)));
     }

@@ -39,8 +39,8 @@ impl Daemon {
 }
 
 /// Sets a metric for each pool: how many wrong predictions currently keep the daemon from changing the pool.
-/// It counts the kinds of pods for which no machine is created in the pool, and the removed nodes whose pods
-/// did not start elsewhere.
+/// The metric counts the kinds of pods for which no machine is created in the pool, and the removed nodes
+/// whose pods did not start elsewhere.
 pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValues) {
     for pool in &config.pools {
         let held = in_words(&snapshot.memory.predictions, &pool.name, snapshot.time).len();

@@ -65,7 +65,13 @@ fn warnings(config: &Config, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let newer = newer.map(|warning| ("kubernetes".to_owned(), warning));
     let unlike = planning::unlike_declared(snapshot, config).into_iter();
     let unlike = unlike.map(|(pool, words)| {
-        (format!("[[pool.device]] of {pool}"), format!("{words}: the planner uses what the nodes publish"))
+        (
+            format!("[[pool.device]] of {pool}"),
+            format!(
+                "{words}: the planner uses the devices that the \
+            nodes publish"
+            ),
+        )
     });
     newer.into_iter().chain(unlike).collect()
 }
@@ -236,8 +242,8 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[MachineView
     config.pools.iter().map(one).collect()
 }
 
-/// The CPU in millicores and the memory in bytes that pods request on each node of a pool. A hash map,
-/// because entries are only looked up by name, in every round for every pod.
+/// The CPU in millicores and the memory in bytes that pods request on each node of a pool. The result is a
+/// hash map, because every round looks up a node by name for each pod, and needs no order.
 pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
     let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));
     let mut sums: HashMap<&str, (i64, i64)> = ours.map(|node| (node.name.as_str(), (0, 0))).collect();

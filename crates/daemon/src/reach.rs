@@ -1,5 +1,5 @@
-//! Determines on which hosts machines of a pool can be created: those to which one of its templates can be
-//! cloned. If no template can be cloned now, determines the reason.
+//! Determines on which hosts a pool's machines can be created. These are the hosts to which one of the pool's
+//! templates can be cloned. If no template can be cloned now, determines the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ impl Daemon {
             let is_refused = found.is_some_and(|found| found.refused.is_some());
             let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
             memory.out_of_sight = out_of_sight;
-            // The hosts that the templates reach are recorded even if a template cannot be cloned now: a host
-            // that is switched off later is only woken for pools that are known to reach it.
+            // The hosts that the templates reach are recorded even if a template cannot be cloned now,
+            // because a host that is switched off later is only woken for pools that are known to reach it.
             if let Some(found) = found.filter(|_| has_template) {
                 reach(pool, found, memory);
             }
@@ -100,8 +100,8 @@ fn reach(pool: &Pool, found: &PoolTemplates, memory: &mut PoolMemory) {
 }
 
 /// A host is woken for the pools whose templates reached it when it was switched off. This function also adds
-/// pools that were configured since then: they reach the same hosts as another pool with the same template.
-/// While a pool's reach is unknown, the hosts that it may reach stay on.
+/// pools that were configured since then, if they have the same template as one of those pools and thus reach
+/// the same hosts. While a pool's reach is unknown, the hosts that it may reach stay on.
 pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
     let memory = &mut snapshot.memory;
     for power in memory.hosts.values_mut().filter_map(|host| host.power.as_mut()) {
@@ -139,7 +139,7 @@ pub(super) fn see_to_hosts(config: &Config, snapshot: &mut Snapshot) {
         let why = memory.pools.get(name).and_then(|memory| memory.backoff.as_ref());
         let why = why.map(|backoff| format!(": {}", backoff.reason)).unwrap_or_default();
         own.stays_on.get_or_insert_with(|| {
-            format!("it is not known whether machines of pool {name} can be created on it{why}")
+            format!("it is not known whether machines of pool {name} can be created on this host{why}")
         });
     }
 }

@@ -28,10 +28,10 @@ pub(super) const TRIES: (std::time::Duration, std::time::Duration) =
 /// What reconciliation remembers between rounds.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// VMIDs that VMs or Nodes of other owners occupy, each with the prefix of its cluster, and the time
-    /// until which the VMIDs are left alone.
+    /// VMIDs that are occupied by VMs or Nodes of other owners. Maps each cluster prefix and VMID to the time
+    /// until which the VMID is left alone.
     closed: BTreeMap<(String, Vmid), Timestamp>,
-    /// Stuck machines: when each is tried again, and the pause before that.
+    /// For each stuck machine, the time of the next try, and the pause before it.
     pub stuck: BTreeMap<MachineId, (Timestamp, SignedDuration)>,
     /// Machines whose VMs look wrong in the cluster's list, each with the number of the observation after
     /// which the VM itself was last checked.
@@ -74,7 +74,7 @@ impl State {
     }
 
     /// Whether all records are to be read again, because they were last read too long ago or a stuck machine
-    /// is due. The machine's entry is kept, to compute its next pause.
+    /// is due for another try. The stuck machine's entry is kept, so that its next pause can be computed.
     fn is_due(&self, now: Timestamp) -> bool {
         // If the time is in the future, the clock was set back.
         let Some(read) = self.read.filter(|read| *read <= now) else { return true };
@@ -114,7 +114,7 @@ impl State {
                     vmid = vmid.0,
                     pool = told.record.pool.as_str(),
                     what,
-                    "the slot is taken by another VM or Node and is left alone for a while"
+                    "another VM or Node occupies the slot: not using the slot for a while"
                 );
                 let prefix = config.prefix(told.record.region.as_deref()).to_owned();
                 self.closed.insert((prefix, vmid), now.saturating_add(CLOSED).unwrap_or(Timestamp::MAX));
@@ -187,15 +187,16 @@ impl Daemon {
         for one in &records.unreadable {
             self.said.once(&format!("record {}", one.name), || {
                 tracing::error!(config_map = %one.name, reason = %one.reason,
-                    "a machine record cannot be read: its slot stays closed until the ConfigMap is fixed, \
-                     or deleted if the VM no longer exists");
+                    "a machine record cannot be read: its slot stays closed until the ConfigMap is \
+                        fixed. If the VM no longer exists, delete the ConfigMap");
             });
         }
         let known: BTreeSet<MachineId> = records.readable.iter().map(|one| one.record.id.clone()).collect();
         self.reconcile.forget_all_but(&known);
         for view in self.registry.all() {
             if !view.busy && !known.contains(&view.record.id) {
-                tracing::warn!(machine = %view.record.name, "its record was removed by another client: its VM is no longer managed");
+                tracing::warn!(machine = %view.record.name, "another client removed the machine's \
+                    record: the VM is no longer managed");
                 self.registry.forget(&view.record.id, now);
             }
         }
@@ -242,7 +243,12 @@ impl Daemon {
         self.registry.put(view.clone());
         if active && new && self.reconcile.begun && is_untouched(&stored.record) {
             // Other machines were created in place of this one, and the pool may be full.
-            return self.discard(config, &view, "the response to creating its record was lost");
+            return self.discard(
+                config,
+                &view,
+                "the response to the request that created its record was \
+                lost",
+            );
         }
         if active {
             if new {
@@ -280,8 +286,8 @@ impl Daemon {
                 continue;
             }
             if unseen {
-                // The time for which the Node has been missing starts over, so that the machine is not
-                // discarded while it cannot be checked.
+                // Resets the time for which the Node has been missing, so that the machine is not discarded
+                // while it cannot be checked.
                 self.reconcile.node_missing.remove(&id);
                 continue;
             }

@@ -2,8 +2,9 @@
 //! delay the others.
 //!
 //! A machine is only ever looked at, changed and destroyed through the cluster of its record's region. If the
-//! configuration does not have that region, the machine is left alone. While a cluster cannot be seen or is
-//! not quorate, its machines keep their last known state, and its pools neither get machines nor lose nodes.
+//! configuration does not contain that region, the machine is left alone. While a cluster cannot be seen or
+//! is not quorate, its machines keep their last known state, and its pools neither get machines nor lose
+//! nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -142,7 +143,8 @@ impl Regions {
         self.get(key.region())
     }
 
-    /// Why nothing is decided about a cluster's pools and machines; `None` if the daemon can decide.
+    /// Returns the reason why the daemon cannot decide about a cluster's pools and machines; `None` if it
+    /// can.
     pub fn unseen(&self, config: &Config, prefix: &str, now: Timestamp) -> Option<String> {
         let Some(region) = self.get(prefix) else {
             return Some(format!(
@@ -152,9 +154,9 @@ impl Regions {
         };
         let why = match region.inventory.last() {
             (_, Some(problem)) => problem,
-            (None, None) => "it has not been seen yet".to_owned(),
+            (None, None) => "it has not answered yet".to_owned(),
             (Some(look), None) if region.fresh(config, now).is_none() => {
-                format!("it was last seen at {}", look.at)
+                format!("it was last read at {}", look.at)
             }
             (Some(_), None) => return None,
         };
@@ -165,8 +167,8 @@ impl Regions {
         Some(format!("region `{name}` cannot be acted on: {why}"))
     }
 
-    /// Why nothing is decided about a machine; `None` if the daemon can decide. Bare-metal machines depend on
-    /// no cluster.
+    /// Returns the reason why the daemon cannot decide about a machine; `None` if it can. Bare-metal machines
+    /// depend on no cluster.
     pub fn unseen_of(&self, config: &Config, record: &Record, now: Timestamp) -> Option<String> {
         if record.is_physical() {
             return None;
@@ -179,7 +181,7 @@ impl Regions {
         self.iter().any(|region| region.inventory.last().0.is_some())
     }
 
-    /// A number that grows with each change that triggers a round.
+    /// A counter that increases with each change that triggers a round.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -190,7 +192,8 @@ impl Regions {
             if !region.inventory.first(limit).await {
                 tracing::warn!(
                     region = region.name(),
-                    "Proxmox VE has not been seen yet: no machine is created and no node is removed until it is"
+                    "Proxmox VE has not been read yet: no machine is created and no node is removed \
+                        until it has been read"
                 );
             }
         });

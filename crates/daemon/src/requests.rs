@@ -38,7 +38,8 @@ impl Daemon {
     }
 }
 
-/// The conditions to write; `None` if there is nothing to report. The reasons are Cluster Autoscaler's.
+/// The conditions to write; `None` if there is nothing to report. The reasons have the same names as in
+/// Cluster Autoscaler.
 fn conditions(
     request: &ProvisioningRequest,
     verdict: &RequestVerdict,

@@ -32,8 +32,8 @@ impl Waiting {
                 self.0.insert(pod.id(), (pod.uid.clone(), since));
             }
         }
-        // Usually no pod has stopped waiting. In that case, a search through all pods of a large cluster is
-        // avoided.
+        // Usually, all unschedulable pods are still waiting. Returning early then avoids a search through all
+        // pods of a large cluster.
         let no_more: BTreeMap<String, (String, Timestamp)> =
             before.into_iter().filter(|(pod, _)| !self.0.contains_key(pod)).collect();
         if no_more.is_empty() {
@@ -67,7 +67,7 @@ impl Daemon {
     pub(super) fn measure(&self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let mut seen = GaugeValues::default();
         seen.put(names::LAST_SUCCESS, &[], seconds(snapshot.time));
-        // With several clusters, the oldest of their last observations counts.
+        // With several clusters, the oldest of their last observations is reported.
         let looks = self.regions.iter().filter_map(|region| region.inventory.last().0);
         if let Some(at) = looks.map(|look| look.at).min() {
             seen.put(names::LAST_LOOK, &[], seconds(at));

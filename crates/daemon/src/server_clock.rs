@@ -12,8 +12,8 @@ impl Daemon {
             Some(difference) => self.board.problem(
                 &Problem::Clock,
                 &format!(
-                    "{difference}, which makes new nodes seem older or younger than they are: `timedatectl` \
-                     and `chronyc tracking` on both hosts show which is wrong"
+                    "{difference}, which makes new nodes seem older or younger than they are: to find \
+                        out which clock is wrong, run `timedatectl` and `chronyc tracking` on both hosts"
                 ),
             ),
             None => self.board.clear(&Problem::Clock),

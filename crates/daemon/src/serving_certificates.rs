@@ -26,7 +26,8 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The first and the longest time after which a failed approval is tried again. The time doubles with each
 /// failure.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-/// The maximum number of requests that are handled in one pass, the oldest first and refused ones last.
+/// The maximum number of requests that are handled in one pass. The oldest requests come first, except that
+/// refused ones come last.
 const AT_A_TIME: usize = 64;
 
 /// Approves the requests of machines' kubelets for serving certificates.
@@ -147,7 +148,7 @@ impl Approver {
         node.system_uuid.eq_ignore_ascii_case(uuid).then_some((view, node))
     }
 
-    /// Approves one request. The error says what prevents it.
+    /// Approves one request. The error is the reason why the request could not be approved.
     async fn approve(
         &mut self,
         request: &ServingRequest,
@@ -163,7 +164,8 @@ impl Approver {
             format!("for the name and addresses of machine {} of pool {}", view.record.id, view.record.pool);
         match self.kubernetes.approve(request, &why).await {
             Ok(()) => {
-                tracing::info!(node = %node.name, request = %request.name, "the node's serving certificate is approved");
+                tracing::info!(node = %node.name, request = %request.name, "the node's serving \
+                    certificate was approved");
                 self.failed.remove(&request.uid);
                 let note = format!("request {} for its name and addresses was approved", request.name);
                 self.say(node, EventKind::Normal, "ServingCertificateApproved", note).await;
@@ -185,7 +187,7 @@ impl Approver {
             return;
         }
         tracing::warn!(node = %node.name, request = %request.name, why, "a serving certificate is not approved");
-        let note = format!("request {} is left to an administrator: {why}", request.name);
+        let note = format!("request {} is left for an administrator to decide: {why}", request.name);
         self.say(node, EventKind::Warning, "ServingCertificateNotApproved", note).await;
     }
 

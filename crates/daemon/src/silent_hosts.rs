@@ -1,5 +1,5 @@
-//! Hosts whose `pvestatd` is silent. The cluster's list only contains their names, so the daemon still uses
-//! what the list last showed about them.
+//! Handles hosts whose `pvestatd` is silent. Proxmox VE's list then contains only the names of these hosts,
+//! so the daemon keeps using the last data that the list contained about them.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,14 +13,14 @@ use observability::Problem;
 pub(super) fn silence(host: &str) -> String {
     format!(
         "pvestatd on {host} has not reported for five minutes: the state of its VMs and storages is \
-         unknown, and no machines are created on it; a hanging storage may block pvestatd; on {host}: \
-         systemctl restart pvestatd"
+            unknown, and no machines are created on that host; pvestatd may be blocked by a hanging \
+            storage; to restart pvestatd, on {host}: systemctl restart pvestatd"
     )
 }
 
 impl Daemon {
-    /// Makes silent hosts back off. While the state of a host is unknown, no machines are created on it. No
-    /// machine is removed from it merely because the state is unknown.
+    /// Puts silent hosts into back-off. While a host's state is unknown, no machines are created on it, but
+    /// none are removed merely because the state is unknown.
     pub(super) fn hold_silent_hosts(&self, snapshot: &mut Snapshot, looks: &Looks) {
         let until = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
         let mut all = Vec::new();

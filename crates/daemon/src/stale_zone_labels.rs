@@ -1,5 +1,5 @@
-//! Finds Nodes whose labels name a different host or zone from that of their VMs. This happens when Proxmox
-//! VE or an administrator moves a VM, or when a host is assigned to another zone.
+//! Finds Nodes whose host or zone labels do not match the current host and zone of their VMs. This happens
+//! when Proxmox VE or an administrator moves a VM, or when a host is assigned to a different zone.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) const ABOUT: &str = "zones";
 /// The maximum number of Nodes that the problem text names.
 const NAMED: usize = 20;
 
-/// A Node whose labels name a different host or zone from that of its VM.
+/// A Node whose host or zone label does not match the current host or zone of its VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Astray {
     pool: PoolName,
@@ -31,7 +31,7 @@ pub(super) fn problem_text(all: &[Astray]) -> Option<String> {
     (!named.is_empty()).then(|| named.join("; "))
 }
 
-/// Sets the metrics about Nodes with stale labels.
+/// Sets the metrics for Nodes with stale labels.
 pub(super) fn measure(config: &Config, all: &[Astray], seen: &mut GaugeValues) {
     for pool in config.pools.iter().filter(|pool| pool.tells_hosts()) {
         seen.put(names::ASTRAY, &[&pool.name], 0.0);

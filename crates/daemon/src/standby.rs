@@ -1,5 +1,5 @@
-//! What an instance does while another one leads: it keeps its watches synced, shows its role, and waits for
-//! its term.
+//! What an instance does while another instance leads: it keeps its watches up to date, reports its role, and
+//! waits for a term of its own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,14 +22,14 @@ pub(super) struct StandbyState {
 }
 
 impl StandbyState {
-    /// A random number generator whose numbers no earlier term has used.
+    /// Returns a random number generator whose sequence no earlier term has used.
     pub fn random(&self) -> fastrand::Rng {
         self.random.lock().unwrap_or_else(PoisonError::into_inner).fork()
     }
 }
 
-/// The observations of Proxmox VE. Only an instance that leads, or may lead soon, needs them. They end when
-/// this value is dropped.
+/// The ongoing observation of the Proxmox VE clusters. Only an instance that leads, or may lead soon, needs
+/// it. The observation ends when this value is dropped.
 pub(super) struct RegionViews {
     pub regions: Regions,
     _open: DropGuard,
@@ -42,7 +42,7 @@ impl RegionViews {
     }
 }
 
-/// Waits for terms and leads in them, until it is cancelled.
+/// Waits for this instance's terms and leads during each of them, until cancelled.
 pub(super) async fn serve(
     deps: &Deps,
     cancel: &CancellationToken,
@@ -55,8 +55,8 @@ pub(super) async fn serve(
         random: Arc::new(Mutex::new(fastrand::Rng::with_seed(deps.seed))),
     };
     deps.board.judges(judge(deps, &warm.watches));
-    // Started before it is known which instance leads: usually this one does, and its term then begins
-    // without a delay.
+    // The observation starts before it is known which instance leads. Usually this instance does, and its
+    // term can then begin without a delay.
     let mut eyes = Some(RegionViews::open(deps, cancel, tasks));
     loop {
         let term = tokio::select! {
@@ -71,8 +71,9 @@ pub(super) async fn serve(
     }
 }
 
-/// Returns the function that determines, from the watches, why an order to remove a node must be refused. It
-/// works on any instance. It returns `None` if there is no reason, or if the watches are outdated.
+/// Returns a function that uses the watches to determine why an order to remove a node must be refused. The
+/// function also works on an instance that does not lead. It returns `None` if the order need not be refused,
+/// or if the watches are outdated.
 fn judge(deps: &Deps, watches: &Watches) -> Judge {
     let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
     Arc::new(move |node| {
@@ -86,7 +87,7 @@ fn judge(deps: &Deps, watches: &Watches) -> Judge {
     })
 }
 
-/// Waits for the next term; `None` if there will be no more terms.
+/// Waits for the next term. Returns `None` if there will be no more terms.
 async fn next_term(
     deps: &Deps,
     warm: &StandbyState,

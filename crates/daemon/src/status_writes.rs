@@ -1,5 +1,6 @@
-//! Writes the statuses of CapacityBuffers and ProvisioningRequests, but not in every round: the figures in
-//! messages may change with each observation of the hosts, and the API server may refuse a status each time.
+//! Writes the statuses of CapacityBuffers and ProvisioningRequests, but limits how often. Otherwise, a status
+//! might be written in every round, because the figures in its messages may change with each observation of
+//! the hosts, and because the API server may keep refusing it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,8 @@ const AT_A_TIME: usize = 8;
 const WRITING: Duration = Duration::from_secs(3);
 /// If only messages have changed, a status is not written until this time has passed since the last write.
 const WORDS: Duration = Duration::from_mins(1);
-/// The pause after the first refusal of a status, and the longest pause.
+/// The pause after the first refusal of a status, and the maximum pause. Each further refusal doubles the
+/// pause.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));
 
 /// When each object's status was last written, by the object's uid.
@@ -35,7 +37,8 @@ struct Last {
 }
 
 impl Written {
-    /// Whether the status of an object may be written now. `only_words`: whether only its messages differ.
+    /// Whether an object's status may be written now. `only_words` means that only the messages in the status
+    /// have changed.
     pub fn may(&self, uid: &str, only_words: bool) -> bool {
         self.lock().get(uid).is_none_or(|last| match last.pause {
             Some(pause) => last.at.elapsed() >= pause,
@@ -43,7 +46,7 @@ impl Written {
         })
     }
 
-    /// Forgets all objects but these.
+    /// Forgets all objects except those with these uids.
     pub fn keep(&self, uids: &BTreeSet<&str>) {
         self.lock().retain(|uid, _| uids.contains(uid.as_str()));
     }
@@ -72,7 +75,7 @@ impl Written {
     }
 }
 
-/// Conditions without their messages.
+/// Returns the conditions with empty messages.
 pub(super) fn without_words(conditions: &[StatusCondition]) -> Vec<StatusCondition> {
     conditions.iter().map(|one| StatusCondition { message: String::new(), ..one.clone() }).collect()
 }
@@ -98,11 +101,11 @@ impl Daemon {
         let Ok(outcomes) = tokio::time::timeout(WRITING, all.collect::<Vec<_>>()).await else {
             tracing::debug!(
                 about = problem.about(),
-                "no time to write all statuses; the next round continues"
+                "not enough time to write all statuses; the next round continues"
             );
             return;
         };
-        // The object has changed or is gone: the next round notices this.
+        // A conflict or a missing object is not a problem, because the next round sees the change.
         let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
         match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
             Some(failure) => self.board.problem(problem, &chain(failure)),
@@ -136,7 +139,7 @@ mod tests {
             minutes(1).await;
             assert!(written.may("a", false), "{pause}");
         }
-        // A temporary failure is retried in the next round. After a success, the pauses start over.
+        // A temporary failure is retried in the next round. A success resets the pause to its initial length.
         written.note("a", Some(ErrorKind::Conflict));
         assert!(written.may("a", false));
         written.note("a", None);

@@ -1,4 +1,5 @@
-//! Decides when a round starts: after a change and its batch window, or when it is due.
+//! Decides when a round starts: after a change and the batch window that follows it, or when the next regular
+//! round is due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,12 +61,13 @@ impl Trigger {
         }
     }
 
-    /// Batches changes that belong together. Waits for the length of the window, and longer while changes
-    /// arrive in quick succession, but for at most `most`.
+    /// Waits so that related changes are handled in the same round. The wait lasts for `window`. It is
+    /// extended while changes arrive in quick succession, but to at most `most`.
     ///
-    /// Once a pod is pending, only more pending pods extend the wait; other changes in the cluster do not.
-    /// The window begins when the pod became pending, even if a round was still running at that time. When
-    /// the window is over, the wait continues until no pod has become pending for half the window's length.
+    /// Once a pod is pending, only further pods that become pending extend the wait. Other changes in the
+    /// cluster do not. The window begins when the pod becomes pending, even if a round is still running at
+    /// that time. After the window, the wait continues until no pod has become pending for half the window's
+    /// length.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
         let now = Instant::now();
         let mut waits = self.demand.pending();

@@ -1,13 +1,14 @@
-//! VMs whose VMID belongs to no managed machine: whether they nevertheless bear this cluster's mark, and
-//! which addresses they have. They are read concurrently with the rounds: new ones immediately, all others a
-//! few at a time, which limits the load if there are hundreds of them. No machine is created in a cluster
-//! until each readable VM has been read once. A result remains valid until the VM changes or is gone: a VM
-//! keeps its address even while its host is off.
+//! Reads the VMs whose VMIDs belong to no managed machine, to learn their addresses and whether they bear
+//! this cluster's mark. The VMs are read concurrently with the rounds: new ones immediately, the others a few
+//! at a time, which limits the load if there are hundreds of them. No machine is created in a Proxmox VE
+//! cluster until each of its readable VMs has been read once. A result remains valid until the VM changes or
+//! is gone, even while the VM's host is off, because the VM keeps its address.
 //!
-//! A VM that bears this cluster's mark but has no record has no owner: its record was deleted by hand, or an
-//! administrator cloned a machine with its notes. It is reported, with the commands that remove it. It is
-//! left alone unless the setting `orphans` allows its removal and it is proven to be an orphan. If an
-//! unmanaged VM or Node has an address of a pool, the slot with that address is closed.
+//! A VM may bear this cluster's mark but have no record, because the record was deleted by hand, or because
+//! an administrator cloned a machine together with its notes. Such a VM is reported, with the commands that
+//! remove it. The daemon leaves it alone unless the setting `orphans` allows its removal and the VM is proven
+//! to be an orphan. If an unmanaged VM or Node has an address from a pool, no machine is created in the slot
+//! with that address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,23 +30,23 @@ use proxmox::{Guest, Kind, VmConfig};
 use runtime::clock::SharedClock;
 use settings::{Config, Orphans};
 
-/// How long the first round waits for the first answers. If a cluster takes longer to answer, its machines
-/// are created later; other clusters do not wait for it.
+/// How long the first round waits until the unmanaged VMs have been read. If a cluster takes longer to
+/// answer, its machines are created later. Other clusters do not wait for it.
 const FIRST: Duration = Duration::from_secs(2);
-/// The maximum number of VMs of a cluster that are read again in one pass.
+/// The maximum number of VMs per cluster that are read again in one pass.
 const AT_A_TIME: usize = 5;
 /// The time after which a VM is read again. It is shorter if the last attempt failed.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
 /// The time after which a VM that is being created is read again.
 const AGAIN_UNSETTLED: Duration = Duration::from_secs(5);
-/// The time after which a mark without a record is reported. By then, all records have been read again,
-/// including those that other instances wrote.
+/// The time after which a VM with a mark but without a record is reported. Within this time, all records are
+/// read again, including those that other instances wrote.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
-/// The maximum number of reports that `status` shows.
+/// The maximum number of reports about unmanaged VMs that `status` shows.
 const NAMED: usize = 20;
 
-/// What was read from a VM.
+/// The data that was read about an unmanaged VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Says {
     name: String,
@@ -55,22 +56,22 @@ struct Says {
     /// Whether the VM was running when it was read.
     runs: bool,
     addresses: Vec<IpAddr>,
-    /// The resources that the VM will use on its host, if it is a machine that is going to run.
+    /// The resources that the VM will use on its host once it runs, if it is a machine that is meant to run.
     promise: Option<Promise>,
-    /// Whether the VM is being created, so that its resources may change in a moment.
+    /// Whether the VM is still being created. If so, its resources may change soon.
     unsettled: bool,
 }
 
-/// A VM that belongs to no record.
+/// A VM without a record.
 #[derive(Clone, Debug)]
 struct Stranger {
     host: String,
-    /// What was read from the VM; `None` until it was read.
+    /// What was read from the VM; `None` if the VM has not been read yet.
     says: Option<Says>,
     /// The time at which the VM was first queried.
     since: Timestamp,
-    /// When the VM's host, its power state or its configuration last changed, and how often the VM was read
-    /// since then.
+    /// The time of the last change to the VM's host, power state or configuration, and how many times the VM
+    /// has been read since then.
     steady: (Instant, u32),
     due: Instant,
 }
@@ -86,16 +87,16 @@ pub(super) struct Marked {
     pub config: VmConfig,
     /// The VM's mark, which names the machine and its owner.
     pub marker: Marker,
-    /// How long the VM has been unchanged, and how often it was read in that time.
+    /// How long the VM has been unchanged, and how many times it was read in that time.
     pub steady: (Duration, u32),
 }
 
 /// All known unmanaged VMs. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Strangers {
-    /// The unmanaged VMs, by the prefix of their cluster and their VMID.
+    /// The unmanaged VMs, by their cluster's prefix and their VMID.
     known: Arc<Mutex<BTreeMap<(String, Vmid), Stranger>>>,
-    /// The prefixes of the clusters in which each readable VM was read once.
+    /// The prefixes of the clusters whose readable VMs have all been read at least once.
     asked: watch::Sender<BTreeSet<String>>,
 }
 
@@ -126,8 +127,8 @@ impl Strangers {
         }
     }
 
-    /// Waits for a short time until the VMs of all visible clusters were read once. The returned receiver
-    /// changes when the VMs of another cluster were all read once.
+    /// Waits briefly until all VMs in the visible clusters have been read at least once. The returned
+    /// receiver changes when all VMs in an additional cluster have been read.
     pub async fn first(
         &self,
         regions: &Regions,
@@ -145,13 +146,13 @@ impl Strangers {
         asked
     }
 
-    /// Whether all VMs of the cluster with this prefix were read once.
+    /// Whether all VMs in the cluster with this prefix have been read at least once.
     pub fn were_asked(&self, prefix: &str) -> bool {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Reads the VMs of one cluster that are due. Returns true if there was not enough time to read all new
-    /// VMs. VMs on a host that does not answer are read later, and do not delay others.
+    /// Reads those VMs of one cluster that are due to be read. Returns true if there was not enough time to
+    /// read all new VMs. VMs on a host that does not answer are read later, and do not delay the others.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
         let Some(look) = region.fresh(config, now) else { return false };
         let views = registry.all();
@@ -178,7 +179,7 @@ impl Strangers {
             };
             let says = match answer {
                 Ok(config) => Some(Says::read(&config, guest.running)),
-                // The VM is hidden from the token: nothing is known about it.
+                // The token may not read this VM, so nothing is known about it.
                 Err(error) if error.kind == Kind::Forbidden => Some(Says::default()),
                 // If the VM is gone or has moved, the next observation shows that.
                 Err(_) => None,
@@ -201,8 +202,8 @@ impl Strangers {
         self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
     }
 
-    /// Returns the VMs to read now: all that were not read yet, and some of the others, beginning with those
-    /// that have moved.
+    /// Returns the VMs to read now: all VMs that have not been read yet, and some of the others. Among the
+    /// others, VMs that have moved come first.
     fn due<'g>(&self, prefix: &str, there: impl Iterator<Item = &'g Guest>) -> Vec<&'g Guest> {
         let known = self.known();
         let (mut unheard, mut again) = (Vec::new(), Vec::new());
@@ -243,8 +244,8 @@ impl Strangers {
         one.says = says.or_else(|| one.says.take());
     }
 
-    /// Returns the VMs whose mark has this cluster's id (`cluster`), even if another Kubernetes cluster with
-    /// the same id has set the mark.
+    /// Returns the VMs whose mark contains this cluster's id (`cluster`), even if another Kubernetes cluster
+    /// with the same id set the mark.
     pub fn marked(&self, config: &Config, views: &[MachineView]) -> Vec<Marked> {
         let all = self.without(config, views).into_iter();
         let marked = all.filter_map(|(prefix, vmid, stranger)| {
@@ -297,7 +298,7 @@ fn ours<'a>(config: &Config, views: &'a [MachineView]) -> BTreeSet<(&'a str, Vmi
     views.iter().map(key).collect()
 }
 
-/// The report about a VM that bears this cluster's mark.
+/// The report about a VM that bears this cluster's mark but has no record.
 fn marked(
     (host, vmid): (&str, Vmid),
     says: &Says,
@@ -309,7 +310,7 @@ fn marked(
     let whose = match views.iter().find(|view| view.record.id == marker.machine) {
         Some(MachineView { record, .. }) => {
             format!(
-                "{it} bears the mark of machine {}, which is VM {}: it is a copy",
+                "{it} is a copy: it bears the mark of machine {}, which is VM {}",
                 record.name, record.slot.vmid
             )
         }
@@ -319,32 +320,33 @@ fn marked(
     };
     if orphans == Orphans::Collect {
         return format!(
-            "{whose}. `pve-autoscaler orphans` shows when it is destroyed, or why it is left alone; to keep \
-             it, remove the first line of its notes"
+            "{whose}. `pve-autoscaler orphans` shows when this VM is destroyed, or why it is left \
+                alone. To keep the VM, remove the first line of its notes"
         );
     }
     format!(
-        "{whose}. It is left alone (`pve-autoscaler orphans` shows more): to keep it, remove the first line \
-         of its notes; if it is not needed, on {host}: qm stop {vmid} && qm destroy {vmid} --purge 1"
+        "{whose}. This VM is left alone (`pve-autoscaler orphans` shows why). To keep the VM, remove \
+            the first line of its notes. If the VM is not needed, on {host}: qm stop {vmid} && qm \
+            destroy {vmid} --purge 1"
     )
 }
 
-/// The report about a machine of another Kubernetes cluster on the same Proxmox VE cluster. `it` names the
-/// machine. There is only a report if both Kubernetes clusters have the same id, or the VMID belongs to a
-/// pool of this daemon.
+/// Returns the report about a machine of another Kubernetes cluster that uses the same Proxmox VE cluster.
+/// `it` names the machine. Returns `None` unless both Kubernetes clusters have the same id, or the VMID
+/// belongs to a pool of this daemon.
 fn of_another(config: &Config, prefix: &str, vmid: Vmid, it: &str, marker: &Marker) -> Option<String> {
     if marker.cluster == config.cluster {
         return Some(format!(
             "{it} belongs to another Kubernetes cluster whose daemon has the same id (`cluster` in the \
-             configuration): it is left alone. Give the newer cluster another id before its daemon \
-             creates machines"
+                configuration): the VM is left alone. Give the newer cluster a different id before its \
+                daemon creates machines"
         ));
     }
     let mut here = config.pools.iter().filter(|pool| !pool.is_physical() && pool.prefix == prefix);
     let pool = here.find(|pool| pool.vmids.iter().any(|vmids| vmids.contains(&vmid.0)))?;
     Some(format!(
-        "{it} has a VMID of pool `{}`: no machine is created with that VMID. Give each cluster VMIDs of its \
-         own (`vmids`)",
+        "{it} has a VMID of pool `{}`: no machine is created with that VMID. Give each cluster its own \
+            VMIDs (`vmids`)",
         pool.name
     ))
 }
@@ -367,8 +369,8 @@ fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<Strin
 }
 
 impl Daemon {
-    /// Returns the addresses of unmanaged VMs. Reports which of these addresses, and of other Nodes'
-    /// addresses, belong to a pool. Also reports the VMs that bear this cluster's mark but have no record.
+    /// Returns the addresses of unmanaged VMs. Reports each address of an unmanaged VM or Node that belongs
+    /// to a pool. Also reports the VMs that bear this cluster's mark but have no record.
     pub(super) fn meet_strangers(
         &mut self,
         config: &Config,

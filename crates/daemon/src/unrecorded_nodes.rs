@@ -1,6 +1,6 @@
-//! Nodes with a pool's label that belong to no managed machine. Usually another client has set the label. But
-//! if an administrator has just adopted a machine, this instance may not have read its record yet, although
-//! the machine counts towards its pool's maximum.
+//! Handles Nodes that have a pool's label but belong to no managed machine. Usually another client has set
+//! the label. However, an administrator may have just adopted the machine. This instance may then not have
+//! read the machine's record yet, although the machine already counts towards its pool's maximum.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use model::Snapshot;
 use observability::Problem;
 use settings::Config;
 
-/// The uids of unrecorded Nodes in the last snapshot, and the uids of those for which the records were
-/// already read.
+/// The uids of the unrecorded Nodes in the last snapshot, and the uids of the unrecorded Nodes that were
+/// already known when the records were last read.
 #[derive(Debug, Default)]
 pub(super) struct Labelled {
     here: BTreeSet<String>,
@@ -26,7 +26,7 @@ impl Labelled {
         self.here = here;
     }
 
-    /// Whether the records were read since this Node appeared, and none of them owns it.
+    /// Whether the records have been read since this Node appeared, and none of the records owns the Node.
     pub fn has_met(&self, uid: &str) -> bool {
         self.met.contains(uid)
     }
@@ -41,8 +41,8 @@ impl Labelled {
 }
 
 impl Daemon {
-    /// Returns the snapshot for a decision. If a Node may belong to an adopted machine, the records are read
-    /// first, once for each such Node. `None` if they cannot be read.
+    /// Returns the snapshot for a decision. If it contains a Node that may belong to an adopted machine, the
+    /// records are read first, once for each such Node. Returns `None` if the records cannot be read.
     pub(super) async fn gather_with_records(&mut self, config: &Arc<Config>) -> Option<Snapshot> {
         loop {
             let now = self.clock.now();
@@ -53,7 +53,8 @@ impl Daemon {
             match self.kubernetes.list_records().await {
                 Ok(records) => self.take_up(records),
                 Err(error) => {
-                    tracing::warn!(%error, "the machine records cannot be read, and a new one may exist: skipping this decision");
+                    tracing::warn!(%error, "the machine records cannot be read, and there may be a new \
+                        record: skipping this decision");
                     self.board.problem(&Problem::Kubernetes, &error.to_string());
                     return None;
                 }

@@ -1,10 +1,10 @@
-//! Compares machines with what the cluster's list shows about their VMs: whether a VM is gone, off, on
-//! another host, or a template.
+//! Compares the machines with Proxmox VE's list of VMs. Finds VMs that are gone, off, on a different host, or
+//! have become templates.
 //!
-//! The list lags, so the machine's task checks the VM itself. A move is recorded without that check only if
-//! the task cannot run now. The check is done at the first observation that shows something unexpected, so
-//! that changes by other clients are noticed within about twenty seconds, and then at every third
-//! observation.
+//! The list of VMs lags, so if it shows something unexpected, the machine's task checks the VM itself. The
+//! first check follows the first such observation, so that changes by other clients are noticed within about
+//! twenty seconds. While the list still shows something unexpected, every third observation leads to another
+//! check. A move is recorded without a check only if the task cannot run at that time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,8 +76,8 @@ impl Daemon {
             let since = locked.get(id);
             since.is_some_and(|at| view.record.warm.is_some() || now.duration_since(*at) < patience)
         };
-        // Whether the VM is gone, off (or on, although it should wait), or replaced by another VM. The
-        // machine's task finds out which.
+        // Whether the VM is gone, was replaced by another VM, or has an unexpected power state. The machine's
+        // task finds out which of these is the case.
         let missed = || {
             // A VM without statistics, for example after a restart of pvestatd, is neither `stopped` nor
             // `running`.
@@ -90,8 +90,8 @@ impl Daemon {
             self.reconcile.vm_strange.remove(id);
             return;
         }
-        // The observation may be older than this phase: until a VM has been cloned, it is on its template's
-        // host.
+        // The observation may predate the machine's current phase. While a VM is being cloned, it is on its
+        // template's host.
         let too_early = is_too_early(look.at, view.since, now);
         let asked = self.reconcile.vm_strange.get(id).copied();
         if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
@@ -119,8 +119,9 @@ impl Daemon {
     }
 }
 
-/// Whether an observation is too early to reliably show a state that began at `since`. If `since` is in the
-/// future, the clock was set back, so the times prove nothing.
+/// Whether an observation was made too early to reliably show a state that began at `since`. Returns false if
+/// `since` is in the future by more than the tolerated clock difference: the clock was then set back, so the
+/// times prove nothing.
 fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
 }
@@ -137,8 +138,9 @@ fn is_doubtful(view: &MachineView, look: &Observation, now: Timestamp) -> bool {
     known && (guest.host != record.host || guest.template || off())
 }
 
-/// Whether the VM of a warm machine has another name, because an administrator renamed it or replaced it with
-/// another VM. For a machine with a Node, the Node shows this.
+/// Whether a warm machine's VM has a different name, which means that an administrator renamed the VM or
+/// replaced it with another one. If a machine has a Node, its Node reveals such a change, so the VM's name is
+/// not compared.
 fn is_other(record: &Record, guest: &Guest) -> bool {
     record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
 }

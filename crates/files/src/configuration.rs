@@ -7,7 +7,7 @@ use settings::{Config, Needs, Report, parse};
 /// Reads and checks a configuration file.
 ///
 /// # Errors
-/// Returns a report about everything that is wrong, ready to be printed.
+/// Returns a printable report about everything that is wrong with the file.
 pub fn load(path: &Path, needs: Needs) -> Result<Config, Report> {
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {

@@ -1,4 +1,4 @@
-//! Reads files on this machine: the configuration, and the secrets that it names.
+//! Reads local files: the configuration, and the secrets that the configuration refers to.
 
 mod configuration;
 mod secret;

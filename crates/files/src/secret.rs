@@ -21,10 +21,10 @@ pub enum SecretError {
         #[source]
         source: std::io::Error,
     },
-    /// This user may not read the file.
+    /// The current user has no permission to read the file.
     #[error(
-        "this user may not read `{}`: for the packaged unit, put a root-only file into `{CREDENTIALS}` \
-            and name it in a setting that ends in `_credential`",
+        "this user is not permitted to read `{}`: for the packaged unit, put a root-only file into \
+            `{CREDENTIALS}` and name it in a setting that ends in `_credential`",
         path.display()
     )]
     Denied {
@@ -44,8 +44,8 @@ pub enum SecretError {
     },
     /// The credential is missing: systemd did not start this process, or the unit has no `LoadCredential=`.
     #[error(
-        "the credential `{}` is missing: systemd passes it with `LoadCredential={}:/path/to/file`, and commands that systemd \
-         does not start look for `{}`",
+        "the credential `{}` is missing: set `LoadCredential={}:/path/to/file` in the systemd unit; a \
+            command that systemd does not start reads `{}` instead",
         .0.name, .0.name, .0.folder.join(&.0.name).display()
     )]
     NoCredentials(Credential),
@@ -59,9 +59,10 @@ pub trait ReadSecret {
     /// Reads the secret, without surrounding white space.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is empty, or grants rights to its group or to others. A
-    /// credential may be readable by its group, because only the service can enter the credential's folder,
-    /// and because systemd grants access with an ACL, whose mask appears as the group's rights.
+    /// Returns an error if the file cannot be read, is empty, or grants permissions to its group or to other
+    /// users. A credential is an exception: its group may have read permission, because only the service can
+    /// enter the credential's folder. Moreover, systemd grants access through an ACL, whose mask appears as
+    /// the group's permissions.
     fn read(&self) -> Result<SecretString, SecretError>;
 }
 
@@ -81,7 +82,8 @@ impl ReadSecret for SecretSource {
     }
 }
 
-/// The error for a file that the settings name. If this user may not read the file, the error gives advice.
+/// Converts the error for a file that the settings name. If the current user may not read the file, the new
+/// error says what to do.
 fn named(error: SecretError) -> SecretError {
     match error {
         SecretError::Unreadable { path, source } if source.kind() == ErrorKind::PermissionDenied => {
@@ -91,8 +93,8 @@ fn named(error: SecretError) -> SecretError {
     }
 }
 
-/// Reads a credential that systemd has passed or, outside the service, the file that systemd would pass. Only
-/// root can enter the file's folder, but the file may be a link to a file that a group can also read.
+/// Reads a credential that systemd has passed. Outside the service, reads the file that systemd would pass.
+/// Only root can enter that file's folder, but the file may be a link to a group-readable file elsewhere.
 fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, SecretError> {
     match read(&handed.unwrap_or(&own.folder).join(&own.name), 0o037) {
         Err(SecretError::Unreadable { source, .. })
@@ -104,7 +106,7 @@ fn credential(handed: Option<&Path>, own: &Credential) -> Result<SecretString, S
     }
 }
 
-/// Reads a file, unless its mode has any of the `refused` rights.
+/// Reads a file, unless its mode grants any of the permissions in `refused`.
 fn read(path: &Path, refused: u32) -> Result<SecretString, SecretError> {
     let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
     let mode = fs::metadata(path).map_err(unreadable)?.mode() & 0o777;

@@ -15,7 +15,7 @@ use super::cluster::{Cluster, Entropy};
 use super::error::{Error, ErrorKind};
 use super::{MANAGED_BY, MANAGED_BY_LABEL};
 
-/// The type of the Secrets that are bootstrap tokens.
+/// The Secret type of bootstrap tokens.
 const KIND: &str = "bootstrap.kubernetes.io/token";
 /// The group to which kubeadm grants the rights that a joining node needs.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
@@ -81,7 +81,7 @@ impl Cluster {
     pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
         let action = "delete a bootstrap token";
         if id.len() != 6 || !id.bytes().all(|letter| LETTERS.contains(&letter)) {
-            let reason = format!("`{id}` is not the id of a bootstrap token");
+            let reason = format!("`{id}` is not a bootstrap token id");
             return Err(Error::Unusable { action: action.to_owned(), reason });
         }
         match self.ask_of_secrets(action, delete(id)).await {
@@ -90,8 +90,8 @@ impl Cluster {
         }
     }
 
-    /// Makes a call whose response contains a Secret. The response is discarded unread, because kube's typed
-    /// calls would log a Secret that cannot be parsed, with its contents.
+    /// Makes a call whose response contains a Secret, and discards the response unread. kube's typed calls
+    /// would log the contents of a Secret that they cannot parse.
     async fn ask_of_secrets(
         &self,
         action: &str,
@@ -147,7 +147,7 @@ fn written(token: &BootstrapToken, description: &str) -> Secret {
 /// Returns random letters and digits, each equally likely: bytes of 252 and above are discarded.
 fn random(entropy: &Entropy, length: usize) -> Result<String, Error> {
     let mut text = String::with_capacity(length);
-    // 252 of 256 byte values are usable, so a working source needs one or two rounds.
+    // 252 of 256 byte values are usable, so a working random source needs only one or two attempts.
     for _ in 0..64 {
         let mut bytes = [0; 32];
         entropy(&mut bytes).map_err(Error::Entropy)?;

@@ -58,7 +58,7 @@ impl Referred {
     }
 }
 
-/// How CapacityBuffers are watched.
+/// The settings for watching CapacityBuffers.
 pub(super) const BUFFERS: Custom<api::CapacityBuffer, CapacityBuffer> = Custom {
     kind: KIND,
     version: api::VERSION,
@@ -67,7 +67,7 @@ pub(super) const BUFFERS: Custom<api::CapacityBuffer, CapacityBuffer> = Custom {
     worth: wake_signals::buffer,
 };
 
-/// How ProvisioningRequests are watched.
+/// The settings for watching ProvisioningRequests.
 pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningRequest> = Custom {
     kind: REQUEST,
     version: requests::VERSION,
@@ -145,7 +145,8 @@ impl Cluster {
     }
 }
 
-/// The status as a merge patch. A field without a value is null, which removes the field.
+/// Returns the status as a merge patch. A field without a value becomes null, which makes the API server
+/// remove the field.
 fn body(status: &BufferStatus) -> Value {
     json!({
         "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),

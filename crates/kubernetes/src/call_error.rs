@@ -1,5 +1,5 @@
-//! Why a call failed, in this program's words. The client library's own texts repeat their causes and contain
-//! debug output.
+//! Describes in this program's own words why a call failed. The client library's error messages repeat their
+//! causes and contain debug output.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,7 +10,7 @@ use kube::core::Status;
 use super::error::ErrorKind;
 use runtime::fence::Fenced;
 
-/// A call that the API server refused, or that did not reach it.
+/// A call that failed, because the API server refused it, or because it did not reach the API server.
 #[derive(Debug)]
 pub struct CallError(Box<kube::Error>);
 

@@ -1,5 +1,5 @@
-//! The CapacityBuffer of `autoscaling.x-k8s.io/v1beta1`, which k8s-openapi lacks: only the fields that are
-//! read.
+//! The CapacityBuffer type of `autoscaling.x-k8s.io/v1beta1`, which k8s-openapi lacks. It contains only the
+//! fields that the daemon reads.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 /// The kind's API group and version.
 pub(super) const VERSION: &str = "autoscaling.x-k8s.io/v1beta1";
-/// The plural name, as in API paths.
+/// The plural name, which is used in API paths.
 pub(super) const PLURAL: &str = "capacitybuffers";
 
 /// A CapacityBuffer.

@@ -1,4 +1,4 @@
-//! The client: how it reaches the cluster, and the time limit of every call.
+//! The client for a Kubernetes cluster. It manages the connection and limits the duration of every call.
 
 use std::fmt;
 use std::future::Future;
@@ -28,12 +28,12 @@ use runtime::fence::Fence;
 
 /// How long a call may take by default.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(15);
-/// The longest time for establishing a connection.
+/// The time limit for establishing a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// No random bytes were available.
 #[derive(Debug, Error)]
-#[error("the source of random bytes failed")]
+#[error("the random number generator failed")]
 pub struct EntropyError;
 
 /// A source of random bytes for secrets. Tests and the simulation use a seeded one.
@@ -46,7 +46,7 @@ pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
 /// The settings for connecting to a cluster, besides the kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// The kubeconfig's context; `None`: the current one.
+    /// The kubeconfig context to use; `None` for the current context.
     pub context: Option<String>,
     /// The daemon's namespace, which contains the records.
     pub namespace: String,
@@ -54,11 +54,11 @@ pub struct ConnectOptions {
     pub request_timeout: Duration,
 }
 
-/// A client of a Kubernetes cluster. Cheap to clone.
+/// A client for a Kubernetes cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     pub(super) client: Client,
-    /// The same client without a fence, and without the waits for `Retry-After`.
+    /// The same client, but without a fence, and without waiting if a response contains `Retry-After`.
     pub(super) bare: Client,
     pub(super) namespace: Arc<str>,
     pub(super) clock: SharedClock,
@@ -82,9 +82,9 @@ impl fmt::Debug for Cluster {
 
 impl Cluster {
     /// Creates a client from a kubeconfig. No request is sent yet. Must be called inside a tokio runtime,
-    /// after the process's rustls provider was installed.
+    /// after the process-wide rustls provider has been installed.
     ///
-    /// Proxies in the environment are ignored.
+    /// Proxy settings in the environment are ignored.
     ///
     /// # Errors
     /// Returns an error if the text is not a kubeconfig, lacks the context, or names unusable certificates.
@@ -110,13 +110,15 @@ impl Cluster {
         // A watch ends by itself after WATCH_SECONDS, so a connection that is silent for longer is dead.
         config.read_timeout =
             Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 15).max(options.request_timeout));
-        // Ignores a proxy in the environment. A kubeconfig with a proxy was already refused.
+        // Ignores proxy settings in the environment. A kubeconfig that configures a proxy has already been
+        // refused.
         config.proxy_url = None;
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|source| match program {
             Some(program) => Error::KubeconfigLacks(format!(
-                "its user gets tokens from the program `{program}`, which gave none: use a kubeconfig with a token or certificate \
-                 of its own, e.g. of the ServiceAccount in rbac.yaml"
+                "its user gets tokens from the program `{program}`, which returned none: use a \
+                    kubeconfig that contains a token or certificate, e.g. a token of the ServiceAccount \
+                    in rbac.yaml"
             )),
             None => Error::Client(Box::new(source)),
         })?;
@@ -165,32 +167,32 @@ impl Cluster {
         Self::with_client(Client::new(adapted, namespace), namespace)
     }
 
-    /// The same cluster with another clock (for the expiry of tokens and the times of events).
+    /// Sets the clock that is used for the expiry of tokens and the times of events.
     pub fn with_clock(mut self, clock: SharedClock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The same cluster, with another source of random bytes.
+    /// Sets the source of random bytes.
     pub fn with_entropy(mut self, entropy: Entropy) -> Self {
         self.entropy = entropy;
         self
     }
 
-    /// The same cluster, but all requests except GET must pass this fence, whichever part of the daemon sends
-    /// them.
+    /// Returns the same cluster, but with this fence, which all requests except GET must pass. This applies
+    /// to requests from every part of the daemon.
     pub fn fenced(&self, fence: &Fence) -> Self {
         let client = patient(&self.bare, (fence, &self.time), &self.namespace);
         Self { client, fence: fence.clone(), ..self.clone() }
     }
 
-    /// The same cluster, with another time limit for each call.
+    /// Sets the time limit for each call.
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// The same cluster, with a listener to which each call is reported.
+    /// Sets the observer to which each call is reported.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self
@@ -206,13 +208,14 @@ impl Cluster {
         &self.server
     }
 
-    /// The difference between this host's clock and the API server's, according to its last answer.
+    /// The difference between this host's clock and the API server's, according to the API server's last
+    /// response. `None` if the difference is unknown or within the tolerance.
     pub fn clock_difference(&self) -> Option<ClockDifference> {
         ClockDifference::of(self.time.now()?, self.clock.now())
     }
 
-    /// This host's time or the API server's, whichever is later, so that a deadline computed from it is not
-    /// already past for the API server.
+    /// The later of this host's time and the API server's time. A deadline that is computed from it has
+    /// therefore not already passed on the API server.
     pub(super) fn latest_now(&self) -> Timestamp {
         let own = self.clock.now();
         self.time.now().map_or(own, |time| time.max(own))

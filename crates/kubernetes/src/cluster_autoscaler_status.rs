@@ -1,4 +1,4 @@
-//! The status in the format of Cluster Autoscaler, in a ConfigMap in the daemon's namespace.
+//! Stores the daemon's status in Cluster Autoscaler's format, in a ConfigMap in the daemon's namespace.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! `cluster-info`: tells a joining machine where the API server is, and how to verify it.
+//! The ConfigMap `cluster-info`, from which a joining machine learns where the API server is, and how to
+//! verify it.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::cluster::Cluster;
 use super::error::Error;
 
 const ACTION: &str = "read the ConfigMap `cluster-info` in `kube-public`";
-/// The first and the longest wait between two checks for a signature.
+/// The initial and the maximum wait between two checks for a signature.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// The facts that kubeadm needs to trust a cluster.
@@ -43,8 +44,8 @@ impl Cluster {
         read(text.ok_or_else(|| unusable("it has no key `kubeconfig`"))?)
     }
 
-    /// Waits for at most `limit` until cluster-info contains the signature for a token. If a machine joins
-    /// before that, kubeadm waits silently for minutes.
+    /// Waits for at most `limit` until cluster-info contains the signature for a token. If a machine tried to
+    /// join without the signature, kubeadm would wait silently for minutes.
     ///
     /// # Errors
     /// Returns an error if the limit has passed: the last call's error if that call failed, otherwise a
@@ -61,7 +62,7 @@ impl Cluster {
                 Err(error) => Some(error),
             };
             if Instant::now() + wait > end {
-                let action = "wait for the signature of a bootstrap token".to_owned();
+                let action = "get the signature for a bootstrap token".to_owned();
                 return Err(seen.unwrap_or(Error::Timeout { action, limit }));
             }
             sleep(wait).await;

@@ -1,4 +1,4 @@
-//! Errors from calls to Kubernetes, sorted by what a caller can do about them.
+//! Errors from calls to Kubernetes, classified by what a caller can do about them.
 
 use std::time::Duration;
 
@@ -62,11 +62,11 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The system returned no random bytes.
-    #[error("no random bytes for a bootstrap token")]
+    #[error("cannot generate a bootstrap token")]
     Entropy(#[source] super::EntropyError),
 }
 
-/// What kind of failure an [`enum@Error`] is.
+/// The kind of failure that an [`enum@Error`] represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorKind {
     /// 404: the object, or the kind, does not exist.
@@ -79,13 +79,13 @@ pub enum ErrorKind {
     AlreadyExists,
     /// 409: the object is not in the state for which the write was intended.
     Conflict,
-    /// 400 or 422: the request is wrong.
+    /// 400 or 422: the request is invalid.
     Invalid,
-    /// 410: the version is too old.
+    /// 410: the requested resource version is too old.
     Expired,
     /// 429: a disruption budget refuses the eviction, or there are too many requests.
     TooManyRequests,
-    /// There is no connection, or it broke. A later call may succeed.
+    /// The connection could not be established, or it broke. A later call may succeed.
     Unreachable,
     /// 5xx: a later call may succeed.
     Unavailable,
@@ -141,8 +141,8 @@ impl Error {
         matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
     }
 
-    /// Whether the API server has answered and accepts the client's credentials. Even so, it may answer a
-    /// call to another namespace differently.
+    /// Whether the API server has answered and accepts the client's credentials. Even so, it may refuse a
+    /// call to another namespace.
     pub fn was_answered(&self) -> bool {
         self.status().is_some() && self.kind() != ErrorKind::Unauthorized
     }

@@ -22,7 +22,7 @@ const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// The time after which an event that the API server could not accept may be sent again. In the meantime,
 /// other events are sent.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
-/// The maximum number of remembered events. Beyond it, the oldest are forgotten.
+/// The maximum number of remembered events. If there are more, the oldest are forgotten.
 const REMEMBERED: usize = 4096;
 /// The API server's limit for a note, in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -46,9 +46,9 @@ pub struct Saying {
     /// The action that was taken or decided.
     pub action: &'static str,
     /// Distinguishes events with the same object and reason: an event with a new code is sent immediately.
-    /// The code contains no figures, because these may change all the time.
+    /// The code contains no figures, because figures may change constantly.
     pub code: String,
-    /// The message, with figures.
+    /// The message, which may contain figures.
     pub note: String,
 }
 
@@ -67,7 +67,7 @@ struct Said {
     count: u64,
 }
 
-/// The object's uid, the reason and the code.
+/// Identifies an event: the object's uid, the reason and the code.
 type Key = (String, &'static str, String);
 
 impl Said {
@@ -77,7 +77,7 @@ impl Said {
 }
 
 impl Recorder {
-    /// A recorder that names this instance as the sender, e.g. by its host's name.
+    /// Creates a recorder whose events name `instance` (e.g. the name of its host) as the sender.
     pub fn new(cluster: Cluster, instance: &str) -> Self {
         Self { cluster, instance: instance.into(), said: Arc::default() }
     }
@@ -89,8 +89,8 @@ impl Recorder {
         said.is_fresh(&key, self.cluster.clock.now())
     }
 
-    /// Sends an event about a pod. An event that the API server refuses is not repeated any sooner than one
-    /// that it accepts.
+    /// Sends an event about a pod. If the API server refuses the event, it is not sent again any sooner than
+    /// if the API server had accepted it.
     ///
     /// # Errors
     /// Returns an error if the call fails. Nothing depends on an event: log the error and continue.
@@ -99,7 +99,7 @@ impl Recorder {
         self.say(reference("Pod", Some(&pod.namespace), &pod.name, &pod.uid), saying).await
     }
 
-    /// Sends an event about a node, in namespace `default` as the kubelet does.
+    /// Sends an event about a node. Like the kubelet's events, it is created in the namespace `default`.
     ///
     /// # Errors
     /// Returns an error if the call fails. Nothing depends on an event: log the error and continue.
@@ -131,8 +131,8 @@ impl Recorder {
         };
         let event = Event {
             metadata: ObjectMeta {
-                // The object's name and the time in hex, as in client-go. The number distinguishes two events
-                // with the same time.
+                // The event's name consists of the object's name, followed by the time in hexadecimal, as in
+                // client-go. The number distinguishes two events with the same time.
                 name: Some(format!("{name}.{:x}.{number:x}", now.as_nanosecond())),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()

@@ -27,8 +27,8 @@ pub enum Eviction {
     Refused {
         /// The reason, as worded by the API server.
         message: String,
-        /// How long to wait before the next try, if the API server says so. A budget's refusal usually does
-        /// not.
+        /// How long to wait before the next attempt, if the response specifies it. If a disruption budget
+        /// caused the refusal, the response usually does not.
         retry_after: Option<Duration>,
     },
     /// The pod cannot be evicted at present, e.g. because two disruption budgets select it.
@@ -82,7 +82,7 @@ impl Cluster {
     /// because of a wrong uid still counts against the disruption budget.
     ///
     /// # Errors
-    /// Returns an error if the call fails in a way that says nothing about the pod.
+    /// Returns an error if the call fails for a reason that is unrelated to the pod.
     #[boxed]
     pub async fn evict(
         &self,
@@ -120,14 +120,14 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         ErrorKind::TooManyRequests => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: retry_after(status) })
         }
-        // A disruption budget answers 403 if its `disruptionsAllowed` is negative, or if the disruption
-        // controller lags behind.
+        // The API server answers 403 if a disruption budget's `disruptionsAllowed` is negative, or if the
+        // disruption controller lags behind.
         ErrorKind::Forbidden if is_of_budget(status) => {
             Ok(Eviction::Refused { message: refusal_text(status), retry_after: None })
         }
         ErrorKind::Conflict if status.message.contains("UID in") => Ok(Eviction::Gone),
         ErrorKind::Conflict => Ok(Eviction::Refused { message: refusal_text(status), retry_after: None }),
-        // This is the only 500 response to an eviction that concerns the pod. Its `reason` is empty.
+        // Of all 500 responses to an eviction, only this one is about the pod itself. Its `reason` is empty.
         ErrorKind::Unavailable if status.message.contains("more than one PodDisruptionBudget") => {
             Ok(Eviction::Blocked { message: refusal_text(status) })
         }

@@ -18,8 +18,8 @@ pub struct Expiry {
     pub at: Timestamp,
 }
 
-/// The credentials of a context (by default, the current one) that have an expiry date. Unreadable
-/// credentials are left out, because connecting reports them.
+/// Returns the credentials in a kubeconfig context (by default, the current one) that have an expiry date.
+/// Unreadable credentials are left out, because they are reported when the client connects.
 pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry> {
     let Ok(kubeconfig) = Kubeconfig::from_yaml(kubeconfig.expose_secret()) else { return Vec::new() };
     let ends = [
@@ -33,8 +33,8 @@ pub fn expiries(kubeconfig: &SecretString, context: Option<&str>) -> Vec<Expiry>
     ends.into_iter().filter_map(named).collect()
 }
 
-/// The latest expiry of these certificates (PEM). Certificates that never expire (year 9999) are left out.
-/// Returns `None` if there are no others.
+/// Returns the latest expiry date of these PEM certificates. Certificates that never expire (year 9999) are
+/// ignored. Returns `None` if no other certificate remains.
 pub fn certificates_end(pem: &[u8]) -> Option<Timestamp> {
     ends(pem).max()
 }

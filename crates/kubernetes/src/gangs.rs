@@ -1,5 +1,5 @@
-//! PodGroups. They are watched if the API server serves them, which requires the feature gate
-//! `GenericWorkload` and this API version in `--runtime-config`.
+//! PodGroups. They are watched if the API server serves them. This requires the feature gate
+//! `GenericWorkload`, and the API version of PodGroups in `--runtime-config`.
 
 use k8s_openapi::api::scheduling::v1beta1 as scheduling;
 
@@ -13,10 +13,10 @@ pub(super) const KIND: &str = "PodGroup";
 
 /// The kind's API group and version.
 pub(super) const VERSION: &str = "scheduling.k8s.io/v1beta1";
-/// The plural name, as in API paths.
+/// The plural name, which is used in API paths.
 pub(super) const PLURAL: &str = "podgroups";
 
-/// How PodGroups are watched.
+/// The settings for watching PodGroups.
 pub(super) const GROUPS: Custom<scheduling::PodGroup, PodGroup> = Custom {
     kind: KIND,
     version: VERSION,

@@ -25,7 +25,8 @@ pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<St
         let clusters: Vec<&str> = kubeconfig.clusters.iter().map(|one| one.name.as_str()).collect();
         let (cluster, there) = (&parts.cluster, listed(&clusters));
         return Some(format!(
-            "its context `{name}` names the cluster `{cluster}`, which it does not define ({there})"
+            "its context `{name}` names the cluster `{cluster}`, which the kubeconfig does not define \
+                ({there})"
         ));
     };
     if cluster.proxy_url.is_some() {
@@ -39,13 +40,14 @@ pub(super) fn lacks(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<St
         let users: Vec<&str> = kubeconfig.auth_infos.iter().map(|one| one.name.as_str()).collect();
         let there = listed(&users);
         return Some(format!(
-            "its context `{name}` names the user `{user}`, which it does not define ({there})"
+            "its context `{name}` names the user `{user}`, which the kubeconfig does not define \
+                ({there})"
         ));
     }
     None
 }
 
-/// The program that provides the token of a context's user, if any.
+/// The program that provides the token for a context's user, if any.
 pub(super) fn program(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let name = context.or(kubeconfig.current_context.as_deref())?;
     let context = kubeconfig.contexts.iter().find(|one| one.name == name)?.context.as_ref()?;

@@ -1,12 +1,13 @@
 //! The Lease that makes one instance the leader.
 //!
-//! A Lease is not a lock: its holder only knows that a moment ago no other instance held it. So every write
-//! is also conditional. To judge whether another holder's lease has expired, this instance measures how long
-//! it has seen the lease unchanged, as client-go does. It never compares clocks.
+//! A Lease is not a lock: its holder only knows that no other instance held it a moment ago. Therefore, every
+//! write is also conditional. To judge whether another holder's lease has expired, this instance measures how
+//! long it has seen the lease unchanged, as client-go does. It never compares its own clock with the
+//! holder's.
 //!
-//! After an instance was killed and restarted, it takes over its own lease immediately, because the lease
+//! An instance that was killed and restarted takes over its own lease immediately, because the lease still
 //! names it as the holder. If two running instances have the same name, an annotation distinguishes them, and
-//! the first gives way to the second.
+//! the instance that started first gives way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ const ATTEMPTS: u32 = 3;
 pub enum Claim {
     /// This instance has the lease.
     Held {
-        /// When the lease was requested, by the monotonic clock. Other instances count from a later time.
+        /// The time of the request, by the monotonic clock. Other instances measure the lease's duration from
+        /// a later time.
         since: Instant,
     },
     /// Another instance holds the lease.
@@ -51,7 +53,7 @@ pub struct Lease {
     cluster: Cluster,
     identity: Arc<str>,
     run: Arc<str>,
-    /// The lease as this instance last wrote it, so that one call renews it.
+    /// The lease as this instance last wrote it. It allows a renewal with a single call.
     held: Option<Object>,
     /// The `resourceVersion` of another instance's lease, and when this instance first saw that version.
     seen: Option<(String, Instant)>,
@@ -72,8 +74,8 @@ impl Lease {
     /// it unchanged for `duration` (whole seconds), so call this several times within that period.
     ///
     /// # Errors
-    /// Returns an error if the call fails. If this instance held the lease, it still holds the lease until it
-    /// expires.
+    /// Returns an error if the call fails. If this instance held the lease before the call, it still holds it
+    /// until the lease expires.
     #[boxed]
     pub async fn claim(&mut self, duration: Duration) -> Result<Claim, Error> {
         // `held` is kept until a response arrives. If the caller stops waiting, the next call renews the
@@ -90,7 +92,8 @@ impl Lease {
                 Err(error) => return Err(error),
             }
         }
-        // The time before the call counts, because other instances see the renewal later.
+        // The lease's duration is measured from before the call, because other instances see the renewal
+        // later.
         let asked = Instant::now();
         let found = self.cluster.call("read the lease", self.leases().get_opt(NAME)).await?;
         let first = !std::mem::replace(&mut self.looked, true);
@@ -207,8 +210,8 @@ impl Lease {
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
     }
 
-    /// The API for leases, with a client that does not wait for `Retry-After`: an attempt that waits would
-    /// look like a missing response. The caller tries again soon.
+    /// Returns the API for leases, with a client that does not wait if a response contains `Retry-After`. An
+    /// attempt that waits would look like a missing response, and the caller tries again soon anyway.
     fn leases(&self) -> Api<Object> {
         Api::namespaced(self.cluster.bare.clone(), &self.cluster.namespace)
     }

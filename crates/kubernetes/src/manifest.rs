@@ -61,7 +61,7 @@ impl Cluster {
     /// not created the token yet.
     ///
     /// # Errors
-    /// Returns an error if the call fails, or the Secret is not UTF-8.
+    /// Returns an error if the call fails, or the Secret's data is not valid UTF-8.
     #[boxed]
     pub async fn account_token(&self, secret: &str) -> Result<Option<AccountToken>, Error> {
         let action = format!("read the token in secret `{secret}`");

@@ -20,7 +20,7 @@ const NAME: &str = "autoscaler-state";
 const KEY: &str = "state";
 /// The key of the pause switch. The switch is on if the key exists, whatever its value.
 const PAUSED: &str = "paused";
-/// The key of the operators' retry orders, and the maximum number of stored orders. Orders beyond it are
+/// The key of the operators' retry orders, and the maximum number of stored orders. Further orders are
 /// refused.
 const RETRY: (&str, usize) = ("retry", 50);
 /// The maximum number of attempts to write an operator's order if the daemon writes its memory at the same
@@ -88,8 +88,8 @@ impl Cluster {
                 tracing::warn!(
                     config_map = NAME,
                     %error,
-                    "the API server refused the full state; stored it without past decisions and without the devices \
-                    of pools' nodes"
+                    "the API server refused the full state; stored the state without past decisions and \
+                        without the devices of the pools' nodes"
                 );
                 Ok(stored)
             }
@@ -124,7 +124,7 @@ impl Cluster {
     /// The call failed.
     #[boxed]
     pub async fn orders(&self) -> Result<(Option<Pause>, bool), Error> {
-        let found = self.call("read the switch `paused`", self.config_maps().get_opt(NAME)).await?;
+        let found = self.call("read the `paused` switch", self.config_maps().get_opt(NAME)).await?;
         let mut data = found.and_then(|map| map.data).unwrap_or_default();
         let pause = data.remove(PAUSED).map(|text| {
             let by_hand = |_| Pause { reason: text.trim().to_owned(), ..Pause::default() };
@@ -133,13 +133,14 @@ impl Cluster {
         Ok((pause, data.contains_key(RETRY.0)))
     }
 
-    /// Turns the pause switch on or off. This is an operator's order, so it does not need the lease.
+    /// Turns the pause switch on or off. This is an operator's order, so the instance that writes it need not
+    /// hold the lease.
     ///
     /// # Errors
     /// Returns an error if the call fails, or other clients' writes keep conflicting.
     #[boxed]
     pub async fn set_pause(&self, pause: Option<&Pause>) -> Result<(), Error> {
-        let action = "set the switch `paused`";
+        let action = "set the `paused` switch";
         let text = pause.map(|pause| json(action, pause)).transpose()?;
         self.edit(action, |data| {
             let before = match &text {
@@ -151,8 +152,8 @@ impl Cluster {
         .await
     }
 
-    /// Stores an order to the leader to retry something. This is an operator's order, so it does not need the
-    /// lease. An order that is already stored is not stored again.
+    /// Stores an operator's order to retry something, which the leader carries out. The instance that writes
+    /// the order need not hold the lease. An order that is already stored is not stored again.
     ///
     /// # Errors
     /// Returns an error if the call fails, other clients' writes keep conflicting, or too many orders are

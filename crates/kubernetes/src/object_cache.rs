@@ -1,4 +1,4 @@
-//! A cache of the API server's objects of one kind, as plain data.
+//! Caches the API server's objects of one kind as plain data.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +56,7 @@ impl<T> Store<T> {
         before
     }
 
-    /// Forgets all objects, and that a list was ever stored.
+    /// Forgets all objects, as if no list had ever been stored.
     pub(super) fn forget(&self) -> BTreeMap<String, Arc<T>> {
         let before = std::mem::take(&mut *self.lock());
         self.listed.store(false, Ordering::Release);

@@ -22,7 +22,7 @@ pub(super) struct Custom<K, T> {
     pub kind: &'static str,
     /// API group and version.
     pub version: &'static str,
-    /// The plural name, as in API paths.
+    /// The plural name, which is used in API paths.
     pub plural: &'static str,
     pub convert: fn(&K) -> Result<T, ConvertError>,
     /// How urgent a change is.

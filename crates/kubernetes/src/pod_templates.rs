@@ -22,10 +22,10 @@ use model::buffer::{CapacityBuffer, PodTemplate};
 use model::request::ProvisioningRequest;
 use model::workload::Controller;
 
-/// The name of the kind. It is only watched while a buffer or a request refers to a PodTemplate.
+/// The name of the kind, which is only watched while a buffer or a request refers to a PodTemplate.
 pub(super) const KIND: &str = "PodTemplate";
-/// The minimum time between two lists that are caused by changed references. It limits the cost of references
-/// that keep changing.
+/// The minimum time between two lists that are requested because references have changed. It limits the load
+/// if references keep changing.
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {

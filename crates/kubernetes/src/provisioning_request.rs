@@ -1,5 +1,5 @@
-//! The ProvisioningRequest of `autoscaling.x-k8s.io/v1`, which k8s-openapi lacks: only the fields that are
-//! read.
+//! The ProvisioningRequest type of `autoscaling.x-k8s.io/v1`, which k8s-openapi lacks. It contains only the
+//! fields that the daemon reads.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::capacity_buffer::{Condition, Named};
 
 /// The kind's API group and version.
 pub(super) const VERSION: &str = "autoscaling.x-k8s.io/v1";
-/// The plural name, as in API paths.
+/// The plural name, which is used in API paths.
 pub(super) const PLURAL: &str = "provisioningrequests";
 
 /// A ProvisioningRequest.

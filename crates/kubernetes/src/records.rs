@@ -1,5 +1,5 @@
-//! The records of machines, each in a ConfigMap in the daemon's namespace. Creating a record claims the
-//! machine's slot.
+//! Machine records, each of which is stored in a ConfigMap in the daemon's namespace. Creating a record
+//! claims the machine's slot.
 
 use std::collections::BTreeMap;
 
@@ -116,8 +116,8 @@ impl Cluster {
     /// be read often.
     ///
     /// # Errors
-    /// Returns an error if the list cannot be read. Unreadable records are left out: no machine waits because
-    /// of them.
+    /// Returns an error if the list cannot be read. Unreadable records are left out, so that no machine waits
+    /// because of them.
     #[boxed]
     pub async fn awaiting_cpus(&self, host: &str) -> Result<Vec<Record>, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PINS_ON}={host}");
@@ -154,7 +154,8 @@ impl Cluster {
     /// on.
     ///
     /// A conflict is not an error if the same change is already stored, because then only the response to an
-    /// earlier write was lost. A conflict that no other writer caused is a failed call, which can be retried.
+    /// earlier write was lost. If no other writer caused the conflict, it is reported as a failed call, which
+    /// can be retried.
     ///
     /// # Errors
     /// Returns [`RecordError::Changed`] if another record or version is stored, or another error if the call
@@ -230,8 +231,8 @@ pub fn name(record: &Record) -> String {
     format!("machine-{}-{}", record.pool, record.slot.vmid)
 }
 
-/// The command with which an administrator deletes this machine's record. It does not match the record of
-/// another machine that occupies the slot by then.
+/// Returns the command with which an administrator deletes this machine's record. If another machine occupies
+/// the slot by the time the command is run, the command does not match that machine's record.
 pub fn command_to_drop(namespace: &str, record: &Record) -> String {
     format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
 }

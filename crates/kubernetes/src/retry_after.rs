@@ -1,10 +1,10 @@
 //! Waits and retries if the API server asks clients to wait.
 //!
-//! If API Priority and Fairness rejects a request, or the API server is shutting down, the answer is 429 with
-//! the number of seconds after which the request may be repeated (`Retry-After`). The API server has not
-//! carried out such a request. It is sent again after that time, a few times at most, within the time limit
-//! of its call. A disruption budget also answers 429, but about the pod, so that response is returned to the
-//! caller.
+//! If API Priority and Fairness rejects a request, or the API server is shutting down, the response is 429
+//! with the number of seconds after which the client may retry (`Retry-After`). The API server has not
+//! carried out such a request. It is sent again after that time, but only a few times, and only within the
+//! time limit of its call. If a disruption budget refuses an eviction, the response is also 429. That
+//! response is about the pod, so it is returned to the caller.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use runtime::fence::Fence;
 
 /// The maximum number of times a request is sent again.
 const REPEATS: u32 = 3;
-/// The longest single wait, whatever the API server says.
+/// The maximum length of a single wait, even if the API server asks for more.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Sends a request, and repeats it if the API server asks clients to wait. The fence is checked before each
-/// attempt of a write.
+/// Sends a request, and sends it again if the API server asks clients to wait. For a write, the fence is
+/// checked before each attempt.
 pub(super) async fn send(
     open: &Client,
     fence: &Fence,
@@ -55,7 +55,8 @@ async fn pass(fence: &Fence, method: &Method) -> Result<(), BoxError> {
 /// Returns how long the API server asks clients to wait, if it does.
 fn asked_to_wait(path: &str, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    // API Priority and Fairness answers in plain text, a disruption budget with a JSON object.
+    // If API Priority and Fairness causes the refusal, the response is plain text. If a disruption budget
+    // causes it, the response is a JSON object.
     let about_the_pod =
         path.ends_with("/eviction") && text(CONTENT_TYPE).is_some_and(|kind| kind.contains("json"));
     if status != StatusCode::TOO_MANY_REQUESTS || about_the_pod {

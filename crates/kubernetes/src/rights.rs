@@ -1,4 +1,4 @@
-//! The rights that the daemon needs, each checked with the API server.
+//! Checks with the API server whether the daemon has each of the rights that it needs.
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -23,7 +23,7 @@ pub struct Right {
     pub group: &'static str,
     /// The resource, e.g. `nodes` or `pods/eviction`.
     pub resource: &'static str,
-    /// The namespace, `None` for the entire cluster.
+    /// The namespace; `None` for the entire cluster.
     pub namespace: Option<String>,
     /// The only object that the right applies to; `None` for all objects.
     pub name: Option<&'static str>,
@@ -38,7 +38,7 @@ impl Right {
     pub fn words(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let place = self.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
-        // The name `cluster-info` is left out, because the namespace `kube-public` is clear enough.
+        // The name `cluster-info` is left out, because the namespace `kube-public` is specific enough.
         let name = self.name.filter(|_| self.namespace.is_none());
         let name = name.map(|name| format!(" {name}")).unwrap_or_default();
         format!("{} {}{group}{name}{place}", self.verb, self.resource)
@@ -63,7 +63,7 @@ struct Needed {
 }
 
 /// Kinds that need a CustomResourceDefinition or a feature gate: the API group and version, the plural name,
-/// and the resources that are only needed for this kind.
+/// and the resources that the daemon only accesses if this kind is served.
 const OPTIONAL: [(&str, &str, &[&str]); 3] = [
     (capacity_buffer::VERSION, capacity_buffer::PLURAL, &[capacity_buffer::PLURAL, "podtemplates"]),
     (
@@ -97,7 +97,7 @@ const NEEDED: &[Needed] = &[
         resources: &["replicasets", "statefulsets", "deployments", "daemonsets"],
         place: Place::Everywhere,
         name: None,
-        purpose: "see what creates pods",
+        purpose: "identify the workloads that create pods",
     },
     Needed {
         verbs: &["list", "watch"],
@@ -105,7 +105,7 @@ const NEEDED: &[Needed] = &[
         resources: &["jobs"],
         place: Place::Everywhere,
         name: None,
-        purpose: "see what creates pods",
+        purpose: "identify the workloads that create pods",
     },
     Needed {
         verbs: &["list", "watch"],
@@ -193,7 +193,7 @@ const NEEDED: &[Needed] = &[
         resources: &["events"],
         place: Place::Everywhere,
         name: None,
-        purpose: "report what was decided about pods and nodes",
+        purpose: "report decisions about pods and nodes",
     },
     Needed {
         verbs: &["get", "list", "create", "update", "delete"],
@@ -209,7 +209,7 @@ const NEEDED: &[Needed] = &[
         resources: &["leases"],
         place: Place::Own,
         name: None,
-        purpose: "agree on one active instance",
+        purpose: "elect the leader",
     },
     Needed {
         verbs: &["create", "delete"],
@@ -225,7 +225,7 @@ const NEEDED: &[Needed] = &[
         resources: &["configmaps"],
         place: Place::In("kube-public"),
         name: Some("cluster-info"),
-        purpose: "read cluster-info, for joining",
+        purpose: "read cluster-info, so that machines can join",
     },
 ];
 

@@ -41,7 +41,7 @@ impl fmt::Display for ClockDifference {
 pub(super) struct ServerTime(Arc<Mutex<Option<(Timestamp, Instant)>>>);
 
 impl ServerTime {
-    /// Reads the time in an answer's headers.
+    /// Stores the time that the headers of a response contain.
     pub fn hear(&self, headers: &HeaderMap) {
         if let Some(date) = headers.get(DATE).and_then(|date| read(date.to_str().ok()?)) {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((date, Instant::now()));

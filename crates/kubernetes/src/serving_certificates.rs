@@ -1,9 +1,9 @@
-//! Kubelets' requests for serving certificates, which are watched separately and approved. They are
-//! CertificateSigningRequests of the signer `kubernetes.io/kubelet-serving`, which kubelets with
-//! `serverTLSBootstrap` create.
+//! Watches and approves kubelets' requests for serving certificates. These are CertificateSigningRequests for
+//! the signer `kubernetes.io/kubelet-serving`, which kubelets with `serverTLSBootstrap` create. They are
+//! watched separately from other kinds.
 //!
-//! The API server states who the requester is; the requester wrote the PKCS#10 request. This file treats both
-//! as plain data and does not check them.
+//! The requester's identity comes from the API server, but the PKCS#10 request comes from the requester. This
+//! file treats both as plain data and does not check them.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use runtime::ordered_notify::Changed;
 
 /// The signer of kubelets' serving certificates.
 pub(super) const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
-/// Only requests to this signer are listed and watched.
+/// The field selector that restricts lists and watches to requests for this signer.
 const FIELDS: &str = "spec.signerName=kubernetes.io/kubelet-serving";
 const KIND: &str = "CertificateSigningRequest";
-/// Maximum size of a request that is kept, in bytes. A kubelet's request is smaller than a kilobyte.
+/// The maximum size of a stored request, in bytes. A kubelet's request is smaller than a kilobyte.
 const LONGEST: usize = 16 << 10;
 
 /// One request, as it is stored in the cluster.
@@ -45,12 +45,12 @@ pub struct ServingRequest {
     pub created: Option<Timestamp>,
     /// The requester, as authenticated by the API server.
     pub user: String,
-    /// The requester's groups, as authenticated.
+    /// The requester's groups, as authenticated by the API server.
     pub groups: Vec<String>,
     /// The requested usages of the key.
     pub usages: Vec<String>,
-    /// The PKCS#10 request as PEM. It is empty if the request is decided, or larger than any kubelet's
-    /// request.
+    /// The PKCS#10 request as PEM. It is empty if the request has already been decided, or is larger than any
+    /// kubelet's request.
     pub pem: Vec<u8>,
     /// Whether the request was approved, denied, signed, or marked as failed.
     pub decided: bool,

@@ -16,7 +16,7 @@ use runtime::error_chain::chain;
 
 /// The name under which problems with the version are reported.
 pub(super) const KIND: &str = "/version";
-/// How often the version is read again.
+/// The interval at which the version is read.
 const AGAIN: Duration = Duration::from_mins(1);
 
 /// Keeps the version up to date until the future is dropped. `known` stays empty until the API server has

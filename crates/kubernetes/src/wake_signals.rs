@@ -1,7 +1,8 @@
 //! Decides which changes trigger a round.
 //!
-//! A kubelet updates its Node every few minutes even if nothing has happened. The daemon's own annotations on
-//! a Node must not trigger a round that writes annotations again.
+//! A kubelet updates its Node every few minutes even if nothing has happened. Such an update must not trigger
+//! a round. Neither must the daemon's own annotations on a Node, because that round would write annotations
+//! again.
 
 use model::buffer::{BufferStatus, CapacityBuffer};
 use model::pod::Scheduling;

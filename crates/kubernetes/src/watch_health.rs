@@ -17,8 +17,8 @@ use runtime::ordered_notify::{Changed, Changes};
 /// restarting API server refuses everything for a moment.
 const REFUSALS: u32 = 3;
 
-/// Kinds that an older API server, or one without a CustomResourceDefinition, does not serve. Their absence
-/// is not reported.
+/// Kinds that an API server may not serve, because it is older, or because it lacks a
+/// CustomResourceDefinition. Their absence is not reported.
 const NEWER: [&str; 7] = [
     "ResourceClaim",
     "DeviceClass",
@@ -36,16 +36,16 @@ pub struct Problem {
     pub kind: &'static str,
     /// What is wrong, in words.
     pub what: String,
-    /// Whether nothing should be decided while the problem lasts, because the kind is essential and the known
-    /// objects may be outdated.
+    /// Whether the daemon should make no decisions while the problem lasts, because the kind is essential and
+    /// the known objects may be outdated.
     pub essential: bool,
 }
 
 #[derive(Debug)]
 struct State {
     essential: bool,
-    /// Whether the first list has arrived, or the daemon has given up on the kind because it is refused or
-    /// not served.
+    /// Whether the first list has arrived, or the daemon has given up on the kind because the API server
+    /// refuses or does not serve it.
     settled: bool,
     /// Why no updates can be read at the moment.
     trouble: Option<String>,
@@ -192,7 +192,7 @@ impl Board {
         }
     }
 
-    /// Everything that is wrong at the moment.
+    /// Returns all current problems.
     pub(super) fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (kind, state) in &*self.lock() {
@@ -216,7 +216,7 @@ impl Board {
         self.lock().get(kind).is_some_and(|state| state.trouble.is_none())
     }
 
-    /// The kinds whose last list or watch was refused: if this lasts, a right is missing.
+    /// Returns the kinds whose last list or watch was refused. If the refusals persist, a right is missing.
     pub(super) fn unseen(&self) -> Vec<Problem> {
         let states = self.lock();
         let refused = states.iter().filter(|(_, state)| state.refusals > 0);

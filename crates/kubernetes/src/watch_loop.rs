@@ -27,7 +27,7 @@ use runtime::error_chain::chain;
 pub(super) const WATCH_SECONDS: u32 = 60;
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
-/// The first and the longest wait after a failure.
+/// The initial and the maximum wait after a failure.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// The wait before a kind that the API server does not serve, or refuses, is read again.
 pub(super) const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
@@ -48,7 +48,7 @@ pub(super) struct Feed<K, T> {
     pub board: Board,
 }
 
-/// A list that is arriving.
+/// A list that is still being received.
 struct Incoming<T> {
     objects: BTreeMap<String, Arc<T>>,
     malformed: BTreeSet<String>,
@@ -67,9 +67,9 @@ where
 {
     /// Follows the kind until the future is dropped.
     ///
-    /// After any failure, it waits, twice as long each time, and then lists all objects again instead of
-    /// resuming the watch. A resumed watch is silent until something changes, so only a list proves that the
-    /// connection works again.
+    /// After any failure, this function waits, each time twice as long as before. It then lists all objects
+    /// again instead of resuming the watch. A resumed watch is silent until something changes, so only a list
+    /// proves that the connection works again.
     pub(super) async fn follow(self) {
         let mut waits = Waits::new(self.kind);
         loop {
@@ -201,8 +201,8 @@ fn summary(error: watcher::Error) -> (Option<ErrorKind>, String) {
     }
 }
 
-/// Waits that double, with a jitter that only depends on the kind, so that watches do not all reconnect at
-/// the same time.
+/// Waits that double each time, with a jitter that depends only on the kind. The jitter prevents all watches
+/// from reconnecting at the same time.
 pub(super) struct Waits {
     next: Duration,
     jitter: fastrand::Rng,

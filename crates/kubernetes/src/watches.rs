@@ -165,8 +165,8 @@ impl Watches {
         Self { stores, version, board, _stop: Arc::new(cancel.drop_guard()) }
     }
 
-    /// The currently known state of the cluster. The caller adds the time, the Proxmox VE side and the
-    /// daemon's memory.
+    /// Returns a snapshot of the cluster's currently known state. The caller adds the time, the Proxmox VE
+    /// data and the daemon's memory.
     pub fn snapshot(&self) -> Snapshot {
         let s = &self.stores;
         let controllers =
@@ -242,22 +242,22 @@ impl Watches {
         self.board.changed()
     }
 
-    /// A number that increases with every pod that becomes pending. It increases before the number of
-    /// [`Self::changed`] does.
+    /// A number that increases with every pod that becomes pending. It increases before the number that
+    /// [`Self::changed`] returns does.
     pub fn demand(&self) -> Changed {
         self.board.demand()
     }
 
-    /// Waits until each kind has been listed once or given up. A kind that is not essential is given up if
-    /// the API server does not serve it, or after several refusals. The wait lasts for as long as any other
-    /// kind cannot be read; [`Watches::problems`] shows why.
+    /// Waits until the daemon has listed each kind once or given up on it. It gives up on a nonessential kind
+    /// if the API server does not serve that kind, or refuses it several times. The wait continues while any
+    /// other kind cannot be read; [`Watches::problems`] contains the reason.
     #[boxed]
     pub async fn synced(&self) {
         // The sender lives in `self`, so this cannot fail.
         let _ = self.board.settled().wait_for(|settled| *settled).await;
     }
 
-    /// Whether every kind has been listed once or given up: see [`Self::synced`].
+    /// Whether the daemon has listed each kind once or given up on it; see [`Self::synced`].
     pub fn is_synced(&self) -> bool {
         *self.board.settled().borrow()
     }
@@ -394,7 +394,7 @@ impl Starter<'_> {
             &s.csi_nodes,
         );
         // The removal of a machine waits until its volumes are detached, so every change to an attachment
-        // counts.
+        // triggers a round.
         self.spawn::<storage::VolumeAttachment, _>(
             "VolumeAttachment",
             |one| Ok(convert::attachment(one)),

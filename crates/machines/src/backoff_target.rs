@@ -1,5 +1,5 @@
-//! Determines what backs off after a failed creation. If a storage was full, this depends on whether the
-//! storage is shared.
+//! Determines whether a host or an entire pool backs off after a failed creation. If a storage was full, this
+//! depends on whether the storage is shared.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use model::machine::STORED_ON;
 use proxmox::Meaning;
 use settings::{CloudInit, Pool};
 
-/// Determines what backs off after this failure. If a storage is full and all storages of the machine are
-/// shared, creation would fail on the other hosts, too. The entire pool then backs off, so that not every
-/// host has to fail first.
+/// Determines what backs off after this failure. If a storage is full and all of the machine's storages are
+/// shared, creation would also fail on the other hosts. In this case, the entire pool backs off, so that the
+/// creation does not have to fail on every host first.
 pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> BackoffTarget {
     let blame = trouble.blame();
     match trouble {
@@ -24,8 +24,8 @@ pub(super) async fn find(ctx: &Context, machine: &MachineHandle, trouble: &StepE
     }
 }
 
-/// Determines what backs off if one of the machine's storages is full. The error does not name the storage.
-/// `None` if the storages cannot be listed.
+/// Determines what backs off if one of the machine's storages is full. The error does not name the storage,
+/// so all of them are considered. Returns `None` if the storages cannot be listed.
 async fn of_full_storage(ctx: &Context, record: &Record) -> Option<BackoffTarget> {
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let seen = ctx.proxmox.resources().await.ok()?;
@@ -36,7 +36,7 @@ async fn of_full_storage(ctx: &Context, record: &Record) -> Option<BackoffTarget
     Some(target(storages(record, pool).into_iter().map(is_shared)))
 }
 
-/// The storages of the machine's disks and of its seed.
+/// The storages of the machine's disks and of its cloud-init seed.
 fn storages<'a>(record: &'a Record, pool: Option<&'a Pool>) -> BTreeSet<&'a str> {
     let mut all: BTreeSet<&str> = match record.made_of.get(STORED_ON) {
         Some(chosen) => BTreeSet::from([chosen.as_str()]),
@@ -49,9 +49,9 @@ fn storages<'a>(record: &'a Record, pool: Option<&'a Pool>) -> BTreeSet<&'a str>
     all
 }
 
-/// Determines what backs off: each item of `shared` says whether one of the storages is shared. If only some
-/// are, the host backs off first; only a second host with the same failure proves that a shared storage is
-/// full.
+/// Determines what backs off. `shared` contains, for each storage, whether it is shared. If only some
+/// storages are shared, the host backs off first. Only a second host with the same failure proves that a
+/// shared storage is full.
 fn target(shared: impl Iterator<Item = bool>) -> BackoffTarget {
     let all: BTreeSet<bool> = shared.collect();
     match (all.contains(&true), all.contains(&false)) {

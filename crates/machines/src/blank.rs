@@ -1,4 +1,4 @@
-//! The options with which the VM of a machine without a template is created. The other options are set later.
+//! The options for creating a VM without a template. The other options are set later.
 
 use std::collections::BTreeMap;
 

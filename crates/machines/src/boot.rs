@@ -19,10 +19,11 @@ const PART: u32 = 3;
 /// measured.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
-/// While the pool's boot times are unknown, the wait for an open port is the expected boot time multiplied by
-/// this.
+/// While the pool's boot times are unknown, the daemon waits for an open port for up to this many times the
+/// expected boot time.
 const UNKNOWN: u32 = 3;
-/// Up to this try, the pause between two queries to the agent is a quarter of `agent_poll`.
+/// Until this number of tries is reached, the pause between two queries to the agent is a quarter of
+/// `agent_poll`.
 const NEAR: u32 = 4;
 
 /// Decides when the guest agent is asked, and measures the boot time.
@@ -55,12 +56,12 @@ impl Boot {
         Self { old_clock: true, ..self }
     }
 
-    /// Waits until it is time to ask the agent (again).
+    /// Waits until the next query to the agent is due.
     #[boxed]
     pub async fn wait(&mut self, ctx: &Context, record: &Record) {
         self.tries += 1;
         if let Some(asked) = self.asked {
-            // The agent did not answer after the usual time: it will probably answer soon.
+            // The agent did not answer within the usual time, but will probably answer soon.
             let poll = ctx.config.limits.agent_poll;
             let pause = if self.tries <= NEAR { poll / 4 } else { poll };
             tokio::time::sleep_until(asked + pause).await;

@@ -10,19 +10,20 @@ use bootstrap::TokenHost;
 use kubernetes::ErrorKind;
 use settings::{Bootstrap, Kubeadm, TokenSource};
 
-/// The time limit of one operation over SSH. The operation is retried until the caller's limit.
+/// The time limit for one operation over SSH. A failed operation is retried until the caller's limit.
 const SSH: Duration = Duration::from_secs(30);
 /// How long to retry the deletion of a token over SSH. The token expires by itself, and nothing waits for its
 /// deletion.
 const FAREWELL: Duration = Duration::from_mins(1);
 
-/// How many random token ids are tried. Two taken ids in a row are not a coincidence, so further tries would
-/// not help.
+/// The maximum number of random token ids to try. Several taken ids in a row are not a coincidence, so more
+/// tries would not help.
 const ATTEMPTS: u32 = 3;
 
-/// Creates a token and writes its id to the machine's record. Through the API, the id is recorded before the
-/// token is created, so that no token is forgotten. Over SSH, a lost answer may leave a token that is not
-/// recorded: its secret is lost, and it expires soon.
+/// Creates a token and writes its id to the machine's record. If the token is created through the API, its id
+/// is recorded before the token is created, so that no token is forgotten. If the token is created over SSH,
+/// a lost answer may leave an unrecorded token. The secret of such a token is lost, and the token expires
+/// soon.
 pub(super) async fn mint(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -16,7 +16,7 @@ const MINOR: u32 = 31;
 pub struct ClusterFacts {
     /// The API server's address and the CA.
     pub info: ClusterInfo,
-    /// The minor version of Kubernetes.
+    /// The Kubernetes minor version.
     pub minor: u32,
 }
 

@@ -24,7 +24,7 @@ pub type Controllers = Arc<dyn Fn(&Redfish) -> Result<redfish::Client, String> +
 /// The context that all machine tasks share. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    /// The settings at the time when the task began.
+    /// The settings that were in effect when the task began.
     pub config: Arc<Config>,
     /// The current settings.
     pub live: watch::Receiver<Arc<Config>>,
@@ -42,19 +42,19 @@ pub struct Context {
     pub registry: Registry,
     /// How long each step usually takes.
     pub pace: Pace,
-    /// Templates of the pools.
+    /// The pools' templates.
     pub templates: Templates,
     /// Sends events to Kubernetes.
     pub recorder: Recorder,
-    /// How many machines may be created at a time.
+    /// Limits how many machines are created at the same time.
     pub creating: Arc<Semaphore>,
     /// The facts about the cluster that a join needs.
     pub cluster_facts: KnownFacts,
-    /// Makes clients of the machines' management controllers.
+    /// Creates clients for the machines' management controllers.
     pub controllers: Controllers,
     /// The fence that each request to change a bare-metal machine's power state has to pass.
     pub fence: Fence,
-    /// Why nothing new may be started now; `None` if everything may be started.
+    /// The current pause, if any. Nothing new is started during a pause.
     pub pause: watch::Receiver<Option<Arc<Pause>>>,
 }
 
@@ -69,8 +69,8 @@ impl Context {
         self.live.borrow().pools.iter().any(|pool| pool.name == name)
     }
 
-    /// Why nothing new may be started now: everything is paused, or the mode was changed to `observe` since
-    /// the task began. `None` if neither is the case.
+    /// Returns the reason why nothing new may be started now, or `None` if there is no such reason. Either
+    /// everything is paused, or the mode was changed to `observe` after the task began.
     pub(super) fn paused(&self) -> Option<String> {
         if let Some(pause) = self.pause.borrow().as_ref() {
             return Some(format!("everything is paused: {}", pause.words()));

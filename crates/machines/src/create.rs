@@ -1,5 +1,5 @@
-//! Takes a machine from its record to a ready node, or to a warm machine. Each step first looks at what
-//! exists, unless the record is so new that nothing can exist yet.
+//! Turns a machine's record into a ready node or a warm machine. Each step first checks what already exists,
+//! unless the record is so new that nothing can exist yet.
 
 use model::MachineKind;
 use std::time::Duration;
@@ -46,8 +46,8 @@ pub(super) async fn run(
 ) -> Result<Created, StepError> {
     let made = Box::pin(in_time(ctx, machine, fresh, reports)).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
-    // A VM may exist even though the record does not show it: an earlier run may have requested it, or the
-    // time limit may have cut this run off before the answer.
+    // A VM may exist even though the record does not show it. An earlier run may have requested the VM, or
+    // the time limit may have ended this run before the answer arrived.
     let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(StepError::Limit { .. }));
     if made.is_err() && nothing_known && (!fresh || cut_off) {
         machine.stored.record.clone_in_doubt = true;
@@ -55,8 +55,8 @@ pub(super) async fn run(
     made
 }
 
-/// Runs all steps within their time limit. The time before the first step (a pause, or the wait for the
-/// machine's turn) does not count.
+/// Runs all steps within their time limit. The time before the first step, such as a pause or the wait for
+/// the machine's turn, does not count towards the limit.
 async fn in_time(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -292,12 +292,13 @@ async fn clone(
     }
 }
 
-/// The maximum time that a clone waits for its template to be read again.
+/// The maximum time that a clone is delayed to read its template again.
 const TEMPLATE_READ: Duration = Duration::from_secs(1);
-/// The key in a record's `made_of` for the identity of the template.
+/// The key in a record's `made_of` under which the template's identity is stored.
 const TEMPLATE: &str = "template";
 
-/// The identity of the template just before it is cloned; `None` if the identity in the record is kept.
+/// Returns the template's identity just before the template is cloned. Returns `None` if the identity in the
+/// record is kept.
 async fn template_now(ctx: &Context, machine: &MachineHandle) -> Option<String> {
     let record = machine.record();
     let MachineKind::Clone(template) = record.kind() else { return None };
@@ -336,10 +337,10 @@ async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Resu
         kubernetes: ctx.watches.kubernetes_uid(),
     };
     let made_for = match record.pods.as_slice() {
-        [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
-        [] => "Made for the pool's minimum, or to replace a node that is being removed.".to_owned(),
+        [] if record.warm.is_some() => "Created ahead of demand.".to_owned(),
+        [] => "Created to meet the pool's minimum, or to replace a node that is being removed.".to_owned(),
         pods if pods.len() > PODS_SAID => {
-            format!("Made for {} and {} more.", pods[..PODS_SAID].join(", "), pods.len() - PODS_SAID)
+            format!("Created for {} and {} more.", pods[..PODS_SAID].join(", "), pods.len() - PODS_SAID)
         }
         pods => format!("Made for {}.", pods.join(", ")),
     };
@@ -379,17 +380,17 @@ fn sent(answer: Result<Upid, proxmox::Error>) -> Result<Sent, StepError> {
     }
 }
 
-/// Handles a VMID that is already taken. Returns `Ok` if the VM is, or may be, the machine's own; the caller
-/// then checks again. Returns an error if it is another VM.
+/// Handles a VMID that is already taken. If the VM with this VMID is, or may be, the machine's own, returns
+/// `Ok`, and the caller checks again. Otherwise, returns an error.
 async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> Result<(), StepError> {
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await? {
         Sight::Ours(_) | Sight::BeingCloned => Ok(()),
-        // An earlier run may have requested the clone, and its task is still running.
+        // An earlier run may have requested the clone whose task is still running.
         Sight::Absent
             if machine.record().clone_in_doubt
                 && proxmox_tasks::is_cloning(ctx, machine.record()).await? =>
         {
-            machine.say(ctx, "waiting for a running clone that may be the machine's own");
+            machine.say(ctx, "waiting for a running clone task that may be creating this machine's VM");
             tokio::time::sleep(CLONE_LOOK).await;
             Ok(())
         }
@@ -397,8 +398,8 @@ async fn had_before(ctx: &Context, machine: &mut MachineHandle, said: &str) -> R
     }
 }
 
-/// Returns the error for a VMID that another VM has; the error names that VM if it is visible. Returns `Ok`
-/// if the machine's own VM has appeared since the last check.
+/// Returns the error for a VMID that is used by another VM. If that VM is visible, the error names it.
+/// Returns `Ok` if the machine's own VM has appeared since the last check.
 async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(), StepError> {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.owner(), machine.record()).await {
@@ -411,7 +412,7 @@ async fn taken(ctx: &Context, machine: &MachineHandle, said: &str) -> Result<(),
         // No VM has the VMID, but a disk or a file with this VMID was left behind.
         _ => Err(StepError::Foreign {
             vmid,
-            what: format!("that VM no longer exists, but has left something behind: {said}"),
+            what: format!("that VM no longer exists, but it left a disk or a file behind: {said}"),
         }),
     }
 }

@@ -22,24 +22,24 @@ const LIMIT: Duration = Duration::from_hours(1);
 /// How often the time limit of a waiting machine is restarted, so that the wait does not count.
 const TICK: Duration = Duration::from_secs(30);
 
-/// A machine's place among the machines that are being created, and its turn to be cloned from the storages
-/// of its template.
+/// A machine's place among the machines that are being created, and its turn to be cloned from its template's
+/// storages.
 pub(super) struct Place<'c> {
     turn: Option<CloneTurn>,
     permit: Option<SemaphorePermit<'c>>,
 }
 
 impl<'c> Place<'c> {
-    /// Lets the next machine be cloned from these storages. Returns the place among the machines that are
-    /// being created.
+    /// Ends the machine's turn, so that the next machine can be cloned from the same storages. Returns the
+    /// machine's place among the machines that are being created.
     pub fn cloned(self) -> Option<SemaphorePermit<'c>> {
         drop(self.turn);
         self.permit
     }
 }
 
-/// If nothing of the machine exists yet, waits for the end of a pause and then starts the machine's time
-/// limit.
+/// If no part of the machine exists yet and the daemon is paused, waits for the end of the pause and then
+/// starts the machine's time limit.
 pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Result<(), StepError> {
     if is_begun(machine.record()) {
         return Ok(());
@@ -51,8 +51,9 @@ pub(super) async fn not_paused(ctx: &Context, machine: &mut MachineHandle) -> Re
     machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
 }
 
-/// Waits until the machine has its place, then starts its time limit. Returns `None` if a pause began first.
-/// A machine that already exists in part does not wait and is only counted.
+/// Waits until the machine has a place among the machines that are being created, then starts its time limit.
+/// Returns `None` if a pause begins first. A machine that already partly exists does not wait; it is only
+/// counted.
 ///
 /// # Errors
 /// Returns an error if the machine's turn did not come within [`LIMIT`].
@@ -98,7 +99,7 @@ pub(super) async fn place<'c>(
         () = ctx.until_paused(true) => Ok(None),
         placed = placed => Ok(Some(placed)),
         () = timed => Ok(None),
-        () = tokio::time::sleep(LIMIT) => Err(late("its turn to be created")),
+        () = tokio::time::sleep(LIMIT) => Err(late("waiting for its turn to be created")),
     }
 }
 
@@ -108,14 +109,14 @@ pub(super) async fn place<'c>(
 /// Returns an error if the machine's turn did not come within [`LIMIT`].
 pub(super) async fn to_suspend(ctx: &Context, host: &str) -> Result<CloneTurn, StepError> {
     let turn = timeout(LIMIT, ctx.proxmox.suspend_turn(host)).await;
-    turn.map_err(|_| late("its turn to be suspended"))
+    turn.map_err(|_| late("waiting for its turn to be suspended"))
 }
 
 fn late(what: &str) -> StepError {
     StepError::Limit { what: what.to_owned(), limit: LIMIT, blame: BackoffTarget::Other }
 }
 
-/// Whether anything of a machine exists, according to its record.
+/// Whether any part of a machine exists, according to its record.
 fn is_begun(record: &Record) -> bool {
     let is_cloned = record.task.is_some() || record.smbios_uuid.is_some();
     is_cloned || record.asked.is_some() || record.entered.contains_key(&Phase::Starting)

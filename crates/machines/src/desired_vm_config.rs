@@ -25,11 +25,12 @@ impl Change {
     }
 }
 
-/// The option that protects a VM's drives from being removed. It has to be deleted before other changes.
+/// The option that protects a VM's drives from being removed. It has to be deleted before other changes can
+/// be made.
 const PROTECTION: &str = "protection";
 
-/// The changes that the next call has to make to match the pool's settings, and whether that call is the
-/// last.
+/// Returns the changes that the next call has to make so that the VM matches the pool's settings, and whether
+/// that call is the last one.
 pub(super) fn next(
     pool: &Pool,
     record: &Record,
@@ -137,8 +138,9 @@ fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
     keys
 }
 
-/// The pool's tags, the daemon's own tag, and those tags of the template that the token may not remove (all
-/// of them if the rules are unknown), in the form in which Proxmox VE stores them.
+/// Returns the tags in the form in which Proxmox VE stores them: the pool's tags, the daemon's own tag, and
+/// the template's tags that the token may not remove. If the rules for tags are unknown, all of the
+/// template's tags are kept.
 fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     let inherited = current.get("tags").unwrap_or_default().split([';', ',', ' ']).map(ToOwned::to_owned);
     let inherited = inherited.filter(|tag| rules.is_none_or(|rules| !rules.allow(tag)));
@@ -149,7 +151,7 @@ fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     tags.join(";")
 }
 
-/// The VM's SSH keys, decoded: Proxmox VE stores them URL-encoded.
+/// The VM's SSH keys, decoded from the URL-encoded form in which Proxmox VE stores them.
 fn keys(current: &VmConfig) -> Vec<String> {
     let decoded = percent_decode_str(current.get("sshkeys").unwrap_or_default()).decode_utf8_lossy();
     decoded.lines().map(str::trim).filter(|line| !line.is_empty()).map(ToOwned::to_owned).collect()
@@ -157,8 +159,8 @@ fn keys(current: &VmConfig) -> Vec<String> {
 
 const CICUSTOM: &str = "cicustom";
 
-/// The template's cloud-init files (`cicustom`) without the network file, if the pool assigns addresses: with
-/// the network file, all machines would have the same address. `None` if all files are kept.
+/// The template's cloud-init files (`cicustom`) that are kept; `None` if all of them are kept. If the pool
+/// assigns addresses, the network file is dropped, because it would give all machines the same address.
 fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     let parts = current.parts(CICUSTOM);
     if parts.get("network").is_none() || !pool.gives_addresses() {
@@ -168,8 +170,8 @@ fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
     Some(kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
-/// The `ipconfig` keys that have a static address from the template and are not set by the pool. Each comes
-/// with the parts of its value that are kept.
+/// The `ipconfig` keys that the pool does not set and for which the template has a static address. Each key
+/// comes with the parts of its value that are kept.
 fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(String, String)> {
     let is_static = |key: &str, value: &str| match key {
         "ip" => value != "dhcp",
@@ -211,7 +213,7 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
     ];
     let mut set: Vec<(&str, String)> =
         parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    // The link has to be up: otherwise, the guest has no network.
+    // The guest has no network unless the link is up.
     if current.parts(&key).flag("link_down") == Some(true) {
         set.push(("link_down", "0".to_owned()));
     }
@@ -219,7 +221,8 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
         return None;
     }
     let written = current.net_with(&key, device.model.map(DeviceModel::name), &set);
-    // The order of the parts has no meaning, so the same parts in another order need no write.
+    // The order of the parts has no meaning, so the same parts in a different order do not have to be written
+    // again.
     let differs = current.get(&key).is_none_or(|present| sorted(&key, present) != sorted(&key, &written));
     differs.then_some((key, written))
 }

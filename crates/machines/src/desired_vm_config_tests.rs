@@ -1,4 +1,4 @@
-//! How a machine is configured, with templates that have their own options.
+//! Tests of how a machine is configured if its template has options of its own.
 
 use super::*;
 use settings::{Needs, parse};

@@ -106,7 +106,8 @@ pub(super) async fn run(
     // remaining cleanup takes.
     machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
-    // Leftover disks come last: an administrator who has to remove them can then drop the record by hand.
+    // Leftover disks are checked last. If an administrator has to remove disks, everything else is done, so
+    // the record can then be dropped by hand.
     nocloud_seed::remove(ctx, machine).await?;
     bootstrap_tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
     leftover_disks::none(ctx, machine).await?;
@@ -114,8 +115,9 @@ pub(super) async fn run(
     Ok(Ended::Gone)
 }
 
-/// Records that the machine's removal begins. If its Node stays in service, returns the Node with the reason:
-/// the Node has returned and is needed (in that case, nothing is recorded), or an annotation keeps it.
+/// Records that the machine's removal begins. If its Node stays in service, returns the Node and the reason:
+/// either the Node has come back and is needed, or an annotation keeps it. If the Node has come back and is
+/// needed, nothing is recorded.
 async fn begin(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -160,7 +162,7 @@ async fn stays_off(ctx: &Context, machine: &MachineHandle) -> Result<(), StepErr
 }
 
 fn started_again() -> StepError {
-    let what = "its VM was started again; its node is drained first".to_owned();
+    let what = "its VM was started again; draining its node first".to_owned();
     StepError::Failed { what, blame: BackoffTarget::Other }
 }
 
@@ -180,7 +182,7 @@ async fn note(ctx: &Context, machine: &mut MachineHandle, present: &VmConfig) ->
     returned_nodes::follow(ctx, machine, present).await.map(|_| ())
 }
 
-/// What exists of a machine that is being removed.
+/// The result of the search for a machine's VM while the machine is being removed.
 enum Present {
     There(Box<VmConfig>),
     /// No VM has the machine's VMID.
@@ -193,9 +195,9 @@ enum Present {
     Locked(StepError),
 }
 
-/// Returns an error if the kubelet of the machine still reports. A host that was removed from the cluster
-/// without being switched off keeps running its VMs. As long as a VM's kubelet reports, its Node and its slot
-/// are kept.
+/// Returns an error if the machine's kubelet still reports. A host that was removed from the cluster without
+/// being switched off keeps running its VMs. As long as a VM's kubelet reports, its Node and its slot are
+/// kept.
 async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(node) = returned_nodes::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(());
@@ -205,21 +207,21 @@ async fn does_not_run_apart(ctx: &Context, machine: &MachineHandle) -> Result<()
     let stops: Vec<String> = hosts.iter().map(|host| format!("on {host}: qm stop {vmid}")).collect();
     Err(StepError::Administrator {
         what: format!(
-            "VM {vmid} is no longer in the cluster, but Node {} still reports: the VM may still run on {}, \
-             which has left the cluster; its slot stays closed",
+            "VM {vmid} is no longer in the cluster, but Node {} still reports: the VM may still run on \
+                a host that has left the cluster ({}), so the VM's slot stays closed",
             node.name,
             hosts.join(", "),
         ),
         command: format!(
-            "{}; or, if the Node is yours now: {}",
+            "{}; or, if you now manage the Node yourself: {}",
             stops.join("; "),
             kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),
     })
 }
 
-/// Looks for the machine's VM and, if the VM is locked, waits for some time. If the VM was moved to another
-/// host, the search continues on that host.
+/// Looks for the machine's VM. If the VM is locked, waits for a limited time for the lock to be released. If
+/// the VM was moved to another host, the search continues on that host.
 async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, StepError> {
     let limits = &ctx.config.limits;
     leave_lost_host(ctx, machine).await?;
@@ -262,8 +264,8 @@ async fn present(ctx: &Context, machine: &mut MachineHandle) -> Result<Present, 
     }
 }
 
-/// Removes the `Deleting` phase from the record, so that the node is drained first: its VM may have been off
-/// and started again.
+/// Removes the `Deleting` phase from the record. The node is then drained first, because its VM may have been
+/// started again after it was off.
 pub(super) fn begun_no_more(record: &mut Record) {
     record.entered.remove(&Phase::Deleting);
 }
@@ -327,13 +329,15 @@ async fn stop(
         if let Some(kept) = kept {
             return Ok(Stopped::Kept(kept));
         }
-        // An administrator has protected the VM. It is not stopped, because it could not be destroyed then.
+        // An administrator has protected the VM. It is not stopped, because it could not be destroyed
+        // afterwards.
         if config.is_set("protection") {
             return Err(protection::protected(machine));
         }
         looked = Some(Instant::now());
         let placed = still_ours(ctx, machine.record(), asked).await?;
-        // Without an agent, Proxmox VE presses the VM's power button, which systemd obeys, too.
+        // If there is no guest agent, Proxmox VE presses the VM's virtual power button. systemd reacts to
+        // that, too.
         let (job, upid) = if manner == Manner::Abrupt {
             (STOP, placed.stop(host, vmid).await?)
         } else {
@@ -355,8 +359,9 @@ async fn stop(
     .await
 }
 
-/// The error if the VM runs after it was stopped: HA was asked to stop it and has not done so yet, or another
-/// client has started it in the meantime. Stopping it is tried again later.
+/// The error for a VM that is still running after it was stopped. Either HA was asked to stop the VM and has
+/// not done so yet, or another client has started the VM in the meantime. The daemon tries again later to
+/// stop the VM.
 fn still_runs() -> StepError {
     passing(
         STOP,

@@ -1,5 +1,5 @@
-//! Which PCI devices of the hosts the pools can use, and which VMs use them. Proxmox VE's list of resources
-//! does not contain devices, so they are queried separately, and only if a pool has a `[[pool.pci]]`.
+//! The hosts' PCI devices that the pools can use, and the VMs that use them. Proxmox VE's resource list does
+//! not contain devices, so they are queried separately, and only if a pool has a `[[pool.pci]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use settings::Config;
 
 /// How often mappings are read again and checked against the hardware.
 const MAPPINGS: Duration = Duration::from_mins(1);
-/// How often a VM's devices are read. If the VM is restarted with other devices in between, the change is
-/// only noticed at the next reading.
+/// How often a VM's devices are read. If the VM is restarted with different devices between two readings, the
+/// change is only noticed at the next reading.
 const GUESTS: Duration = Duration::from_mins(5);
 
 /// The devices of each host.
@@ -38,7 +38,7 @@ impl Devices {
 #[derive(Debug, Default)]
 pub struct DeviceSurvey {
     mappings: Vec<PciMapping>,
-    /// The fault of each mapping that has one, by host and mapping.
+    /// The known mapping faults, by host and mapping.
     broken: BTreeMap<(String, String), String>,
     guests: BTreeMap<Vmid, Holder>,
     /// VMs whose devices are not known yet, each with its host and the reason.
@@ -123,14 +123,15 @@ impl DeviceSurvey {
         Ok(())
     }
 
-    /// The VMs to read now: those that may hold devices (stopped ones only with `count_stopped`) and were not
-    /// read recently. Until a VM has been read in its current state, no device of its host is available.
+    /// Returns the VMs whose devices have to be read now: VMs that may hold devices and were not read
+    /// recently. Stopped VMs are only included with `count_stopped`. Until a VM has been read in its current
+    /// state, none of its host's devices are available.
     fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a ClusterResources) -> Vec<&'a Guest> {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
             let vm = !guest.template && !guest.container && online(guest);
-            // A VM that was just created is neither `running` nor `stopped` for a few seconds. It may use
-            // devices, so it counts.
+            // A VM that was just created is neither `running` nor `stopped` for a few seconds. Such a VM may
+            // use devices, so it is included.
             vm && (!guest.stopped || counts_stopped)
         };
         let there: BTreeMap<Vmid, &Guest> =

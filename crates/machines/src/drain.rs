@@ -1,5 +1,5 @@
-//! Empties a node by evictions: each refused eviction is retried with back-off, and a pod that must stay ends
-//! the drain.
+//! Empties a node by evicting its pods. Each refused eviction is retried with back-off. A pod that must stay
+//! ends the drain.
 //!
 //! If a pod tolerates all taints, its replacement may be placed on the same node as soon as the pod is
 //! evicted, and this could repeat endlessly. Such replacements are not evicted: like pods of DaemonSets, they
@@ -25,14 +25,15 @@ use model::{MachineId, Pod, Snapshot};
 use planning::Evictions;
 use scheduling::World;
 
-/// How many evictions are requested at a time for one node.
+/// The maximum number of concurrent eviction requests for one node.
 const AT_A_TIME: usize = 10;
-/// The first pause after a refused eviction, and the longest.
+/// The first and the longest pause after a refused eviction.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// The shortest and the longest time between two checks of the pods that are left.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The time between two checks of whether the pods fit elsewhere, as a multiple of the duration of a check.
+/// The time between two checks of whether the pods fit elsewhere, as a multiple of the time that a check
+/// takes.
 const PART: u32 = 20;
 
 /// How a drain ended.
@@ -106,8 +107,8 @@ pub(super) async fn run(
 
 /// The result of one check of the node.
 enum Look {
-    /// Pods that have to move may be left. `unsure` is the error, if the API server could not be asked for
-    /// pods that the watch does not show.
+    /// Pods that have to move may be left. If the query for pods that the watch does not show has failed,
+    /// `unsure` is the error.
     Left {
         snapshot: Box<Snapshot>,
         left: Evictions,
@@ -134,7 +135,7 @@ pub(super) struct Met {
     endings: TerminationClock,
     /// The time at which the current drain is abandoned.
     end: Option<Instant>,
-    /// The refused evictions, by the pods' uids. The accepted ones are in `asked`.
+    /// Refused evictions, by pod uid. Accepted evictions are in `asked`.
     refused: BTreeMap<String, Refused>,
     asked: BTreeMap<String, Instant>,
 }
@@ -165,8 +166,8 @@ impl First {
         !self.pods.contains(&pod.uid) && World::accepts(pod, closed)
     }
 
-    /// Whether the pod replaces an evicted pod. A pod with a volume claim does not count: its volume would
-    /// prevent the machine's removal, and so might the volume of the next replacement.
+    /// Whether the pod replaces an evicted pod. Returns false for a pod with a volume claim, because its
+    /// volume would prevent the machine's removal, and so might the volume of the next replacement.
     fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
         let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
         let was_evicted = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
@@ -192,14 +193,15 @@ impl Drain<'_> {
         snapshot.nodes.iter().find(|node| node.name == self.node && is_closed(node)).map(|node| &**node)
     }
 
-    /// Why the drain has to stop because the node accepts pods again: kube-scheduler would replace each
-    /// evicted pod with another on the same node. A node that is not ready gets no pods.
+    /// Returns the reason to stop the drain if the node accepts pods again. If the drain continued, the
+    /// replacement of each evicted pod could be placed on the same node. A node that is not ready gets no
+    /// pods, so its drain continues.
     async fn opened(&self, snapshot: &Snapshot) -> Option<&'static str> {
         let shown = snapshot.nodes.iter().find(|node| node.name == self.node)?;
         if shown.uid == self.uid && is_closed(shown) {
             return None;
         }
-        // Read directly, because the watch shows the cordon late.
+        // The Node is read directly, because the watch shows a cordon with a delay.
         let node = self.ctx.kubernetes.get_node(self.node).await.ok()??;
         if is_closed(&node) || !is_ready(&node) {
             return None;
@@ -279,7 +281,8 @@ impl Drain<'_> {
     /// granted.
     async fn evict(&mut self, left: &Evictions) -> Option<String> {
         let now = Instant::now();
-        // The watch shows an accepted eviction with a delay, so the eviction is not requested again at once.
+        // The watch shows an accepted eviction with a delay, so the eviction is not requested again
+        // immediately.
         let mut due = left.evict.clone();
         due.retain(|pod| {
             self.met.refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
@@ -342,7 +345,7 @@ pub(super) fn is_closed(node: &Node) -> bool {
     node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT)
 }
 
-/// Why the node is not removed, if an administrator has decided in the meantime to keep it.
+/// Returns the reason to keep the node, if an administrator has decided in the meantime to keep it.
 fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
     kept(snapshot.nodes.iter().find(|one| one.name == node)?)
 }

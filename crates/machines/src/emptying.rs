@@ -49,7 +49,7 @@ pub(super) async fn empty(
     go_on(ctx, machine, node, &mut Progress::default()).await
 }
 
-/// The progress of emptying a node. If emptying is interrupted and continues, its time limits are not
+/// The progress of emptying a node. If emptying is interrupted and then resumed, its time limits are not
 /// restarted.
 #[derive(Default)]
 pub(super) struct Progress {
@@ -90,7 +90,8 @@ pub(super) async fn go_on(
             break;
         }
     }
-    // A pause is checked once more, because the node can still be put back into service here.
+    // The daemon checks once more whether it is paused, because the node can still be put back into service
+    // at this point.
     Ok(ctx.paused().map_or(Drained::Empty, Drained::GivenUp))
 }
 
@@ -110,10 +111,11 @@ async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
     loop {
         let_go(ctx, node, seen_silent).await;
-        // Read directly: a stalled watch may not show a volume that was attached before the node was closed.
+        // The attachments are read directly, because a stalled watch may not show a volume that was attached
+        // before the node was closed.
         match ctx.kubernetes.attached(node).await {
             Ok(attached) if are_of_staying_pods(ctx, node, &attached) => return,
-            // Without the right to see attachments, the watches have to suffice.
+            // If the daemon may not read attachments, it relies on the watches.
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => return,
             Ok(_) | Err(_) => {}
         }

@@ -1,6 +1,6 @@
 //! Cleans up after a failed growth. Changes that wait for the VM's next start are reverted. Plugged vCPUs and
-//! memory that the Node does not report are unplugged, so that record, VM and Node agree. If the guest
-//! refuses to release them, the VM keeps them, and the record is updated.
+//! memory that the Node does not report are unplugged, so that the record, the VM and the Node agree. If the
+//! guest does not release these resources, the VM keeps them, and the record is updated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -20,11 +20,11 @@ use model::resources::Resources;
 use proxmox::VmConfig;
 use settings::Size;
 
-/// Shrinks the VM to the size that its Node reports, makes the Node report no more than the VM's size, and
-/// updates the record. The VM may be on any host. `plugged` is the size to which the VM was grown; it is
-/// `None` if another client has changed the VM since. In that case, nothing is unplugged. Returns a
-/// description of the result. If the VM is gone or cannot be proven to be ours, the former size is written to
-/// the record, so that no pods wait for the new size. The machine is then handled like any other.
+/// Shrinks the VM to the size that its Node reports, makes sure that the Node reports no more than the VM's
+/// size, and updates the record. The VM may be on any host. `plugged` is the size to which the VM was grown.
+/// If another client has changed the VM since, `plugged` is `None`, and nothing is unplugged. If the VM is
+/// gone or cannot be proven to be ours, the former size is written to the record, so that no pods wait for
+/// the new size. The machine is then handled like any other. Returns a description of the result.
 ///
 /// # Errors
 /// Returns an error if the VM's size cannot be determined now, or if its Node reports more than that size.
@@ -37,7 +37,7 @@ pub(super) async fn take(
     let Some(before) = machine.record().growing.clone() else { return Ok(None) };
     let host = machine.record().host.clone();
     let (mut now, is_there) = counted(ctx, machine, &before).await?;
-    // Read directly, because pods are scheduled by what the kubelet reported last.
+    // The Node is read directly, because pods are scheduled by what the kubelet reported last.
     let said = node_now(ctx, machine).await?.map(|node| node.capacity);
     let mut left = None;
     if let Some(said) = said.filter(|_| is_there) {
@@ -95,8 +95,8 @@ async fn counted(
     stock.await
 }
 
-/// The growth's own keys among the changes that wait for the VM's next start (`next`). The other changes were
-/// made by other clients.
+/// The keys that the growth itself has set among the changes that wait for the VM's next start (`next`). The
+/// other changes were made by other clients.
 fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>) -> Vec<&'static str> {
     let (cores, memory) = given(next);
     let all = [
@@ -157,18 +157,18 @@ fn failure_text(machine: &MachineHandle, now: Size, refused: Option<&StepError>)
     let record = machine.record();
     let (vmid, has) = (record.slot.vmid, now.words());
     match refused {
-        None => format!("VM {vmid} is back at {has}, as its Node reports"),
+        None => format!("VM {vmid} was restored to {has}, as reported by its Node"),
         Some(trouble) => {
             let node = machine.node.as_deref().unwrap_or(&record.name);
             format!(
-                "VM {vmid} keeps {has}, more than its Node reports, because its guest does not release the \
-                 rest ({trouble}): `pve-autoscaler retire {node}` replaces the node"
+                "VM {vmid} keeps {has}, more than its Node reports, because its guest does not release \
+                    the difference ({trouble}): to replace the node, run `pve-autoscaler retire {node}`"
             )
         }
     }
 }
 
-/// A VM's size; each value is at least that of `least`.
+/// A VM's size. Each value is at least the corresponding value of `least`.
 pub(super) fn has(config: &VmConfig, least: Size) -> Size {
     let (cores, memory) = given(config);
     let cores = cores.and_then(|cores| u32::try_from(cores).ok()).unwrap_or(0);

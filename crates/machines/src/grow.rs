@@ -48,7 +48,7 @@ pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: 
     }
 }
 
-/// Resumes a machine that is growing according to its record.
+/// Resumes the growth of a machine that is growing according to its record.
 pub(super) async fn go_on(ctx: &Context, mut machine: MachineHandle, reports: &Reports) {
     machine.phase = Phase::Ready;
     machine.node = node::find(ctx, machine.record()).map(|node| node.name.clone()).or(machine.node);
@@ -165,7 +165,7 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
     let (host, vmid) = (&record.host, record.slot.vmid);
-    machine.say(ctx, "vCPUs and memory are being plugged");
+    machine.say(ctx, "vCPUs and memory are being hot-plugged");
     let asked = retry_until!(limit, machine.seed(), {
         let waiting = ctx.proxmox.pending(host, vmid).await?;
         let now = ctx.proxmox.current_config(host, vmid).await?;
@@ -183,7 +183,7 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
     let waiting = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
-        // Other deferred changes do not count, because they have not reached the guest: for example, an
+        // Other deferred changes are ignored, because they have not reached the guest. For example, an
         // administrator may have raised `cores`.
         let now =
             retry_until!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
@@ -191,8 +191,9 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
         return machine.change(ctx, |record| (record.cores, record.memory) = (cores, memory)).await;
     }
     Err(failed(format!(
-        "Proxmox VE keeps the new `{}` of VM {vmid} for its next start: its `hotplug` or `numa` was changed, \
-         or QEMU refused; see `qm config {vmid} --current` on {host}, or replace the node",
+        "Proxmox VE keeps the new `{}` of VM {vmid} for its next start: the VM's `hotplug` or `numa` \
+            was changed, or QEMU refused the change; see `qm config {vmid} --current` on {host}, or \
+            replace the node",
         kept.join("` and `")
     )))
 }
@@ -201,13 +202,12 @@ async fn plug(ctx: &Context, machine: &mut MachineHandle, grow: &Grow) -> Result
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     set: BTreeMap<String, String>,
-    /// The keys of this request, and the keys that an earlier request has set and that wait for the VM's next
-    /// start.
+    /// The keys of this request, and the keys of an earlier request that still wait for the VM's next start.
     asked: Vec<&'static str>,
 }
 
-/// The settings to change because the VM is smaller (`now`) than its record says. If the VM is larger, it
-/// keeps what another client added.
+/// The settings to change if the VM's current size (`now`) is smaller than its record says. A larger VM keeps
+/// what another client added.
 ///
 /// # Errors
 /// Returns an error if another client has set a different value for the VM's next start.
@@ -233,8 +233,8 @@ fn wanted(
             let (vmid, next) =
                 (record.slot.vmid, next.map_or_else(|| "nothing".to_owned(), |next| next.to_string()));
             return Err(failed(format!(
-                "another client has set `{key}` of VM {vmid} to {next} for its next start: `qm set {vmid} \
-                 --revert {key}` undoes that"
+                "another client has set `{key}` of VM {vmid} to {next} for its next start: to undo \
+                    that, run `qm set {vmid} --revert {key}`"
             )));
         }
         wanted.asked.push(key);

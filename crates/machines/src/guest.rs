@@ -17,15 +17,15 @@ pub(super) async fn exec(
     command: &[&str],
     input: Option<&SecretString>,
 ) -> Result<i64, StepError> {
-    // A silent agent can block the queue for minutes. So the call takes its place in the queue first:
-    // otherwise, the proof would be outdated when the call is sent.
+    // A silent agent can block the queue for minutes. So the call first waits for its place in the queue, and
+    // the VM's owner is verified after that. Otherwise, the proof would be outdated when the call is sent.
     let placed = ctx.proxmox.in_line_for_agent(&record.host).await;
     ours(ctx, record).await?;
     Ok(placed.agent_exec(&record.host, record.slot.vmid, command, input).await?)
 }
 
-/// Whether retrying within a step's limit is useless, because the cause does not go away by itself. Any other
-/// error may be temporary and proves nothing about the command, which may still be running in the guest.
+/// Whether retrying within a step's limit is useless, because the error's cause does not go away by itself.
+/// Any other error may be temporary. After such an error, the command may still be running in the guest.
 pub(super) fn is_for_good(trouble: &StepError) -> bool {
     match trouble {
         StepError::Proxmox(error) => refuses_for_good(error),

@@ -18,7 +18,7 @@ use proxmox::Power;
 /// Why a node is not drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hindrance {
-    /// An administrator has protected its VM.
+    /// An administrator has protected the node's VM.
     Protected(String),
     /// The VM could not be destroyed now, or cannot be read now.
     ForNow(String),
@@ -67,9 +67,9 @@ async fn of_vm(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Hind
     Ok(Some(Hindrance::ForNow(trouble.to_string())))
 }
 
-/// Why no VM of the machine's Proxmox VE cluster could be destroyed now; `None` if the cluster is quorate or
-/// the token may not read its status. In the latter case, a lack of quorum is only noticed when a VM is
-/// destroyed.
+/// Returns the reason why no VM in the machine's Proxmox VE cluster could be destroyed now. Returns `None` if
+/// the cluster is quorate or the token may not read its status. If the token may not read the status, a lack
+/// of quorum is only noticed when a VM is destroyed.
 async fn no_quorum(ctx: &Context, machine: &MachineHandle) -> Result<Option<String>, StepError> {
     let status = match ctx.proxmox.cluster_status().await {
         Ok(status) => status,
@@ -87,8 +87,8 @@ async fn no_quorum(ctx: &Context, machine: &MachineHandle) -> Result<Option<Stri
     }))
 }
 
-/// The Node that stays in service because the cluster lost its quorum during the drain, so that its VM could
-/// not be destroyed.
+/// Returns the Node if it stays in service because the cluster lost its quorum during the drain and the
+/// Node's VM could not be destroyed.
 pub(super) async fn of_emptied(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -103,7 +103,7 @@ pub(super) async fn of_emptied(
     Ok(serving(ctx, machine, manner).await?.map(|node| Kept { node, why }))
 }
 
-/// The Node that stays in service because its VM cannot be shut down now.
+/// Returns the Node if it stays in service because its VM cannot be shut down now.
 pub(super) async fn serving(
     ctx: &Context,
     machine: &mut MachineHandle,

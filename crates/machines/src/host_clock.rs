@@ -8,21 +8,21 @@ use runtime::boxed;
 use proxmox::Client;
 use runtime::clock::SharedClock;
 
-/// The time that a host's clock showed, or will show, at the time `at` of our clock, as Unix time in seconds.
-/// If the host's clock cannot be read, it counts as correct.
+/// Converts the time `at` of our clock to the time of a host's clock, as Unix time in seconds. If the host's
+/// clock cannot be read, it is assumed to be correct.
 #[boxed]
 pub(super) async fn by_clock_of(proxmox: &Client, host: &str, clock: &SharedClock, at: Timestamp) -> i64 {
     at.as_second().saturating_add(seconds_ahead(proxmox, host, clock).await)
 }
 
-/// By how many seconds a host's clock is ahead of our own: negative if it is behind, and zero if it cannot
-/// be read.
+/// The number of seconds by which a host's clock is ahead of our own. The number is negative if the host's
+/// clock is behind, and zero if it cannot be read.
 #[boxed]
 pub async fn seconds_ahead(proxmox: &Client, host: &str, clock: &SharedClock) -> i64 {
     match proxmox.host_time(host).await {
         Ok(time) => time.saturating_sub(clock.now().as_second()),
         Err(error) => {
-            tracing::debug!(%error, host, "the clock of a host cannot be read");
+            tracing::debug!(%error, host, "a host's clock cannot be read");
             0
         }
     }

@@ -14,8 +14,8 @@ const ANSWER: Duration = Duration::from_secs(3);
 /// queries.
 const ALL: Duration = Duration::from_secs(8);
 
-/// Sends all hosts their queries in parallel, and each host its queries one after the other. If a host does
-/// not answer, it receives no more queries, and its remaining queries fail with the same error.
+/// Queries all hosts in parallel. Each host receives its queries one after the other. If a host does not
+/// answer, it receives no more queries, and its remaining queries fail with the same error.
 pub(crate) async fn hosts<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,

@@ -1,6 +1,6 @@
-//! What a clone inherits from its template: every option that a VM can have, and what happens to it in a
-//! machine. This is pure data. The configuration of machines, the judgement of templates, the output of
-//! `check` and the detection of changed templates are derived from it.
+//! What a clone inherits from its template: every VM option, and what happens to it in a machine. The table
+//! is pure data. It determines how machines are configured, how templates are judged, what `check` reports,
+//! and how changed templates are detected.
 //!
 //! A clone inherits nearly all options (`clone_vm` of qemu-server). An option without a rule in this table
 //! would reach all machines unnoticed.
@@ -8,7 +8,7 @@
 use proxmox::VmConfig;
 use proxmox::property::{stem, truth};
 
-/// What happens in a machine to an option of its template.
+/// What happens in a machine to an option from its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// Each machine gets its own value, if there is one to set.
@@ -43,8 +43,8 @@ pub struct Inherited {
     pub option: &'static str,
     /// What happens to the option.
     pub rule: Rule,
-    /// Whether a template with another value of this option is a different template, so that machines of the
-    /// previous template have drifted.
+    /// Whether a template with a different value for this option is a different template. If so, the machines
+    /// of the previous template have drifted.
     pub tells: bool,
     /// A value that has the same effect as an unset option.
     neutral: Option<&'static str>,
@@ -52,7 +52,7 @@ pub struct Inherited {
     pub why: &'static str,
 }
 
-/// A rule for an option that distinguishes templates: another value makes a different template.
+/// A rule for an option that distinguishes templates: a different value makes a different template.
 const fn told(option: &'static str, rule: Rule, why: &'static str) -> Inherited {
     Inherited { option, rule, tells: true, neutral: None, why }
 }
@@ -68,7 +68,7 @@ const fn removed(option: &'static str, neutral: Option<&'static str>, why: &'sta
 }
 
 const NOT_CLONED: &str = "not copied to clones";
-const AS_HARDWARE: &str = "hardware stays as in the template";
+const AS_HARDWARE: &str = "hardware is unchanged from the template";
 const FOR_ROOT: &str = "only root may change it, so a clone keeps it";
 
 /// Every option, sorted by name.
@@ -79,7 +79,7 @@ pub const ALL: &[Inherited] = &[
         Rule::Checked,
         "only root may set it; every machine would run on the same CPUs of its host, which `check` reports",
     ),
-    told("agent", Rule::Refused, "some pools need the guest agent, to run programs in the machine"),
+    told("agent", Rule::Refused, "some pools need the guest agent to run programs in machines"),
     told("allow-ksm", Rule::Left, "the template decides whether machines share memory with other VMs (KSM)"),
     told("amd-sev", Rule::Left, FOR_ROOT),
     told("arch", Rule::Left, FOR_ROOT),
@@ -89,7 +89,8 @@ pub const ALL: &[Inherited] = &[
     own(
         "balloon",
         Rule::Set,
-        "0: a kubelet reports the memory once, and a balloon would take some of it back",
+        "0, because a kubelet reports the memory only once, and a balloon would later take some of it \
+            back",
     ),
     told("bios", Rule::Left, "`vm_options` overrides it"),
     told("boot", Rule::Left, "`vm_options` overrides it"),
@@ -97,16 +98,18 @@ pub const ALL: &[Inherited] = &[
     told(
         "cicustom",
         Rule::Checked,
-        "`network` is removed if the pool assigns addresses, because otherwise all machines would have the same network configuration; `check` reports what `user` replaces, and which hosts lack the storage of these files",
+        "`network` is removed if the pool assigns addresses, because otherwise all machines would have \
+            the same network configuration; `check` reports which settings have no effect because of \
+            `user`, and which hosts lack the storage of these files",
     ),
-    told("cipassword", Rule::Left, "the template's password, valid on every machine"),
+    told("cipassword", Rule::Left, "the template's password works on every machine"),
     told("citype", Rule::Left, "the format of the data that the guest reads"),
     own(
         "ciupgrade",
         Rule::Set,
-        "0: an upgrade of all packages at the first boot takes minutes, and fails now and then",
+        "0, because upgrading all packages at the first boot takes minutes and sometimes fails",
     ),
-    told("ciuser", Rule::Set, "`user` of the pool, if set"),
+    told("ciuser", Rule::Set, "the pool's `user`, if set"),
     own("cores", Rule::Set, "the machine's size"),
     told("cpu", Rule::Checked, "a custom model needs `Mapping.Use` on `/mapping/cpu/NAME`"),
     told(
@@ -160,12 +163,12 @@ pub const ALL: &[Inherited] = &[
     told("migrate_downtime", Rule::Left, "the template decides how machines are migrated"),
     told("migrate_speed", Rule::Left, "the template decides how machines are migrated"),
     own("name", Rule::Set, "the Node's name"),
-    told("nameserver", Rule::Set, "`dns` of the pool, if set"),
+    told("nameserver", Rule::Set, "the pool's `dns`, if set"),
     told(
         "net[n]",
         Rule::Checked,
-        "a new MAC; the pool sets bridge, VLAN and similar; the link is up; the token needs `SDN.Use` on \
-         every bridge of the template",
+        "a machine gets a new MAC address, and its link is up; the pool sets the bridge, VLAN and \
+            similar options; the token needs `SDN.Use` on every bridge of the template",
     ),
     told("numa", Rule::Left, "`[pool.grow]`, `[pool.pinning]` and `vm_options` override it"),
     removed(
@@ -183,7 +186,12 @@ pub const ALL: &[Inherited] = &[
     own("parent", Rule::Left, NOT_CLONED),
     removed("protection", Some("0"), "the machine could never be destroyed"),
     removed("reboot", Some("1"), "a guest that reboots would stay off"),
-    told("rng0", Rule::Checked, "the host's hardware generator needs `Mapping.Use` on `/mapping/hwrng`"),
+    told(
+        "rng0",
+        Rule::Checked,
+        "the host's hardware random number generator needs `Mapping.Use` on \
+        `/mapping/hwrng`",
+    ),
     own("running-nets-host-mtu", Rule::Left, NOT_CLONED),
     own("runningcpu", Rule::Left, NOT_CLONED),
     own("runningmachine", Rule::Left, NOT_CLONED),
@@ -198,19 +206,24 @@ pub const ALL: &[Inherited] = &[
         "copied or linked; `check` verifies the rights on the disk's storage; backups omit the disk",
     ),
     told("scsihw", Rule::Left, "`vm_options` overrides it"),
-    told("searchdomain", Rule::Set, "`search` of the pool, if set"),
+    told("searchdomain", Rule::Set, "the pool's `search`, if set"),
     told(
         "serial[n]",
         Rule::Checked,
         "several machines would want the same device of the host, which `check` reports",
     ),
     own("shares", Rule::Left, "has no effect without a balloon"),
-    told("smbios1", Rule::Left, "a clone gets its own uuid; the rest stays as in the template"),
+    told(
+        "smbios1",
+        Rule::Left,
+        "a clone gets its own uuid; the other values are unchanged from the \
+        template",
+    ),
     removed("smp", Some("1"), "an older form of `sockets`, which would multiply the cores"),
     own("snaptime", Rule::Left, NOT_CLONED),
-    own("sockets", Rule::Set, "1: the size is in `cores`"),
+    own("sockets", Rule::Set, "1, because `cores` alone sets the number of CPUs"),
     told("spice_enhancements", Rule::Left, FOR_ROOT),
-    told("sshkeys", Rule::Set, "`ssh_keys` of the pool, if set"),
+    told("sshkeys", Rule::Set, "the pool's `ssh_keys`, if set"),
     removed(
         "startdate",
         Some("now"),
@@ -221,7 +234,8 @@ pub const ALL: &[Inherited] = &[
     own(
         "tags",
         Rule::Set,
-        "the pool's `tags` and the daemon's own tags; tags of the template are removed if the token may change them",
+        "the pool's `tags` and the daemon's own tags; the template's tags are removed if the token is \
+            permitted to change them",
     ),
     told("tdf", Rule::Left, AS_HARDWARE),
     own("template", Rule::Left, NOT_CLONED),
@@ -235,7 +249,8 @@ pub const ALL: &[Inherited] = &[
     removed(
         "vcpus",
         Some("0"),
-        "the machine would start with fewer CPUs than its size, or not at all; `[pool.grow]` sets it",
+        "the machine would start with fewer CPUs than its size, or not at all; `[pool.grow]` sets this \
+            option",
     ),
     told("vga", Rule::Left, "`vm_options` overrides it"),
     told(
@@ -244,7 +259,7 @@ pub const ALL: &[Inherited] = &[
         "copied or linked; `check` verifies the rights on the disk's storage; backups omit the disk",
     ),
     told("virtiofs[n]", Rule::Checked, "needs `Mapping.Use` on `/mapping/dir/NAME`"),
-    told("vmgenid", Rule::Left, "a clone gets its own"),
+    told("vmgenid", Rule::Left, "a clone gets its own generation id"),
     own("vmstate", Rule::Left, NOT_CLONED),
     told("vmstatestorage", Rule::Checked, "needs `Datastore.AllocateSpace` on that storage"),
     told("watchdog", Rule::Left, "`vm_options` overrides it"),
@@ -258,8 +273,8 @@ pub fn rule(key: &str) -> Option<&'static Inherited> {
     exact.or_else(|| ALL.iter().filter(|_| numbered != key).find(pattern))
 }
 
-/// Whether a template with another value of this option is a different template. An unknown option, which has
-/// no rule, distinguishes templates, too.
+/// Whether a template with a different value for this option is a different template. An unknown option has
+/// no rule and distinguishes templates, too.
 pub(super) fn tells(key: &str) -> bool {
     rule(key).is_none_or(|one| one.tells)
 }

@@ -25,7 +25,7 @@ const JOIN: Duration = Duration::from_secs(15);
 /// How many tokens of earlier runs are kept for a join that may still be running. The oldest ones are kept,
 /// because in the guest each join waits for the earlier ones.
 const OLD_TOKENS: usize = 3;
-/// The time that an agent call and its answer may add to the limits that apply inside the guest.
+/// The time that an agent call and its answer may take in addition to the limits that apply inside the guest.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// The command to run in a guest.
@@ -76,7 +76,7 @@ fn agent_of_k3s(machine: &MachineHandle, pool: &Pool, settings: &K3s) -> Result<
     let facts = K3sFacts {
         name: record.name.clone(),
         server: settings.server.clone(),
-        token: token.map_err(|error| StepError::pool(format!("the token of K3s: {error}")))?,
+        token: token.map_err(|error| StepError::pool(format!("the K3s token: {error}")))?,
         labels: node::wanted_labels(record, pool),
         taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
         addresses: record.slot.node_ips().or_else(|| record.slot.address.map(|own| own.to_string())),
@@ -86,7 +86,8 @@ fn agent_of_k3s(machine: &MachineHandle, pool: &Pool, settings: &K3s) -> Result<
     Ok(Order { act: GuestCommand::K3s, input: Some(bootstrap::k3s_configuration(&facts)) })
 }
 
-/// The command for the administrator's script with its placeholders filled in, and its standard input.
+/// The command that runs the administrator's script with its placeholders filled in, and the script's
+/// standard input.
 fn ordered(
     ctx: &Context,
     machine: &MachineHandle,
@@ -150,7 +151,8 @@ async fn in_guest(
         match watched.unwrap_or_else(|_| Err(late()))? {
             Some(JoinEnd::Joined { degraded }) => {
                 if degraded {
-                    tracing::warn!(machine = %record.name, "systemd came up degraded: run `systemctl --failed` in the template");
+                    tracing::warn!(machine = %record.name, "systemd in the guest came up degraded: run \
+                        `systemctl --failed` in the guest, and fix the template");
                 }
                 return Ok(());
             }
@@ -241,7 +243,7 @@ async fn watch(
 }
 
 fn settings<'c>(ctx: &'c Context, pool: &'c Pool) -> Result<&'c Bootstrap, StepError> {
-    let none = || StepError::pool("the configuration has no `[bootstrap]` table for its pool");
+    let none = || StepError::pool("the configuration has no `[bootstrap]` table for the machine's pool");
     ctx.config.bootstrap_of(pool).ok_or_else(none)
 }
 

@@ -25,7 +25,7 @@ impl Pace {
         self.usual.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied()
     }
 
-    /// Remembers how long something took; the most recent durations weigh most.
+    /// Learns how long an operation took. The most recent durations have the most weight.
     pub fn learn(&self, what: &str, took: Duration) {
         let mut usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner);
         let known = usual.entry(what.to_owned()).or_insert(took);
@@ -43,14 +43,15 @@ impl Pace {
 pub struct Looks {
     usual: Duration,
     count: u32,
-    /// The time from the beginning to the last poll. `before` is the time to the poll before that.
+    /// The time from the operation's start to the last poll. `before` is the time from the start to the poll
+    /// before that.
     last: Duration,
     before: Duration,
 }
 
 impl Looks {
-    /// How long to wait for the next poll, given the time that has passed: first a little more than the usual
-    /// time, then increasing steps up to `longest`.
+    /// How long to wait before the next poll, if `passed` is the time since the operation's start. The first
+    /// poll comes a little after the usual time. The later pauses increase up to `longest`.
     pub fn pause(&mut self, passed: Duration, longest: Duration) -> Duration {
         let first = self.usual + self.usual / 12;
         let pause = match self.count {
@@ -64,9 +65,10 @@ impl Looks {
         pause
     }
 
-    /// The estimated duration, if the last poll saw the end: the operation ended between the last two polls.
-    /// If the first poll already saw the end, the operation probably ended earlier, so the estimate is a
-    /// little less than the usual time. Without this reduction, the usual time could only grow.
+    /// The estimated duration of an operation that had ended at the last poll. The operation ended between
+    /// the last two polls, so the estimate is halfway between them. If the operation had already ended at the
+    /// first poll, it probably ended earlier, so the estimate is a little less than the usual time. Without
+    /// this reduction, the usual time could only grow.
     pub fn took(&self) -> Duration {
         if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }

@@ -27,8 +27,8 @@ fn storages(ctx: &Context, record: &Record) -> BTreeSet<String> {
     storages
 }
 
-/// Makes sure that nothing of a VM that is gone is left on its storages, including disks that could not be
-/// freed when the VM was destroyed.
+/// Checks that a VM that is gone has left nothing on its storages, not even disks that could not be freed
+/// when the VM was destroyed.
 ///
 /// # Errors
 /// Returns an error if something is left that an administrator has to remove, or if a storage could not be
@@ -110,9 +110,9 @@ async fn told(ctx: &Context, machine: &MachineHandle) -> Result<Told, StepError>
     Ok(told)
 }
 
-/// The shared ones of `storages`, if a former host of the machine, or a host on which it may have been
-/// cloned, has left the cluster. The VM was then not destroyed, so its disks still exist. The host's own
-/// storages left with the host.
+/// Returns the shared storages among `storages` if a former host of the machine, or a host on which it may
+/// have been cloned, has left the cluster. The VM was then not destroyed, so its disks still exist on shared
+/// storages. The host's own storages left the cluster with the host.
 async fn went_down_with_its_host(
     ctx: &Context,
     machine: &MachineHandle,
@@ -133,8 +133,8 @@ async fn went_down_with_its_host(
     Ok(storages.iter().filter(shared).cloned().collect())
 }
 
-/// Those of `storages` on which the token cannot see a VM's disks. Rights on a resource pool do not suffice,
-/// because a destroyed VM is no longer in its pool.
+/// Returns those of `storages` on which the token cannot see a VM's disks. Rights on a resource pool do not
+/// suffice, because a destroyed VM is no longer in its pool.
 async fn not_seen(
     ctx: &Context,
     machine: &MachineHandle,
@@ -172,7 +172,7 @@ fn found(ctx: &Context, machine: &MachineHandle, left: &BTreeSet<String>, blind:
         steps.push(a_word(ctx, machine));
     }
     let what = format!(
-        "VM {} was destroyed but left {} behind; its slot stays closed until that is removed",
+        "VM {} was destroyed but left {} behind; its slot stays closed until these disks are removed",
         record.slot.vmid,
         disks.join(", ")
     );
@@ -184,8 +184,8 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let names: Vec<&str> = storages.iter().map(String::as_str).collect();
     let what = format!(
-        "VM {vmid} was destroyed, the task's log is gone, and the token cannot see whether disks are left \
-         on {}; its slot stays closed until an administrator has checked",
+        "VM {vmid} was destroyed, but its task log is gone, and the token cannot see whether disks are \
+            left on {}; its slot stays closed until an administrator has checked",
         names.join(", ")
     );
     let lists: Vec<String> =
@@ -198,5 +198,5 @@ fn untold(ctx: &Context, machine: &MachineHandle, storages: &BTreeSet<String>) -
 /// this.
 fn a_word(ctx: &Context, machine: &MachineHandle) -> String {
     let dropped = kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record());
-    format!("then confirm that no disks are left, because the token cannot check this: {dropped}")
+    format!("then confirm that no disks are left (the token cannot check this): {dropped}")
 }

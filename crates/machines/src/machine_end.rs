@@ -1,4 +1,4 @@
-//! How the removal of a machine is requested, and how it ended.
+//! How a machine's removal is requested, and how it ended.
 
 use tokio::time::Instant;
 

@@ -37,7 +37,7 @@ impl MachineHandle {
         &self.stored.record
     }
 
-    /// Enters a phase. The phase is visible at once, and is stored with the next change of the record.
+    /// Enters a phase. The phase is visible immediately, and is stored with the next change to the record.
     pub fn enter(&mut self, ctx: &Context, phase: Phase, note: &str) {
         let now = ctx.clock.now();
         if self.phase != phase {
@@ -60,8 +60,8 @@ impl MachineHandle {
         self.show(ctx);
     }
 
-    /// Restarts the time limit of a machine that still waits for its turn, so that the wait does not count.
-    /// The restart is stored with the next change of the record.
+    /// Restarts the time limit of a machine that is still waiting for its turn, so that the wait does not
+    /// count towards the limit. The restart is stored with the next change to the record.
     pub fn wait_on(&mut self, ctx: &Context) {
         self.stored.record.entered.insert(Phase::Requested, ctx.clock.now());
         self.show(ctx);
@@ -126,19 +126,19 @@ impl MachineHandle {
         Ok(())
     }
 
-    /// What backs off if the machine does not become a node: its pool or, for a bare-metal machine, the
-    /// machine itself.
+    /// The target of the back-off if the machine does not become a node: its pool or, for a bare-metal
+    /// machine, the machine itself.
     pub fn blame(&self) -> BackoffTarget {
         if self.record().is_physical() { BackoffTarget::Host } else { BackoffTarget::Pool }
     }
 
-    /// The seed of this machine's jitter. It depends only on the machine's id.
+    /// The seed for this machine's jitter. It depends only on the machine's id.
     pub fn seed(&self) -> u64 {
         seed(&self.stored.record.id)
     }
 }
 
-/// The seed of the jitter of the machine with this id.
+/// The jitter seed for the machine with this id.
 pub(super) fn seed(id: &str) -> u64 {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     id.bytes().fold(0xcbf2_9ce4_8422_2325, mix)

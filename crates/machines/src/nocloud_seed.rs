@@ -1,9 +1,9 @@
 //! The image with a machine's NoCloud seed. The image is written for one machine, uploaded before it is
 //! attached, and removed with the machine.
 //!
-//! The image's name contains the machine's unique id, so no other machine uses it. The storage is in the
-//! machine's record, so the image can be found even if the configuration changes. The image contains the
-//! operator's files, with the machine's facts filled in, and no secrets.
+//! The image's name contains the machine's unique id, so no other machine uses it. The machine's record names
+//! the storage, so the image can be found even if the configuration changes. The image contains the
+//! administrator's files, with the machine's facts filled in. It contains no secrets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,14 +23,14 @@ use settings::{CloudInit, MachineFacts, Pool, Seed};
 
 /// The volume label by which cloud-init finds the image.
 const LABEL: &str = "cidata";
-const UPLOAD: Job = Job { name: "the upload of the seed", guess: Duration::from_millis(200) };
-/// The key under which a record holds `drive` or `seed STORAGE DIGEST`.
+const UPLOAD: Job = Job { name: "the seed upload", guess: Duration::from_millis(200) };
+/// The key in a record's `made_of` whose value is `drive` or `seed STORAGE DIGEST`.
 const MADE_OF: &str = "cloud_init";
 
 /// Makes sure that the machine's seed is on its storage, if the pool has seeds.
 ///
 /// # Errors
-/// Returns an error if the upload failed, or if the pool's seed differs from the recorded one: only a
+/// Returns an error if the upload failed, or if the pool's seed differs from the recorded one. Only a
 /// recorded seed is removed with the machine.
 pub(super) async fn provide(
     ctx: &Context,
@@ -44,7 +44,7 @@ pub(super) async fn provide(
         return Ok(());
     }
     if record.made_of.get(MADE_OF) != pool.made_of().get(MADE_OF) {
-        let what = "`cloud_init` of its pool was changed while the machine was being created".to_owned();
+        let what = "its pool's `cloud_init` was changed while the machine was being created".to_owned();
         return Err(StepError::Failed { what, blame: BackoffTarget::Other });
     }
     upload(ctx, machine, pool, seed, config).await
@@ -68,8 +68,8 @@ async fn upload(
     .await
 }
 
-/// Builds the image with the machine's seed. If a file cannot be filled in, the pool is to blame for the
-/// error.
+/// Builds the image with the machine's seed. If a file cannot be filled in, the error is attributed to the
+/// pool.
 fn image(
     cluster: &str,
     record: &Record,
@@ -83,7 +83,12 @@ fn image(
         None => facts,
     };
     let fill = |key: &str, text: &str| {
-        let wrong = |error| StepError::pool(format!("`{key}` of its seed cannot be filled in: {error}"));
+        let wrong = |error| {
+            StepError::pool(format!(
+                "cannot fill in the placeholders in its seed's \
+            `{key}`: {error}"
+            ))
+        };
         facts.fill(text).map_err(wrong)
     };
     let user = fill("user_data", &seed.user_data)?;
@@ -188,7 +193,8 @@ pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result
     if let Some(why) = still_in_a_drive(ctx, machine, &volume(&storage, &record)).await? {
         let command = command_to_free(&record.host, &volume(&storage, &record));
         let reason = format!("{why}; to fix it: {command}");
-        tracing::warn!(machine = %record.name, vmid = record.slot.vmid.0, reason, "the seed of a machine is left behind");
+        tracing::warn!(machine = %record.name, vmid = record.slot.vmid.0, reason, "a machine's seed is \
+            left behind");
     } else {
         remove_from(ctx, machine, &record.host, &storage).await?;
     }
@@ -203,35 +209,37 @@ pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result
     }
     let Some(host) = off.first() else { return Ok(()) };
     let what = format!(
-        "host {host} is down and may still hold the seed of VM {}: the seed is removed when the host is back",
+        "host {host} is down and may still hold the seed of VM {}; the seed will be removed once the \
+            host is back",
         record.slot.vmid
     );
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }
 
-/// Why the seed may still be in a drive; `None` if it is not. The VMID may belong to a VM that is no longer
-/// ours, for example because an administrator has made it a template.
+/// Returns the reason why the seed may still be in a drive, or `None` if it is not in a drive. The VMID may
+/// belong to a VM that is no longer ours, for example because an administrator has made it a template.
 async fn still_in_a_drive(
     ctx: &Context,
     machine: &MachineHandle,
     volume: &str,
 ) -> Result<Option<&'static str>, StepError> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    // The machine never had a VM, so the VM with this VMID is another one.
+    // The machine never had a VM, so a VM with this VMID is not the machine's.
     if machine.record().smbios_uuid.is_none() {
         return Ok(None);
     }
     retry_until!(ctx.config.limits.destroy, machine.seed(), {
         match ctx.proxmox.config(host, vmid).await {
-            Ok(config) if config.parts(DRIVE).get("file") == Some(volume) => {
-                Ok(Some("the VM with the machine's VMID is no longer managed and has the seed in a drive"))
-            }
+            Ok(config) if config.parts(DRIVE).get("file") == Some(volume) => Ok(Some(
+                "the VM with the machine's VMID is no longer managed and still has the seed \
+                    attached",
+            )),
             Ok(_) => Ok(None),
             // A token that only has rights on a resource pool gets the same answer for a missing VM as for a
             // VM outside the pool.
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
-                let hidden = "the VM with the machine's VMID is hidden from the token and may have the seed in a \
-                              drive";
+                let hidden = "the VM with the machine's VMID is hidden from the token and may still \
+                    have the seed attached";
                 Ok(ctx.proxmox.vmid_taken(vmid).await?.then_some(hidden))
             }
             Err(error) => Err(error.into()),
@@ -242,8 +250,8 @@ async fn still_in_a_drive(
 
 /// The former hosts whose own storage may still have the VM's seed: first those that are on, then those that
 /// are off. A VM may be moved after its seed is uploaded and before the seed is attached. For a shared
-/// storage, both lists are empty, because it is handled through the VM's current host. A host that has left
-/// the cluster is not listed, because it took its own storages with it.
+/// storage, both lists are empty, because the seed is removed through the VM's current host. A host that has
+/// left the cluster is not listed, because it took its own storages with it.
 fn left_on<'a>(
     left: &'a BTreeSet<String>,
     storage: &str,
@@ -277,8 +285,8 @@ async fn remove_from(
         match ctx.proxmox.delete_iso(host, storage, &volume).await {
             Err(error) if error.kind == Kind::Forbidden => Err(StepError::Administrator {
                 what: format!(
-                    "the seed {volume} of VM {} is left behind: the token lacks Datastore.Allocate on \
-                     /storage/{storage}",
+                    "the seed {volume} of VM {} cannot be removed: the token lacks Datastore.Allocate \
+                        on /storage/{storage}",
                     record.slot.vmid
                 ),
                 command: command_to_free(host, &volume),

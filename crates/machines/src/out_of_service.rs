@@ -1,4 +1,5 @@
-//! Nodes that are off and could not release their volumes: their kubelet was dead, or their power was cut.
+//! Nodes that are off and could not release their volumes, because their kubelet was dead or their power was
+//! cut.
 //!
 //! Kubernetes waits six minutes before it detaches a volume that was not unmounted
 //! (`maxWaitForUnmountDuration` of the attach/detach controller). For a pod that is being deleted on a Node
@@ -17,7 +18,7 @@ use kubernetes::ErrorKind;
 use model::node::{Node, Taint, TaintEffect};
 use model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 
-/// How long the Node of a machine that is gone or off may still seem to report.
+/// How long a Node may still seem to report after its machine has been switched off or has disappeared.
 pub(super) const NOTICED: Duration = Duration::from_mins(2);
 
 /// The time between two searches for the pods that stay on a node, while its volumes are being detached.
@@ -31,9 +32,9 @@ pub(super) enum Off {
     /// The machine is gone. A Node that still reports belongs to something else, such as a VM restored under
     /// another VMID, or a machine that an administrator has switched on again.
     Gone,
-    /// Unknown: the VM with its VMID is unmanaged, or is being cloned or destroyed.
+    /// Unknown: the VM with the machine's VMID is unmanaged, or is being cloned or destroyed.
     Unknown,
-    /// Unknown: the VM with its VMID is hidden from the token, and may be the machine's own.
+    /// Unknown: the VM with the machine's VMID is hidden from the token, and may be the machine's own.
     Hidden,
     /// Unknown: the VM is not in the cluster, but one of its former hosts has left the cluster and may still
     /// run it.
@@ -86,7 +87,7 @@ pub(super) async fn release(
     (name, uid): (&str, &str),
     off: Off,
 ) -> Result<(), StepError> {
-    // Read directly: a stalled watch may not show an attached volume.
+    // The attachments are read directly, because a stalled watch may not show an attached volume.
     let attached = ctx.kubernetes.attached(name).await.unwrap_or_else(|_| ctx.watches.attached(name));
     if matches!(off, Off::Unknown | Off::Hidden | Off::Apart) || attached.is_empty() {
         return Ok(());
@@ -106,7 +107,7 @@ pub(super) async fn release(
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Invalid) => {
                 tracing::warn!(node = name, %error, "the out-of-service taint cannot be set on a Node \
-                    that is off: its volumes are left to Kubernetes");
+                    that is off; leaving its volumes to Kubernetes");
                 Ok(false)
             }
             outcome => Ok(outcome?),
@@ -122,7 +123,7 @@ pub(super) async fn release(
             machine = %machine.record().name,
             node = name,
             limit = time_text(limits.detach),
-            "volumes are still attached to a Node that is off: they are left to Kubernetes"
+            "volumes are still attached to a Node that is off; leaving them to Kubernetes"
         );
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! Changes that other clients make to a machine's VM while a task works on the machine: they destroy the VM,
 //! switch it off, move it, make it a template, or hide it from the token.
 //!
-//! The cluster's list, which is read anyway, shows such changes: the daemon compares it with the registry and
-//! notifies the task ([`Registry::doubt`](super::Registry::doubt)). The list lags behind, so the task checks
-//! the VM itself before it acts.
+//! The cluster's list, which is read anyway, contains such changes. The daemon compares the list with the
+//! registry and notifies the machine's task ([`Registry::doubt`](super::Registry::doubt)). The list lags
+//! behind, so the task checks the VM itself before it acts.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use model::machine::Phase;
 use model::{MachineId, Record, Vmid};
 use proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
 
-/// A task that began longer ago than this is not regarded as the cause of the VM's current state.
+/// The maximum age of a task that may be regarded as the cause of the VM's current state.
 const LATELY: SignedDuration = SignedDuration::from_mins(10);
 /// How many times a VM is started again if other clients switch it off while its machine is being created.
 const STARTS: u32 = 2;
@@ -58,8 +58,8 @@ pub(super) enum Touched {
     Moved,
 }
 
-/// What this kind of task has done to a VM, as text that follows a user's name (`stopped its VM`); `None` if
-/// it does not matter to a machine.
+/// Describes what this kind of task has done to a VM, as text that follows a user's name (`stopped its VM`).
+/// Returns `None` if such a task does not matter to a machine.
 pub fn deed(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "qmdestroy" => "destroyed its VM",
@@ -105,8 +105,8 @@ async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
     }
 }
 
-/// Whether a machine's VM should run in this phase. A machine that is created ahead of demand does not count,
-/// because it may be about to be switched off.
+/// Whether a machine's VM should run in this phase. Returns `false` for a machine that was created ahead of
+/// demand, because the machine may be about to be switched off.
 pub fn should_run(record: &Record, phase: Phase) -> bool {
     record.warm.is_none() && (Phase::Booting..=Phase::Draining).contains(&phase)
 }
@@ -170,7 +170,10 @@ async fn until_not_emptied(ctx: &Context, machine: &mut MachineHandle) {
         while is_emptied(ctx, &host).await {
             machine.say(
                 ctx,
-                &format!("all guests on {host} are being stopped; the machine's VM is not started until that is over"),
+                &format!(
+                    "all guests on {host} are being stopped; the machine's VM will be started \
+                    afterwards"
+                ),
             );
             tokio::time::sleep(STOPALL_LOOK).await;
         }
@@ -198,7 +201,8 @@ pub(super) async fn go_on(
         (_, Some(trouble)) => return Err(trouble),
         (Ok(None), None) => return Ok(()),
         (Err(error), None) => {
-            tracing::debug!(machine = %machine.record().name, %error, "what happened to a VM cannot be determined yet");
+            tracing::debug!(machine = %machine.record().name, %error, "cannot determine yet what \
+                happened to a VM");
             return Ok(());
         }
     };
@@ -215,7 +219,15 @@ pub(super) async fn go_on(
             Err(not_ours(ctx, machine.record(), what).await)
         }
         Touched::Moved => {
-            say(ctx, reports, machine.record(), &format!("{what}: its creation continues on that host"));
+            say(
+                ctx,
+                reports,
+                machine.record(),
+                &format!(
+                    "{what}: the machine's creation continues on \
+                the new host"
+                ),
+            );
             Ok(())
         }
         Touched::Off if is_emptied(ctx, &machine.record().host).await => {
@@ -223,25 +235,26 @@ pub(super) async fn go_on(
                 ctx,
                 reports,
                 machine.record(),
-                &format!("{what}: it is started again once the host is back"),
+                &format!("{what}: the VM will be started again once the host is back"),
             );
             until_not_emptied(ctx, machine).await;
             Ok(())
         }
         Touched::Off if *starts >= STARTS => {
-            let what = format!("{what}; it was already started again {STARTS} times");
+            let what = format!("{what}; the VM was already started again {STARTS} times");
             Err(StepError::Failed { what, blame: BackoffTarget::Other })
         }
         Touched::Off => {
             *starts += 1;
-            say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
-            machine.say(ctx, &format!("{what}; it is started again"));
+            say(ctx, reports, machine.record(), &format!("{what}: starting the VM again"));
+            machine.say(ctx, &format!("{what}; starting the VM again"));
             vm_start::start(ctx, machine, false).await
         }
     }
 }
 
-/// The error for a machine whose VM is no longer ours. If another VM has its VMID, the slot counts as taken.
+/// Returns the error for a machine whose VM is no longer ours. If another VM now has the machine's VMID, the
+/// error says that the slot is taken.
 async fn not_ours(ctx: &Context, record: &Record, what: String) -> StepError {
     match look(&ctx.proxmox, &ctx.owner(), record).await {
         Ok(Sight::Foreign(found)) => StepError::Foreign { vmid: record.slot.vmid, what: found },
@@ -249,13 +262,13 @@ async fn not_ours(ctx: &Context, record: &Record, what: String) -> StepError {
     }
 }
 
-/// What happened to a machine's VM, and who did it, as far as the tasks of its host show.
+/// Describes what happened to a machine's VM, and who did it, as far as the host's tasks show this.
 pub(super) async fn change_text(ctx: &Context, record: &Record, before: &str, touched: &Touched) -> String {
     let (kinds, unknown) = match touched {
         Touched::Gone => (DESTROYED, "its VM was removed by another client".to_owned()),
         Touched::Off => (
             SWITCHED_OFF,
-            "its VM is off, and no task explains it: its guest has shut down or crashed".to_owned(),
+            "its VM is off, but no task stopped it: its guest has shut down or crashed".to_owned(),
         ),
         Touched::Moved => (MOVED, "its VM was moved by another client".to_owned()),
         Touched::NotOurs => (TEMPLATE, hidden(ctx, record)),
@@ -281,7 +294,7 @@ fn hidden(ctx: &Context, record: &Record) -> String {
     }
 }
 
-/// Another client's latest task of one of these kinds on a machine's VM.
+/// Returns the latest task of one of these kinds that another client started for a machine's VM.
 async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> Option<TaskRow> {
     let own = ctx.config.proxmox.as_ref().map(|proxmox| proxmox.token_id.as_str())?;
     let since = ctx.clock.now().saturating_sub(LATELY).ok()?;
@@ -289,8 +302,8 @@ async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> O
     by_others(&ctx.proxmox, host, (record.slot.vmid, own), since, kinds).await
 }
 
-/// The latest task of one of these kinds on a VM, if there was one after `since` (Unix time in seconds, by
-/// the host's clock). Tasks that the token `own` started are left out.
+/// Returns the latest task of one of these kinds on a VM, or `None` if none was started after `since` (Unix
+/// time in seconds, by the host's clock). Tasks that the token `own` started are ignored.
 #[boxed]
 pub async fn by_others(
     proxmox: &Client,

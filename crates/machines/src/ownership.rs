@@ -17,8 +17,8 @@ use proxmox::{Client, Error, Kind, VmConfig};
 /// How long a proof that a VM is ours is valid. After that, the proof is repeated before anything is done to
 /// the VM.
 const FRESH: Duration = Duration::from_secs(2);
-/// The maximum number of times that the proof is requested if the answers are too slow. After that, even a
-/// slow answer counts.
+/// The maximum number of times that the proof is requested if the answers are too slow. After the last
+/// attempt, even a slow answer is accepted.
 pub(super) const TRIES: u32 = 3;
 
 /// The Kubernetes cluster that the records belong to.
@@ -39,8 +39,8 @@ pub enum Sight {
     Foreign(String),
     /// A clone that is being created. Its owner is not known yet.
     BeingCloned,
-    /// The remains of a VM whose destruction is running or was interrupted. They have a lock, and do not show
-    /// the owner.
+    /// The remains of a VM whose destruction is running or was interrupted. The remaining configuration
+    /// contains a lock, but does not identify the owner.
     BeingDestroyed,
     /// Nothing is visible: the host has no VM with this VMID, or the token cannot see it because it is in
     /// another pool.
@@ -59,8 +59,8 @@ pub(super) fn promise(config: &VmConfig) -> Promise {
     Promise { cores: config.vcpus().unwrap_or(0), memory: config.memory().unwrap_or(0) }
 }
 
-/// Whether a machine's VM runs or is about to, according to its `onboot`. For a VM that is kept stopped,
-/// `onboot` is off.
+/// Whether a machine's VM is running or is about to run, according to its `onboot` option. For a VM that is
+/// kept stopped, `onboot` is off.
 pub(super) fn starts(config: &VmConfig) -> bool {
     config.get(ONBOOT) == Some(with_host(true)) && !config.is_template()
 }
@@ -144,8 +144,8 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
         Description::Ours(marker) if marker.machine == record.id && marker.cluster == owner.cluster => {
             Sight::Ours(Box::new(config))
         }
-        // If the mark has no cluster uid, the cluster's id in the mark decides: copying a record does not
-        // make the VM ours.
+        // If the mark has no cluster uid, the cluster's id in the mark decides. A copy of the record in
+        // another cluster does not make the VM that cluster's.
         Description::Ours(marker) if marker.cluster != owner.cluster => {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
         }
@@ -157,7 +157,7 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
         Description::BeingCloned => Sight::BeingCloned,
         Description::BeingDestroyed => Sight::BeingDestroyed,
         Description::Foreign => Sight::Foreign(format!(
-            "it is `{}` and does not carry our mark",
+            "it is called `{}` and does not bear our mark",
             config.get("name").unwrap_or("?")
         )),
     }

@@ -1,5 +1,5 @@
-//! Reserves CPUs for a machine before its first start. This module only requests the CPUs and waits for them:
-//! the daemon on the machine's host asks the helper on that host, which pins the VM.
+//! Reserves CPUs for a machine before its first start. This module only requests the CPUs and waits for them.
+//! The daemon on the machine's host then asks the pinning helper on that host, which pins the VM.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Waits until the machine has its own CPUs, if its pool requires them.
 pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(pinning) = &pool.pinning else {
-        // If the pool required pinning when the machine was requested, it no longer does.
+        // The pool may have required pinning when the machine was requested, but it does not require pinning
+        // now.
         return machine.change(ctx, |record| record.pinned = None).await;
     };
     if machine.record().pinned == Some(Pinned::Done) {
@@ -30,7 +31,7 @@ pub(super) async fn settle(ctx: &Context, machine: &mut MachineHandle, pool: &Po
         machine.change(ctx, |record| record.pinned = Some(Pinned::Awaited)).await?;
     }
     let host = machine.record().host.clone();
-    machine.say(ctx, &format!("waiting for the helper on {host} to give it CPUs of its own"));
+    machine.say(ctx, &format!("waiting for the helper on {host} to assign it dedicated CPUs"));
     let limit = ctx.config.limits.pinning;
     let seen = tokio::time::timeout(limit, seen(ctx, machine, pinning)).await;
     seen.unwrap_or_else(|_| Err(unanswered(&host, limit)))?;
@@ -67,13 +68,13 @@ async fn seen(ctx: &Context, machine: &MachineHandle, pinning: &Pinning) -> Resu
     }
 }
 
-/// The error if the helper has not assigned CPUs to the machine in time. Only the log on the machine's host
-/// shows why.
+/// Returns the error for a machine to which the helper has not assigned CPUs in time. Only the log on the
+/// machine's host shows why.
 fn unanswered(host: &str, limit: Duration) -> StepError {
     let what = format!(
-        "no helper on {host} has given it CPUs of its own within {}; a daemon must run there with its \
-         helper enabled: {ENABLE} (as root on {host}); `journalctl -u pve-autoscaler` and `pve-autoscaler \
-         check` there show whether the helper refuses, and why",
+        "the helper on {host} did not assign it dedicated CPUs within {}; a daemon must run on that \
+            host with its helper enabled: {ENABLE} (as root on {host}); if the helper refuses, \
+            `journalctl -u pve-autoscaler` and `pve-autoscaler check` on the host show why",
         time_text(limit)
     );
     StepError::Failed { what, blame: BackoffTarget::Host }

@@ -1,5 +1,5 @@
-//! A cheap check of whether a guest is up, made before its agent is asked: a call to the agent of a guest
-//! that is still booting occupies one of its host's three workers for 3 s.
+//! A cheap check of whether a guest is up. The check is made before the guest agent is called, because a call
+//! to the agent of a guest that is still booting occupies one of its host's three workers for 3 s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 
-/// The time limit of one connection.
+/// The time limit for a connection attempt.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Checks from outside the guest whether it has booted.
 pub trait Probe: Send + Sync {
-    /// Whether the guest with this address has booted. `None` if that cannot be determined: then the usual
-    /// boot time decides when the agent is first asked.
+    /// Whether the guest with this address has booted. Returns `None` if that cannot be determined. In that
+    /// case, the usual boot time decides when the agent is first called.
     fn booted(&self, address: IpAddr) -> BoxFuture<'_, Option<bool>>;
 }
 
@@ -27,7 +27,7 @@ impl Probe for NoProbe {
     }
 }
 
-/// A TCP connection to a port that the guest opens late, such as sshd's.
+/// A TCP connection to a port that the guest opens late in its boot, such as sshd's port.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpProbe {
     /// The port.

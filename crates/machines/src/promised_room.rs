@@ -1,11 +1,11 @@
-//! Room on a host that daemons of other Kubernetes clusters have promised to their machines. Just before a
-//! machine starts, its daemon checks that enough room is left.
+//! Checks how much room on a host the daemons of other Kubernetes clusters have promised to their machines.
+//! Just before a machine starts, its daemon checks that enough room is left.
 //!
 //! Each daemon makes its machine visible (tag, memory, CPUs) before it checks the room. So if two machines
-//! compete for the last room of a host, at least one daemon sees the other's machine. If each sees the
-//! other's, the machine with the higher VMID withdraws (its creation fails), and the other waits for that. A
-//! machine also withdraws if the other already runs or does not withdraw in time. So no machine is started
-//! without room for it.
+//! compete for the last room on a host, at least one daemon sees the other daemon's machine. If each daemon
+//! sees the other's machine, the machine with the higher VMID withdraws (its creation fails), and the other
+//! machine waits for that. A machine also withdraws if the other machine already runs or does not withdraw in
+//! time. So no machine is started without room for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,14 +24,15 @@ use proxmox::marker::Description;
 use proxmox::{ClusterResources, Guest, Power, TAG};
 use settings::Pool;
 
-/// How long a machine waits for others to withdraw, and the time between two checks.
+/// How long a machine waits for other machines to withdraw, and the time between two checks.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(2);
 /// The maximum number of machines of other clusters that the error names.
 const NAMED: usize = 3;
 
-/// Waits until the host has room for the machine beside those of other clusters. If the host has no machines
-/// of other clusters, there is room, because the planner has made sure of it.
+/// Waits until the host has room for this machine in addition to the machines of other clusters. If the host
+/// has no machines of other clusters, no check is needed, because the planner has already made sure that
+/// there is room.
 pub(super) async fn confirm(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -59,7 +60,7 @@ pub(super) async fn confirm(
             );
             return Err(StepError::Failed { what, blame: BackoffTarget::Host });
         }
-        machine.say(ctx, "waiting until machines of another Kubernetes cluster withdraw from its host");
+        machine.say(ctx, "waiting for another Kubernetes cluster to withdraw its machines from the host");
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -86,9 +87,9 @@ fn others<'a>(
     })
 }
 
-/// The resources that were promised to machines of other clusters, by VMID. Only machines that `others` shows
-/// as not running are included. A machine that is kept stopped has no promise, but it may have been started
-/// since the list was read, so its power state is queried.
+/// Returns the resources that were promised to other clusters' machines, by VMID. Machines that are already
+/// running according to `others` are not included. A machine that is kept stopped has no promise, but it may
+/// have been started since the list was read, so its power state is queried.
 async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     let (mut all, owner) = (BTreeMap::new(), ctx.owner());
     for guest in others.iter().filter(|guest| !guest.running) {
@@ -106,8 +107,9 @@ async fn promised(ctx: &Context, others: &[&Guest]) -> BTreeMap<Vmid, Promise> {
     all
 }
 
-/// Which resource the host lacks, as text, if this machine is added to the VMs that run, the daemon's other
-/// machines that are about to run, and the `promised` resources. `None` if there is room.
+/// Describes the resource that the host would lack if this machine ran in addition to the running VMs, the
+/// daemon's other machines that are about to run, and the VMs with `promised` resources. Returns `None` if
+/// there is room.
 fn lacks(
     ctx: &Context,
     pool: &Pool,
@@ -117,8 +119,8 @@ fn lacks(
     promised: &BTreeMap<Vmid, Promise>,
 ) -> Option<String> {
     let host = seen.hosts.get(&record.host)?;
-    // The vCPUs and memory of all VMs that run or are about to run, and the memory that is about to be used
-    // in addition.
+    // `total`: the vCPUs and memory of all VMs that run or are about to run. `coming`: the memory that will
+    // be used in addition to the memory that is in use now.
     let (mut total, mut coming) = (Promise::default(), 0_i64);
     let running = |vmid: &Vmid| seen.guests.get(vmid).is_some_and(|guest| guest.running);
     for guest in seen.guests.values().filter(|guest| guest.running && guest.host == record.host) {
@@ -150,8 +152,8 @@ fn lacks(
     }
     let own = ctx.config.hosts.get(record.host.as_str());
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
-    // As in the planner: the promised memory may not exceed the host's memory times `memory_overcommit`, and
-    // the used memory may not exceed the host's memory, each less the reserve.
+    // As in the planner, the promised memory may not exceed the host's memory times `memory_overcommit`, less
+    // the reserve. The used memory may not exceed the host's memory, less the reserve.
     let promised = total.memory - quantity::share(host.memory, pool.memory_overcommit);
     let used = host.memory_used.saturating_add(coming) - host.memory;
     let lacking = promised.max(used).saturating_add(reserve);

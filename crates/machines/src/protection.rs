@@ -10,8 +10,8 @@ use super::{node, returned_nodes};
 use model::machine::Phase;
 use proxmox::{Power, VmConfig};
 
-/// Why a node that still reports is not drained: an administrator has protected its VM, so the VM could not
-/// be destroyed after the drain.
+/// Returns the reason not to drain a node whose VM an administrator has protected: after the drain, the VM
+/// could not be destroyed. Returns `None` if the VM is not protected, or is off.
 ///
 /// # Errors
 /// Returns an error if the VM's status cannot be read.

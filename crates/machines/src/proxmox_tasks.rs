@@ -32,10 +32,10 @@ pub(super) const DESTROY: Job = Job { name: "the destroy task", guess: Duration:
 /// Proxmox VE's name for the task that destroys a VM.
 const DESTRUCTION: &str = "qmdestroy";
 
-/// How long a call without an answer may still take effect: Proxmox VE's proxy gives up after 30 s.
+/// How long a call whose answer is missing may still take effect. Proxmox VE's proxy gives up after 30 s.
 pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(45);
 
-/// Waits for a task's end, for at most `limit`.
+/// Waits until a task ends, but at most for `limit`.
 pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<Exit, StepError> {
     let started = Instant::now();
     let mut looks = ctx.pace.watch(job.name, job.guess);
@@ -62,7 +62,7 @@ pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration
                 return Ok(exit);
             }
             Ok(TaskStatus::Running) => {}
-            // A host that was restarted has forgotten the task.
+            // A host that has restarted no longer knows the task.
             Err(error) if error.kind == Kind::NotFound => return Ok(Exit::Unknown),
             Err(error) if matches!(error.kind, Kind::Forbidden | Kind::BadRequest) => {
                 return Err(error.into());
@@ -111,8 +111,8 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, S
     Ok(false)
 }
 
-/// Whether a task is working on a machine's VM, as far as the token can see. Clones do not count, because
-/// their tasks only name the template.
+/// Whether a task is working on a machine's VM, as far as the token can see. Clone tasks are not found,
+/// because they only name the template.
 pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool, StepError> {
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind: None, since: None, limit: None };
     let tasks = ctx.proxmox.tasks(&record.host, &filter).await?;
@@ -132,8 +132,9 @@ pub(super) enum Destruction {
     Interrupted,
 }
 
-/// The state of the destroy task of a machine's VM. The tasks of the VM's host are searched, too: the answer
-/// with the task's id may have been lost, or the daemon may have been killed before it recorded the id.
+/// Determines the state of the destroy task for a machine's VM. The host's tasks are searched in addition to
+/// the record, because the answer with the task's id may have been lost, or the daemon may have been killed
+/// before it recorded the id.
 pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destruction, StepError> {
     let recorded = recorded_destruction(record);
     if recorded.is_none() && !record.destroy_asked {
@@ -173,9 +174,9 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
     Ok(rows)
 }
 
-/// How much longer a request that was sent for a machine that is to be discarded may still take effect. The
-/// daemon may have been killed just after it sent the request, or may have received no answer. Zero if the
-/// machine was already configured, or is not to be discarded.
+/// Returns how much longer an earlier request for this machine may still take effect, if the machine is to be
+/// discarded. The daemon may have been killed just after it sent the request, or may have received no answer.
+/// Returns zero if the machine was already configured, or is not to be discarded.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
     let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));
@@ -193,11 +194,11 @@ pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duratio
     }
 }
 
-/// The error for a failed task. It says whether the failure may be temporary.
+/// Returns the error for a failed task. The error's kind determines whether the failure may be temporary.
 pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
     let text = match exit {
         Exit::Failed(text) => text.clone(),
-        _ => "it vanished before it ended".to_owned(),
+        _ => "the task disappeared before it ended".to_owned(),
     };
     StepError::Proxmox(proxmox::Error {
         kind: exit.problem().unwrap_or(Kind::Other),
@@ -207,7 +208,7 @@ pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> StepError {
     })
 }
 
-/// Logs the warnings of a task. A task that ended with warnings has done its work.
+/// Logs the warnings of a task. A task that ended with warnings has succeeded.
 async fn warn(ctx: &Context, upid: &Upid) {
     match ctx.proxmox.task_log_tail(upid, 20).await {
         Ok(lines) => {

@@ -26,13 +26,13 @@ struct Refusal {
     right: MissingRight,
     words: String,
     settings: Settings,
-    /// The rules for tags that were known at the time of the refusal. Only different rules can show that a
-    /// refused tag is allowed now.
+    /// The rules for tags that were known at the time of the refusal. A refused tag can only be allowed now
+    /// if the rules have changed.
     rules: Option<TagRules>,
     at: Instant,
 }
 
-/// Those settings of a pool that affect the API calls for its machines.
+/// The settings of a pool that affect the API calls for its machines.
 type Settings = (BTreeMap<String, String>, Vec<String>, String);
 
 fn settings(pool: &Pool) -> Settings {
@@ -48,7 +48,8 @@ impl Refusals {
         self.all().is_empty()
     }
 
-    /// Why no machine of the pool is created, and how to fix it. `None` if the pool was not refused.
+    /// Returns the reason why no machines are created in the pool, and how to fix the problem. Returns `None`
+    /// if the pool was not refused.
     pub fn of(&self, pool: &str) -> Option<String> {
         self.all().get(pool).map(|refusal| refusal.words.clone())
     }
@@ -77,7 +78,7 @@ impl Refusals {
                 tracing::info!(
                     pool = name.as_str(),
                     was = refusal.words,
-                    "machines of the pool are created again"
+                    "resuming the creation of machines in a pool"
                 );
                 self.all().remove(&name);
             }
@@ -96,9 +97,9 @@ async fn is_granted(proxmox: &Client, right: &MissingRight, rules: Option<&TagRu
     }
 }
 
-/// The missing right for which a machine of the pool was refused, with the path on which to grant it. `None`
-/// if the error is not about a right, or if the token does have the right on that path. In the latter case,
-/// the cause is that the VM was removed from the machines' resource pool.
+/// Returns the missing right for which a machine of the pool was refused, with the path on which to grant it.
+/// Returns `None` if the error is not about a right, or if the token has the right on that path. If the token
+/// has the right, the cause is that the VM was removed from the machines' resource pool.
 pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<MissingRight> {
     let right = match MissingRight::read(text)? {
         MissingRight::Privileges { path, any } if path == format!("/vms/{vmid}") => {
@@ -108,7 +109,7 @@ pub(super) async fn missing(ctx: &Context, vmid: Vmid, text: &str) -> Option<Mis
         }
         right => right,
     };
-    // If the rights cannot be read, Proxmox VE's refusal is believed.
+    // If the rights cannot be read, Proxmox VE's refusal is assumed to be correct.
     let granted = is_granted(&ctx.proxmox, &right, None).await.unwrap_or(false);
     (!granted).then_some(right)
 }

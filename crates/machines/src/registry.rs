@@ -20,7 +20,7 @@ use settings::Config;
 pub struct MachineView {
     /// Its record.
     pub record: Record,
-    /// Version and uid of the stored record; empty until the record is stored.
+    /// The resource version and uid of the stored record. Both are empty until the record is stored.
     pub version: (String, String),
     /// Its phase.
     pub phase: Phase,
@@ -75,8 +75,8 @@ impl MachineView {
         Versioned { record: self.record.clone(), resource_version, uid }
     }
 
-    /// The machine as part of a round's snapshot. If it is being removed and was never a node, it counts as
-    /// failed in the snapshot, not as leaving its pool.
+    /// Returns the machine as part of a round's snapshot. A machine that is being removed but was never a
+    /// node is shown as failed, not as leaving its pool.
     pub fn machine(&self, config: &Config) -> Machine {
         let never_served = self.phase == Phase::Deleting && self.record.was_never_a_node();
         Machine {
@@ -106,16 +106,16 @@ impl MachineView {
 #[derive(Debug)]
 struct Inner {
     machines: Mutex<BTreeMap<MachineId, MachineView>>,
-    /// When each pool's slots were last freed.
+    /// When each slot was last freed, by pool and VMID.
     freed: Mutex<BTreeMap<PoolName, BTreeMap<Vmid, Timestamp>>>,
-    /// Notifies the tasks of machines whose VMs may have been changed.
+    /// Notifications for the tasks of machines whose VMs may have been changed, by machine id.
     doubts: Mutex<BTreeMap<MachineId, Arc<Notify>>>,
     /// Machines whose VMs an administrator has protected, by id.
     protected: Mutex<BTreeSet<MachineId>>,
-    /// The pods that will be deleted together with a machine, because nothing else is left on its node; by
-    /// the machine's id.
+    /// The pods that will be deleted together with a machine because no other pods are left on its node, by
+    /// machine id.
     staying: Mutex<BTreeMap<MachineId, Vec<Arc<Pod>>>>,
-    /// When the Node of a machine was first found silent while its VM was not visible; by the machine's id.
+    /// When a machine's Node was first found silent while the machine's VM was not visible, by machine id.
     silent: Mutex<BTreeMap<MachineId, Instant>>,
     changed: Changes,
 }
@@ -162,13 +162,14 @@ impl Registry {
         self.0.changed.subscribe()
     }
 
-    /// When a slot of the pool was last freed; `None` if it has not been freed since the daemon started.
+    /// Returns when this slot of the pool was last freed. Returns `None` if the slot has not been freed since
+    /// the daemon started.
     pub fn freed(&self, pool: &PoolName, slot: &Slot) -> Option<Timestamp> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         freed.get(pool)?.get(&slot.vmid).copied()
     }
 
-    /// The VMIDs of a pool's machines whose records were dropped after that time.
+    /// Returns the VMIDs of the pool's machines whose records were dropped after `since`.
     pub fn freed_since(&self, pool: &PoolName, since: Timestamp) -> BTreeSet<Vmid> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         let freed = freed.get(pool).into_iter().flatten();
@@ -187,7 +188,8 @@ impl Registry {
     /// Notes whether an administrator has protected a machine's VM. A protected VM cannot be removed.
     pub fn protect(&self, id: &MachineId, is_protected: bool) {
         let changed = {
-            // Locked, so that nothing is noted about a machine that is forgotten in the meantime.
+            // The machines stay locked, so that nothing is recorded about a machine that is forgotten in the
+            // meantime.
             let machines = self.machines();
             let mut protected = self.protected();
             if is_protected && machines.contains_key(id) {
@@ -201,9 +203,9 @@ impl Registry {
         }
     }
 
-    /// Calls `judge` with the pods that will be deleted together with other machines. If all pods that are
-    /// left on this machine's node will be deleted with it, `judge` returns them, and the registry stores
-    /// them. Callers take turns, so a second caller sees the pods that the first one stored.
+    /// Calls `judge` with the pods that will be deleted together with other machines. If all remaining pods
+    /// on this machine's node will be deleted together with this machine, `judge` returns them, and the
+    /// registry stores them. Callers take turns, so a second caller sees the pods that the first one stored.
     pub(super) fn staying<T>(
         &self,
         id: &MachineId,
@@ -219,8 +221,8 @@ impl Registry {
         judged
     }
 
-    /// Forgets the pods that were to be deleted together with this machine: its node is in service again, or
-    /// the pods are gone.
+    /// Forgets the pods that were to be deleted together with this machine. This is called when the machine's
+    /// node is in service again, or when the pods are gone.
     pub(super) fn none_stay(&self, id: &MachineId) {
         self.0.staying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
@@ -228,7 +230,8 @@ impl Registry {
     /// Notes whether a machine's Node is silent now. Returns for how long it has been silent without
     /// interruption.
     pub(super) fn silent(&self, id: &MachineId, is_silent: bool) -> Duration {
-        // Locked, so that nothing is noted about a machine that is forgotten in the meantime.
+        // The machines stay locked, so that nothing is recorded about a machine that is forgotten in the
+        // meantime.
         let machines = self.machines();
         let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_silent || !machines.contains_key(id) {
@@ -283,7 +286,7 @@ impl Registry {
         self.0.changed.announce();
     }
 
-    /// Removes a machine whose record is gone from the registry.
+    /// Removes a machine from the registry once its record is gone.
     pub fn forget(&self, id: &MachineId, now: Timestamp) {
         let gone = self.machines().remove(id);
         self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner).remove(id);

@@ -20,7 +20,7 @@ pub enum Ending {
     Failed {
         /// Why it failed.
         reason: String,
-        /// What should back off for a while.
+        /// What should back off for a while: the pool, the host, or neither.
         blame: BackoffTarget,
     },
     /// The slot was taken by another VM or Node. The daemon has left nothing in the slot.
@@ -31,7 +31,7 @@ pub enum Ending {
     Discarded,
     /// The running machine has grown.
     Grown,
-    /// The machine was not grown, for this reason, and stays in service with its former size.
+    /// The machine did not grow, for this reason, and stays in service with its previous size.
     NotGrown(String),
     /// The removal was abandoned for this reason, and the node is in service again.
     GivenUp(String),

@@ -1,4 +1,4 @@
-//! Removes a node: empties it, then removes its machine. If that is not possible, the node is put back into
+//! Removes a node: empties it, then removes its machine. If the node cannot be removed, it is put back into
 //! service.
 
 use tokio::time::Instant;
@@ -23,14 +23,14 @@ use model::snapshot::{RETIRE, UNNEEDED_SINCE};
 /// How a removal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Retired {
-    /// Nothing of the machine is left.
+    /// The machine was removed completely.
     Gone,
     /// The node is in service again, for this reason.
     GivenUp(String),
 }
 
-/// Takes a machine out of service. Once its VM is being stopped, this cannot be undone unless the VM is
-/// started again.
+/// Takes a machine out of service. Once the shutdown of its VM has begun, this can only be undone if the VM
+/// is started again.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -90,8 +90,8 @@ enum Emptied {
     GivenUp(String),
 }
 
-/// Empties a node as long as its VM runs and is ours: if another client has stopped or removed the VM, a
-/// drain would wait for a dead kubelet.
+/// Empties a node for as long as its VM runs and is ours. If another client stops or removes the VM, the
+/// drain ends, because it would wait for a kubelet that no longer runs.
 async fn empty_while_there(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -112,7 +112,7 @@ async fn empty_while_there(
             None => {}
         }
         let before = machine.record().host.clone();
-        // If the change cannot be determined now, it is noticed again at the next check.
+        // If it cannot be determined now what changed, the change is noticed again at the next check.
         let Ok(Some(touched)) = outside_changes::look_into(ctx, machine).await else { continue };
         let what = outside_changes::change_text(ctx, machine.record(), &before, &touched).await;
         if touched == Touched::Moved {
@@ -130,9 +130,9 @@ async fn empty_while_there(
     }
 }
 
-/// Puts the node back into service, and drops an operator's request to remove it if the request can no longer
-/// be fulfilled. The node of a machine whose creation was abandoned is in service from now on, too. If it is
-/// not ready, it has the same time to become ready as any other node.
+/// Puts the node back into service, and drops an operator's request to remove the node if the request can no
+/// longer be fulfilled. The node may belong to a machine whose creation was abandoned. In that case, it is in
+/// service from now on, and if it is not ready, it has the same time to become ready as any other node.
 pub(super) async fn reopen(ctx: &Context, machine: &mut MachineHandle, node: &Node) -> Result<(), StepError> {
     if is_wish_over(ctx, machine.record(), &node.name) {
         let limit = ctx.config.limits.drain;
@@ -165,8 +165,8 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     .await?;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?))
         .await?;
-    // Until the record is written, the node still counts as leaving, both for rounds and for a run that is
-    // resumed after a crash.
+    // Until the record is written, rounds still count the node as leaving, and so does a run that is resumed
+    // after a crash.
     machine
         .change(ctx, |record| {
             record.cordoned = false;
@@ -178,9 +178,9 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     Ok(())
 }
 
-/// Whether an operator's request to remove the node has to be dropped because this removal could not fulfill
-/// it: otherwise, the removal would be retried endlessly. A removal for another reason does not drop the
-/// request, and neither does a pause.
+/// Whether to drop an operator's request to remove the node, because this removal could not fulfill the
+/// request. Otherwise, the removal would be retried endlessly. The request is kept if the removal had another
+/// reason, or if the daemon is paused.
 fn is_wish_over(ctx: &Context, record: &Record, node: &str) -> bool {
     let Intent::Retire { reason, .. } = &record.intent else { return false };
     let wished = ctx.watches.node(node).and_then(|node| node.annotations.get(RETIRE).cloned());

@@ -1,6 +1,5 @@
-//! Nodes that have returned, because their host was off and is on again, or because an administrator has
-//! started the VM. Pods may have been placed on such a Node after the decision to remove its VM and before
-//! the VM's power is cut.
+//! Handles Nodes that have returned, because their host was off and is on again, or because an administrator
+//! has started the VM. Pods may have been placed on such a Node since the decision to remove its VM.
 
 use tokio::time::Instant;
 
@@ -16,7 +15,8 @@ use model::machine::Intent;
 use model::node::Node;
 use proxmox::VmConfig;
 
-/// The machine's current Node, bypassing the watches; `None` if the machine's own VM has no Node.
+/// Returns the machine's current Node, as read from the API server instead of the watches. Returns `None` if
+/// the machine's own VM has no Node.
 ///
 /// A VM with the machine's mark may have a new SMBIOS uuid, because it was restored as a unique VM or changed
 /// with `qm set --smbios1`. The Node with the new uuid is the machine's, too.
@@ -75,8 +75,8 @@ pub(super) async fn follow(
 /// Like [`node`], for a guest that is about to be stopped.
 ///
 /// # Errors
-/// Returns an error if the machine's former Node still reports, but its uuid differs from that of the VM: the
-/// daemon cannot determine what runs on the VM.
+/// Returns an error if the machine's former Node still reports, but with a uuid other than that of the VM. In
+/// that case, the daemon cannot determine what runs on the VM.
 async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, StepError> {
     if let Some(node) = node(ctx, machine).await? {
         return Ok(Some(node));
@@ -85,8 +85,9 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
     match named(ctx, machine).await?.filter(|node| Some(&node.uid) == served && !nodes::is_silent(node)) {
         Some(node) => Err(StepError::Failed {
             what: format!(
-                "Node {0} still reports, but with the systemUUID {1}, which is not that of VM {2}: the VM \
-                 is left running; if Node {0} belongs to another machine, delete it: kubectl delete node {0}",
+                "Node {0} still reports, but its systemUUID {1} is not that of VM {2}, so the VM is \
+                    left running; if Node {0} belongs to another machine, delete it: kubectl delete \
+                    node {0}",
                 node.name,
                 node.system_uuid,
                 machine.record().slot.vmid,
@@ -97,12 +98,13 @@ async fn own(ctx: &Context, machine: &MachineHandle) -> Result<Option<Node>, Ste
     }
 }
 
-/// The Node that prevents a running guest's power from being cut, and why; `None` if none does. One reason is
-/// that the Node's machine was to be discarded, but the Node is back. (If it is not ready yet, it gets the
-/// same time to become ready as any other.) The other reason is that the Node cannot be emptied. Any other
-/// Node is closed and emptied.
+/// Returns the Node that prevents a running guest's power from being cut, with the reason. Returns `None` if
+/// no Node prevents this. There are two possible reasons. The first is that the machine was to be discarded,
+/// but its Node is back. (If the Node is not ready yet, it has the same time to become ready as any other.)
+/// The second is that the Node cannot be emptied. Any other Node is closed and emptied.
 ///
-/// A closed Node that is not ready is not emptied: its kubelet neither ends pods nor starts new ones.
+/// A Node that is not ready is closed but not emptied, because its kubelet neither ends pods nor starts new
+/// ones.
 pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let served = machine.record().node_uid.is_some();
@@ -119,11 +121,12 @@ pub(super) async fn keeps(ctx: &Context, machine: &mut MachineHandle) -> Result<
     }
 }
 
-/// The Node, if an annotation keeps it, and the reason. The Node is read directly from the API server.
+/// Returns the Node if an annotation keeps it in service, with the reason. The Node is read directly from the
+/// API server.
 ///
-/// Call this after the record says that the guest is being shut down, and before the shutdown. `pin` first
-/// writes its annotation and then reads the record. So this function sees the annotation, or `pin` sees that
-/// the guest is being shut down, or both.
+/// Call this function once the record says that the guest is being shut down, but before the shutdown is
+/// requested. `pin` first writes its annotation and then reads the record. So either this function sees the
+/// annotation, or `pin` sees that the guest is being shut down, or both.
 pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result<Option<Kept>, StepError> {
     let Some(node) = node(ctx, machine).await? else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };
@@ -131,13 +134,14 @@ pub(super) async fn pinned(ctx: &Context, machine: &mut MachineHandle) -> Result
     Ok(Some(Kept::new(node, why)))
 }
 
-/// The Node that prevents a guest from being shut down, and why; `None` if none does. One reason is that the
-/// Node is open and ready: an administrator has uncordoned it, or it registered again, unnoticed or while its
-/// VM could not be reached. The other reason is that it cannot be emptied.
+/// Returns the Node that prevents a guest from being shut down, with the reason. Returns `None` if no Node
+/// prevents this. There are two possible reasons. The first is that the Node is open and ready: an
+/// administrator has uncordoned it, or it registered again, unnoticed or while its VM could not be reached.
+/// The second is that the Node cannot be emptied.
 ///
-/// A closed Node may report again after its VM could not be reached for a while. The taint only proves that
-/// the drain of the Node has begun, so the Node is emptied now. If the guest was already asked to shut down,
-/// or is off (`ends`), the daemon only waits until the Node has released its volumes.
+/// A closed Node may report again after its VM could not be reached for a while. The taint only proves that a
+/// drain of the Node has begun, so the Node is emptied now. If the guest was already asked to shut down or is
+/// off (`ends`), the Node is not emptied, and the daemon only waits until the Node has released its volumes.
 pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut MachineHandle,

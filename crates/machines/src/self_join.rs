@@ -1,5 +1,5 @@
-//! Machines that join by themselves: the daemon does not use the guest agent, and only waits until the Node
-//! registers.
+//! Machines that join by themselves. The daemon does not use their guest agent, and only waits until their
+//! Nodes register.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -26,7 +26,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut MachineHandle) -> Result<()
     )))
 }
 
-/// Why no Node has registered, as far as that can be determined from outside the guest.
+/// Describes why no Node has registered, as far as that can be determined from outside the guest.
 async fn seen(ctx: &Context, record: &Record) -> String {
     if record.smbios_uuid.is_none() {
         return "its VM has no SMBIOS uuid, which is needed to recognize its Node: set `smbios1` in the template"
@@ -34,7 +34,7 @@ async fn seen(ctx: &Context, record: &Record) -> String {
     }
     if let Some(node) = ctx.watches.node(&record.name) {
         let uuid = if node.system_uuid.is_empty() { "none" } else { node.system_uuid.as_str() };
-        return format!("there is a Node `{}`, but its systemUUID ({uuid}) is not the VM's", record.name);
+        return format!("Node `{}` exists, but its systemUUID ({uuid}) is not the VM's", record.name);
     }
     match ctx.proxmox.power(&record.host, record.slot.vmid).await {
         Ok(Power::Running) => {

@@ -1,9 +1,9 @@
-//! Decides whether a kubelet may have a serving certificate: only for the name and the addresses of its own
-//! machine.
+//! Decides whether a kubelet may have a serving certificate. The certificate may only contain the name and
+//! the addresses of the kubelet's own machine.
 //!
-//! The conditions of the signer itself (`ValidateKubeletServingCSR` in Kubernetes' `pkg/apis/certificates`)
-//! apply in this module, too. In addition, the request must come from a machine with a record, and may only
-//! name what the record assigns to the machine. The signer checks the signature, so this module does not.
+//! This module checks the same conditions as the signer itself (`ValidateKubeletServingCSR` in Kubernetes'
+//! `pkg/apis/certificates`), except for the signature. In addition, the request must come from a machine with
+//! a record, and may only contain names and addresses that the record assigns to the machine.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,7 +24,8 @@ use model::Record;
 pub const NODE_USER: &str = "system:node:";
 /// The group of all kubelets, and the organization in their certificates.
 const NODES: &str = "system:nodes";
-/// The usages of a serving certificate. With an RSA key, `key encipherment` is allowed, too.
+/// The required usages of a serving certificate. `key encipherment` is also allowed, because requests for RSA
+/// keys contain it.
 const USAGES: [&str; 2] = ["digital signature", "server auth"];
 const FURTHER_USAGE: &str = "key encipherment";
 
@@ -40,10 +41,10 @@ pub enum NotApproved {
     /// The requester is not a kubelet.
     #[error("the requester is not in the group system:nodes")]
     Group,
-    /// The key is to be used for something other than serving.
+    /// The requested usages are not those of a serving certificate.
     #[error("its usages are {usages}, not those of a kubelet's serving certificate")]
     Usages {
-        /// The usages, in words.
+        /// The requested usages, separated by commas.
         usages: String,
     },
     /// The request cannot be read.
@@ -55,16 +56,16 @@ pub enum NotApproved {
         /// The subject.
         subject: String,
     },
-    /// The request asks for more than alternative names.
+    /// The request contains attributes or extensions other than alternative names.
     #[error("it requests attributes or extensions other than alternative names")]
     Extensions,
-    /// The request names a host that is not this machine.
+    /// The request contains a DNS name that is not this machine's name.
     #[error("it names `{name}`, which is not this machine")]
     Name {
         /// The name.
         name: String,
     },
-    /// The request names an address that was not assigned to this machine.
+    /// The request contains an address that was not assigned to this machine.
     #[error("it names {address}, which is not an address of this machine")]
     Address {
         /// The address.
@@ -78,7 +79,8 @@ pub enum NotApproved {
     Nameless,
 }
 
-/// Whether the request comes from this machine's kubelet, and names only its own name and addresses.
+/// Checks that the request comes from this machine's kubelet, and contains only the machine's own name and
+/// addresses.
 ///
 /// # Errors
 /// Returns the first reason to refuse the request.
@@ -136,7 +138,7 @@ fn is_kubelets(subject: &X509Name<'_>, user: &str) -> bool {
     parts.len() == wanted.len() && wanted.iter().all(has)
 }
 
-/// Accepts only a name of the machine itself.
+/// Returns an error unless the alternative name is the machine's own name or one of its addresses.
 fn is_own(name: &GeneralName<'_>, record: &Record) -> Result<(), NotApproved> {
     match name {
         GeneralName::DNSName(name) if *name == record.name => Ok(()),

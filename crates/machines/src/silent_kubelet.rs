@@ -15,9 +15,10 @@ use model::node::Node;
 /// (`--default-unreachable-toleration-seconds`).
 const UNHEARD: Duration = Duration::from_mins(5);
 
-/// Returns an error as long as the Node still reports. Called for a machine whose VM is hidden or no longer
-/// has our mark: the VM may be ours even if it was removed from our pool or its notes were changed. If the VM
-/// is `hidden`, its Node must also have been silent for some time.
+/// Returns an error as long as the Node still reports. This function is called for a machine whose VM is
+/// hidden or no longer has our mark. Such a VM may still be ours, because it may have been removed from our
+/// pool, or its notes may have been changed. If the VM is `hidden`, its Node must also have been silent for
+/// some time.
 pub(super) async fn no_kubelet(
     ctx: &Context,
     machine: &MachineHandle,
@@ -35,8 +36,9 @@ pub(super) async fn no_kubelet(
     let vmid = record.slot.vmid;
     Err(StepError::Failed {
         what: format!(
-            "VM {vmid} cannot be seen, or no longer bears our mark, but Node {} {heard}: put the VM back \
-             into its resource pool and restore its notes; or, if it is yours now: {}",
+            "VM {vmid} is not visible or no longer bears our mark, but Node {} {heard}: put the VM back \
+                into its resource pool and restore its notes; or, if the daemon should no longer manage \
+                the VM: {}",
             node.name,
             kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),
@@ -44,8 +46,8 @@ pub(super) async fn no_kubelet(
     })
 }
 
-/// Whether the kubelet has been silent for long enough: it was silent at each check, and its Node shows no
-/// report between two checks.
+/// Whether the kubelet has been silent for long enough. It must have been silent at each check, and its Node
+/// must not have reported between two checks.
 fn is_long_silent(node: &Node, silent_for: Duration, now: Timestamp) -> bool {
     let ready = node.conditions.iter().find(|one| one.kind == "Ready");
     let since = ready.and_then(|ready| ready.last_transition);

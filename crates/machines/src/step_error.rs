@@ -16,7 +16,7 @@ use runtime::error_chain::chain;
 /// What should back off after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackoffTarget {
-    /// The pool: its template, its settings, its guests.
+    /// The pool, because its template, its settings or its guests are the cause.
     Pool,
     /// The host.
     Host,
@@ -39,7 +39,8 @@ pub enum StepError {
     /// A control plane node did not create or delete a bootstrap token within the limit.
     #[error("{}", chain(.0))]
     Ssh(#[source] SshError),
-    /// Another client, perhaps another instance, has changed the record: nothing more may be done.
+    /// Another client, perhaps another instance of the daemon, has changed the record. Nothing more may be
+    /// done for the machine.
     #[error("the record of `{0}` was changed by another client")]
     RecordLost(String),
     /// The VMID is taken by a VM that is not ours.
@@ -103,7 +104,8 @@ impl StepError {
                 (_, Some(Meaning::Host | Meaning::NotSeen | Meaning::Storage)) => BackoffTarget::HostOrPool,
                 (_, Some(Meaning::Passes | Meaning::Full)) => BackoffTarget::Host,
             },
-            // A permanent error means that the settings are wrong, so the next machine would fail too.
+            // A permanent SSH error means that the settings are wrong, so it would recur with the next
+            // machine.
             Self::Ssh(error) if !error.passes() => BackoffTarget::Pool,
             Self::Redfish(error) if error.kind != redfish::Kind::Fenced => BackoffTarget::Host,
             Self::Redfish(_)
@@ -153,8 +155,8 @@ impl StepError {
                     | ErrorKind::Forbidden
             ),
             Self::Ssh(error) => error.passes(),
-            // A busy controller refuses requests. Some controllers only list the requests that they accept at
-            // the moment.
+            // A busy controller refuses requests. Some controllers list only the requests that they accept at
+            // that moment, so an unsupported request may be supported later.
             Self::Redfish(error) => matches!(
                 error.kind,
                 redfish::Kind::Unreachable
@@ -217,7 +219,7 @@ pub(super) fn time_text(time: Duration) -> String {
 /// absence of a file for up to a minute (`acdirmax`).
 const APPEARS: Duration = Duration::from_mins(1);
 
-/// Repeated tries, with growing pauses between them, until a limit.
+/// Retries with increasing pauses, until a limit is reached.
 pub(super) struct Tries {
     began: Instant,
     end: Instant,
@@ -228,7 +230,7 @@ pub(super) struct Tries {
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 impl Tries {
-    /// Tries for at most `limit`, with pauses whose jitter depends on `seed`.
+    /// Allows attempts for at most `limit`. The jitter of the pauses between them depends on `seed`.
     pub fn new(limit: Duration, seed: u64) -> Self {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(250))

@@ -20,12 +20,12 @@ use model::snapshot::GROWING_TAINT;
 use proxmox::{ExecStatus, Kind};
 use settings::{Grow, Pool, Size};
 
-/// The time limit of a command in the guest. The command waits up to 15 s for CPUs and up to a minute for the
-/// unit.
+/// The time limit for a command in the guest. The command itself waits up to 15 s for the new CPUs, and up to
+/// a minute for the kubelet's systemd unit.
 const IN_GUEST: Duration = Duration::from_mins(2);
 /// The time between two checks of whether the command has ended.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long to wait for the Node to report the guest's size before the command is run again.
+/// How long to wait until the Node reports the guest's new size. After that, the command is run again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
 /// How long the Node stays tainted after it reports the new size. The kubelet checks pods against its own
 /// copy of the Node, and permanently rejects (`OutOfcpu`) a pod that arrives before that copy shows the new
@@ -35,7 +35,7 @@ const KUBELET_SEES: Duration = Duration::from_secs(5);
 /// The systemd unit in the guest whose restart updates the size that the Node reports.
 pub(super) fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, StepError> {
     let bootstrap = ctx.config.bootstrap_of(pool);
-    let none = || failed("the configuration has no `[bootstrap]` table for its pool".to_owned());
+    let none = || failed("the configuration has no `[bootstrap]` table for the machine's pool".to_owned());
     bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
 }
 
@@ -72,9 +72,9 @@ pub(super) async fn taken_up(
             let taken = in_guest(ctx, machine, &command, what).await;
             has_tried |=
                 taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
-            machine.say(ctx, "its Node does not report the growth yet");
-            // Checked even if the command has failed: the kubelet may have been restarted nevertheless, and
-            // then reports the size a little later.
+            machine.say(ctx, "its Node does not report the new size yet");
+            // This is checked even if the command has failed, because the command may nevertheless have
+            // restarted the kubelet, which then reports the new size a little later.
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
                 return Ok(());
@@ -84,7 +84,7 @@ pub(super) async fn taken_up(
     };
     let late = || {
         failed(format!(
-            "its Node did not report the growth within {} s: check {service} in the guest",
+            "its Node did not report the new size within {} s: check {service} in the guest",
             limit.as_secs()
         ))
     };
@@ -108,12 +108,13 @@ fn note_refusals(ctx: &Context, machine: &mut MachineHandle) {
     record.takes_no_memory |= memory > 0 && record.memory > before.memory;
 }
 
-/// Restarts the kubelet after resources were unplugged or the VM was moved, until its Node reports no more
-/// than the VM's size.
+/// Restarts the kubelet after resources were unplugged or the VM was moved. The restart is repeated until the
+/// Node reports no more than the VM's size.
 ///
 /// # Errors
-/// Returns an error if the Node still reports more than the VM's size. The Node stays tainted, because
-/// kube-scheduler would place pods on it for resources that do not exist.
+/// Returns an error if the Node still reports more than the VM's size when the time limit is reached. The
+/// Node then stays tainted, because otherwise kube-scheduler would place pods on it for resources that do not
+/// exist.
 pub(super) async fn settle(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -126,7 +127,7 @@ pub(super) async fn settle(
     let service = pool.and_then(|pool| service(ctx, pool, pool.grow.as_ref()?).ok());
     let command = service.as_deref().map(|service| bootstrap::take_up(now.cores, service));
     close(ctx, machine).await?;
-    machine.say(ctx, "waiting until its Node reports no more than the VM has");
+    machine.say(ctx, "waiting until its Node reports no more resources than the VM has");
     let what = "its kubelet could not be restarted";
     let until_true = async {
         loop {
@@ -134,7 +135,8 @@ pub(super) async fn settle(
                 let ended =
                     in_guest(ctx, machine, command, what).await.and_then(|status| ended(&status, what));
                 if let Err(error) = ended {
-                    tracing::debug!(machine = %record.name, %error, "restarting its kubelet again later");
+                    tracing::debug!(machine = %record.name, %error, "trying to restart its kubelet \
+                        again later");
                 }
             }
             // The last update of the previous kubelet may still be on its way.
@@ -179,8 +181,7 @@ pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     let opened = node::until(ctx, || {
         node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
     });
-    // If the watches do not show the change within the limit, decisions in the meantime are made without the
-    // node.
+    // A timeout is ignored. Until the watches show the change, decisions are made without the node.
     let _ = tokio::time::timeout(limit, opened).await;
     Ok(())
 }
@@ -200,7 +201,8 @@ fn has_grown(record: &Record, node: &Node) -> bool {
     record.growing.as_ref().is_none_or(|before| missing(before) == (0, 0))
 }
 
-/// Runs a command in the guest until it ends. `what` is the text of the error if there is no answer.
+/// Runs a command in the guest and waits until the command ends. `what` begins the error text if there is no
+/// answer in time.
 async fn in_guest(
     ctx: &Context,
     machine: &MachineHandle,
@@ -225,8 +227,8 @@ async fn in_guest(
         match step {
             Ok(Some(status)) if status.exited => return Ok(status),
             Ok(_) => {}
-            // The guest agent no longer knows the command: it has ended, and the answer that said so was
-            // lost.
+            // The guest agent no longer knows the command. The command has ended, and the answer with its
+            // result was lost.
             Err(StepError::Proxmox(error)) if error.kind == Kind::NotFound && running.is_some() => {
                 running = None;
             }

@@ -21,20 +21,20 @@ use runtime::boxed;
 
 /// How long to try to write the record of a new machine.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
-/// How long to try to record that a node is to be removed. After that, a later round may decide otherwise:
-/// removals may no longer be allowed at that time of day, the node may be needed again, or other nodes may be
-/// removed.
+/// How long to try to record that a node is to be removed. After that, the removal is left to a later round,
+/// which may decide differently. For example, removals may no longer be allowed at that time of day, the node
+/// may be needed again, or other nodes may be removed.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
 /// Creates a machine: claims its slot by writing the record, then goes through all steps.
 #[boxed]
 pub async fn create(ctx: Context, record: Record, reports: Reports) {
-    // If the answer to a request was lost, the record may exist. The daemon has to know this before it
-    // creates another machine in the same slot.
+    // The answer to an earlier request may have been lost, so the record may exist. The daemon has to know
+    // this before it creates another machine in the same slot.
     let mut repeated = false;
     let created = retry_until!(CLAIM_LIMIT, seed(&record.id), {
-        // Nothing is started while everything is paused. If the record exists nevertheless, it is found the
-        // next time that all records are read.
+        // While the daemon is paused, nothing new is started. If an earlier attempt did create the record,
+        // the record is found the next time that all records are read.
         if std::mem::replace(&mut repeated, true)
             && let Some(what) = ctx.paused()
         {
@@ -116,8 +116,8 @@ async fn ask(ctx: &Context, machine: &mut MachineHandle, pods: Vec<String>) -> R
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
-    // The machine has counted as draining since the round that decided on its removal. It still does while
-    // its VM is being checked.
+    // The machine has counted as draining since the round that decided to remove it. It continues to count as
+    // draining while its VM is being checked.
     (machine.phase, machine.since) = (Phase::Draining, since);
     machine.note.clone_from(&reason);
     machine.stored.record.intent = Intent::Retire { reason, since };
@@ -180,18 +180,21 @@ async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Report
         Ok(warm_machine::WarmSight::AsItWas) => ctx.registry.release(&machine.record().id),
         // Pods may already run on the machine, so it is treated like any other node.
         Ok(warm_machine::WarmSight::Joins) => {
-            tracing::warn!(machine = %machine.record().name, "a warm machine was started by another client and joins by itself: it is kept as a node");
+            tracing::warn!(machine = %machine.record().name, "another client started a warm machine \
+                that joins by itself; keeping it as a node");
             if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
                 return lost(ctx, &machine, &trouble, reports);
             }
             // The machine stays in service even if its VM cannot be configured to start with its host.
             if let Err(trouble) = warm_machine::come_up_with_host(ctx, &machine, None).await {
-                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine's VM could not be set to start with its host");
+                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine's VM \
+                    could not be configured to start with its host");
             }
             creating(ctx, machine, reports, false).await;
         }
         Ok(warm_machine::WarmSight::Otherwise) => {
-            let reason = "its VM is not as it was left: another client started, stopped or removed it";
+            let reason = "the state of its VM has changed: another client started, stopped or removed \
+                the VM";
             tracing::warn!(machine = %machine.record().name, reason, "removing a machine that was kept warm");
             match give_up(ctx, &mut machine, reason).await {
                 Ok(()) => discarding(ctx, machine, reason, reports).await,
@@ -224,8 +227,8 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
     }
 }
 
-/// Why a machine whose VM was not seen running has to be removed; `None` if it stays in service. A VM that is
-/// off is started again.
+/// Returns the reason to remove a machine whose VM was not seen running. Returns `None` if the machine stays
+/// in service. A VM that is off is started again.
 async fn serves_on(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -252,7 +255,7 @@ async fn serves_on(
             ctx,
             reports,
             machine.record(),
-            &format!("{what}: the machine stays in service on that host"),
+            &format!("{what}: the machine stays in service on the new host"),
         );
     }
     if returned_nodes::follow(ctx, machine, &config).await? {
@@ -260,7 +263,7 @@ async fn serves_on(
             ctx,
             reports,
             machine.record(),
-            "its VM has a new SMBIOS uuid; the machine stays in service with it",
+            "its VM has a new SMBIOS uuid; the machine stays in service",
         );
     }
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
@@ -271,20 +274,21 @@ async fn serves_on(
         // The VM is not started while the host's guests are being stopped. The daemon checks the machine
         // again later.
         None if outside_changes::is_emptied(ctx, &host).await => {
-            tracing::info!(machine = %machine.record().name, host, "all guests on its host are being stopped; its VM is not started until that is over");
+            tracing::info!(machine = %machine.record().name, host, "all guests on its host are being \
+                stopped; its VM will be started afterwards");
             Ok(None)
         }
         None => {
             let what = words(machine.record(), Touched::Off).await;
-            outside_changes::say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
+            outside_changes::say(ctx, reports, machine.record(), &format!("{what}: starting the VM again"));
             vm_start::start(ctx, machine, false).await?;
             Ok(None)
         }
         Some(_) if proxmox_tasks::is_worked_on(ctx, machine.record()).await? => Ok(None),
         Some(lock) => Err(StepError::Administrator {
             what: format!(
-                "VM {vmid} is off and locked ({lock}), no task is known to be working on it, and a token \
-                 cannot remove a lock"
+                "VM {vmid} is off and locked ({lock}), but no task is known to be working on it; a \
+                    token cannot remove the lock"
             ),
             command: format!("on {host}: qm unlock {vmid}"),
         }),
@@ -314,8 +318,8 @@ async fn creating(ctx: &Context, mut machine: MachineHandle, reports: &Reports, 
     }
     tracing::warn!(machine = %machine.record().name, reason, "a machine could not be created");
     let ending = match &trouble {
-        // No machine of the pool is created until the right is granted. After that, the pool continues
-        // immediately.
+        // No machines are created in the pool until the right is granted. Then creation resumes immediately,
+        // so the pool does not back off.
         _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: BackoffTarget::Other },
         StepError::Foreign { .. } | StepError::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => {
@@ -330,8 +334,8 @@ async fn creating(ctx: &Context, mut machine: MachineHandle, reports: &Reports, 
     }
 }
 
-/// If the error is about a missing right, notes that machines of the pool are refused. Returns a text that
-/// says what is missing and how to fix it.
+/// If the error is about a missing right, records that the pool's machines are refused. Returns a text that
+/// says which right is missing and how to grant it.
 async fn refuse(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> Option<String> {
     let StepError::Proxmox(error) = trouble else { return None };
     let record = machine.record();
@@ -341,7 +345,7 @@ async fn refuse(ctx: &Context, machine: &MachineHandle, trouble: &StepError) -> 
     Some(ctx.templates.refused(pool, right, token))
 }
 
-/// The step that a machine in this phase goes through, as a noun for messages: `the clone`.
+/// Returns a noun for messages, such as `the clone`, for the step that a machine goes through in this phase.
 fn doing(phase: Phase) -> &'static str {
     match phase {
         Phase::Requested | Phase::Cloning => "the clone",
@@ -374,7 +378,8 @@ pub(super) async fn discarding(ctx: &Context, mut machine: MachineHandle, reason
         Ok(machine_end::Ended::Serves(kept) | machine_end::Ended::ServesForNow(kept)) => kept,
         Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
     };
-    tracing::warn!(machine = %machine.record().name, node = %node.name, why, "keeping the Node and the VM of a machine that failed");
+    tracing::warn!(machine = %machine.record().name, node = %node.name, why, "keeping the Node and VM \
+        of a failed machine");
     machine.node = Some(node.name.clone());
     match retirement::reopen(ctx, &mut machine, &node).await {
         Ok(()) => {

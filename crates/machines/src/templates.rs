@@ -32,12 +32,14 @@ pub struct Usable {
     /// The storages of the template's volumes. A storage that is not shared is prefixed with its host
     /// (`pve1/local-lvm`).
     pub sources: BTreeSet<String>,
-    /// The size of a full clone in bytes, once its disk has the pool's size; 0 if the pool names no storages.
+    /// The size of a full clone in bytes, after its disk has been resized to the pool's size. 0 if the pool
+    /// names no storages.
     pub bytes: i64,
     /// A fingerprint that distinguishes the template from every other template, including one that replaces
     /// it with the same name and VMID.
     pub print: String,
-    /// The fingerprint as earlier versions computed it. Records that they wrote contain it.
+    /// The fingerprint as earlier versions of the daemon computed it. Records that those versions wrote
+    /// contain this fingerprint.
     pub former_print: String,
 }
 
@@ -47,7 +49,7 @@ impl Usable {
         self.vmid.map_or_else(|| "none".to_owned(), |vmid| vmid.to_string())
     }
 
-    /// The names of the storages of the template's volumes.
+    /// Returns the names of the storages that contain the template's volumes.
     pub fn storages(&self) -> BTreeSet<String> {
         self.sources.iter().filter_map(|source| source.rsplit('/').next()).map(ToOwned::to_owned).collect()
     }
@@ -60,7 +62,7 @@ pub struct PoolTemplates {
     pub usable: Vec<Usable>,
     /// The problems that were found, as text. If no template is usable, no machine can be created.
     pub problems: Vec<String>,
-    /// Why no template is cloned now, if a right is missing for every machine of the pool.
+    /// Why no template is cloned at present, if a right is missing for all machines of the pool.
     pub refused: Option<String>,
 }
 
@@ -71,7 +73,7 @@ impl PoolTemplates {
     }
 }
 
-/// A template's fingerprint, and its fingerprint as earlier versions computed it.
+/// A template's fingerprint as this version computes it, and as earlier versions computed it.
 type Prints = (String, String);
 
 /// Templates by pool. Cheap to clone.
@@ -135,8 +137,9 @@ impl Templates {
         usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
     }
 
-    /// Stores the fingerprint of a template that is about to be cloned and was queried at `asked`: refreshes
-    /// are minutes apart, and the clone must match the current template. Returns the fingerprint.
+    /// Stores the fingerprint of a template that is about to be cloned and was queried at `asked`, and
+    /// returns the fingerprint. The template is read again for each clone, because refreshes are minutes
+    /// apart, and the clone's record must contain the current fingerprint.
     pub(super) fn is_now(&self, template: Vmid, vm: &VmConfig, asked: Instant) -> String {
         let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +192,7 @@ impl Templates {
             Ok(rules) => {
                 *self.tags.lock().unwrap_or_else(PoisonError::into_inner) = Some((rules, Instant::now()));
             }
-            Err(error) => tracing::debug!(%error, "the rules for tags cannot be read"),
+            Err(error) => tracing::debug!(%error, "the tag rules cannot be read"),
         }
     }
 
@@ -202,12 +205,12 @@ impl Templates {
         words
     }
 
-    /// Why no machines of a pool are created, if a right is missing.
+    /// Returns the reason why no machines are created in a pool, if a right is missing.
     pub fn refusal(&self, pool: &str) -> Option<String> {
         self.refusals.of(pool)
     }
 
-    /// Whether machines of any pool are refused.
+    /// Whether the machines of at least one pool are refused.
     pub fn has_refusals(&self) -> bool {
         !self.refusals.is_empty()
     }
@@ -215,9 +218,9 @@ impl Templates {
     /// Reads the templates of all pools again, with one call for each template.
     ///
     /// # Errors
-    /// Returns an error if a template could not be read. In that case, the problem is noted for the
-    /// template's pools, and all other templates have been read. What was known about the template is kept,
-    /// unless it is gone or the token may not read it.
+    /// Returns an error if a template could not be read. The problem is then noted for the template's pools,
+    /// and all other templates have been read nevertheless. The last known data about the template is kept,
+    /// unless the template is gone or the token may not read it.
     #[boxed]
     pub async fn refresh(
         &self,
@@ -322,7 +325,8 @@ fn of_pool(
     found
 }
 
-/// Why no machine of the pool could be configured, if the token may not set one of the machines' tags.
+/// Returns the reason why no machine of the pool could be configured, if the token may not set one of the
+/// tags of the pool's machines.
 fn refused_tag(pool: &Pool, rules: Option<&TagRules>) -> Option<String> {
     let mut tags = pool.tags.iter().map(String::as_str).chain([TAG]);
     let rules = rules?;
@@ -370,17 +374,18 @@ fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
     let more = there.len().saturating_sub(NAMED);
     there.truncate(NAMED);
     let there = match (there.is_empty(), more) {
-        (true, _) => "it sees no template at all".to_owned(),
+        (true, _) => "the token sees no templates at all".to_owned(),
         (false, 0) => format!("it sees {}", there.join(", ")),
-        (false, more) => format!("it sees {} and {more} more", there.join(", ")),
+        (false, more) => format!("the token sees {} and {more} more", there.join(", ")),
     };
     let what = match wanted {
         TemplateRef::Vmid(vmid) => format!(
-            "the token sees no VM {vmid}: check `template`, and VM.Audit and VM.Clone on /vms/{vmid} or \
-             its pool"
+            "the token sees no VM {vmid}: check `template`, and check that the token has VM.Audit and \
+                VM.Clone on /vms/{vmid} or the VM's resource pool"
         ),
         TemplateRef::Name(name) => format!(
-            "no template is called `{name}`, or the token cannot see it: check `template`, and VM.Audit and VM.Clone on it or its pool"
+            "no template is called `{name}`, or the token cannot see it: check `template`, and check \
+                that the token has VM.Audit and VM.Clone on the template or its resource pool"
         ),
     };
     format!("{what}; {there}")
@@ -416,13 +421,13 @@ fn judge(
     }
     if needs.agent && !vm.agent_enabled() {
         return Err(format!(
-            "{who} has the guest agent switched off: `qm set {} --agent enabled=1`",
+            "{who} has the guest agent disabled: run `qm set {} --agent enabled=1`",
             guest.vmid
         ));
     }
     if needs.drive && vm.cloudinit_drive().is_none() {
         return Err(format!(
-            "{who} has no cloud-init drive: `qm set {} --ide2 STORAGE:cloudinit`",
+            "{who} has no cloud-init drive: run `qm set {} --ide2 STORAGE:cloudinit`",
             guest.vmid
         ));
     }
@@ -431,14 +436,14 @@ fn judge(
     }
     if let (Some(device), false) = (vm.device_keys().first(), pool.pci.is_empty()) {
         return Err(format!(
-            "{who} passes a host device through, and so does the pool: `qm set {} --delete {device}`",
+            "{who} and the pool both pass host devices through: run `qm set {} --delete {device}`",
             guest.vmid
         ));
     }
     if let Some(disk) = &pool.disk
         && vm.drive_size(&disk.device).is_none()
     {
-        return Err(format!("{who} has no disk `{}`: set `disk_device` of the pool", disk.device));
+        return Err(format!("{who} has no disk `{}`: set the pool's `disk_device`", disk.device));
     }
     Ok(Usable {
         vmid: Some(guest.vmid),
@@ -451,13 +456,14 @@ fn judge(
     })
 }
 
-/// The space that a full clone takes on the pool's storages, in bytes; 0 if the pool names none, as with
-/// linked clones.
+/// Returns the space that a full clone takes up on the pool's storages, in bytes. Returns 0 if the pool names
+/// no storages, which is the case with linked clones.
 fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     if pool.storages.is_empty() { 0 } else { full_clone_bytes(pool, vm) }
 }
 
-/// The space that a full clone takes, in bytes: all disks of the template, plus the growth of its main disk.
+/// Returns the space that a full clone takes up, in bytes: all of the template's disks, plus the amount by
+/// which its main disk is enlarged.
 pub fn full_clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     let growth = pool
         .disk
@@ -466,7 +472,8 @@ pub fn full_clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
     vm.full_clone_bytes().saturating_add(growth)
 }
 
-/// Why no token can clone the template, if it uses devices or drives of the host directly.
+/// Returns the reason why no token can clone the template, if the template directly uses devices or drives of
+/// its host.
 fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     let real = |key: &&str| {
         let parts = vm.parts(key);
@@ -478,13 +485,14 @@ fn uncloneable(vmid: Vmid, vm: &VmConfig) -> Option<String> {
     };
     if let Some(device) = vm.all().map(|(key, _)| key).find(real) {
         return Some(format!(
-            "passes a host device through directly (`{device}`), so no token can clone it: create a resource \
-             mapping for the device, or `qm set {vmid} --delete {device}`"
+            "passes a host device through directly (`{device}`), so no token can clone it: create a \
+                resource mapping for the device, or run `qm set {vmid} --delete {device}`"
         ));
     }
     let drive = vm.drives_of_the_host().next()?;
     Some(format!(
-        "uses a host drive directly (`{drive}`), which cannot be cloned: `qm set {vmid} --delete {drive}`"
+        "uses a host drive directly (`{drive}`), which cannot be cloned: run `qm set {vmid} --delete \
+            {drive}`"
     ))
 }
 
@@ -492,13 +500,13 @@ fn is_spice(host: &str) -> bool {
     host.eq_ignore_ascii_case("spice")
 }
 
-/// Whether an option was part of the fingerprint before the rules for inherited options existed.
+/// Whether an option was part of the fingerprint before the daemon had rules for inherited options.
 fn told_before(key: &str) -> bool {
     !["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"].contains(&key)
 }
 
-/// The VMID, and a digest of the options that distinguish templates. A replacement has another SMBIOS uuid
-/// and other MACs.
+/// Returns the fingerprint: the VMID, and a digest of the options that distinguish templates. A template that
+/// replaces another one has a different SMBIOS uuid and different MAC addresses.
 fn print(vmid: Vmid, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
     let mut hasher = Sha256::new();
     for (key, value) in vm.all().filter(|(key, _)| tells(key)) {
@@ -519,8 +527,8 @@ fn sources(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<St
         .collect()
 }
 
-/// The hosts on which a clone can be created: the template's own host, and each host that can access all
-/// storages of its volumes.
+/// Returns the hosts on which a clone can be created. These are the template's own host and, if all storages
+/// of the template's volumes are shared, each host that can access all of them.
 fn reach(guest: &Guest, vm: &VmConfig, seen: &ClusterResources) -> BTreeSet<String> {
     let storages = vm.storages();
     let has = |host: &str, storage: &str| {

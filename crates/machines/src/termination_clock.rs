@@ -1,7 +1,7 @@
 //! Measures how long pods have been terminating, by the time that has passed on this host. A pod's deadline
-//! comes from the API server's clock. This host's clock may differ by minutes, or by hours if its hardware
-//! clock is in local time. If it were ahead, each pod would seem overdue, and the daemon would not wait until
-//! the pod has ended.
+//! comes from the API server's clock, from which this host's clock may differ by minutes, or by hours if its
+//! hardware clock is set to local time. If this host's clock were ahead and the deadlines were used directly,
+//! each pod would seem overdue, and the daemon would not wait until the pod has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use model::Snapshot;
 use model::pod::{Deletion, Pod};
 
-/// If a pod was already being deleted when it was first seen, and has been overdue for this long, it is
-/// assumed never to end. Clocks are assumed to be wrong by less than this.
+/// If a pod was already being deleted when the daemon first saw it, and it was overdue by more than this, the
+/// pod is assumed never to end. Clocks are assumed to be wrong by less than this.
 const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 
 /// The pods of one node that is being drained, by their uids.
@@ -21,7 +21,7 @@ const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 pub(super) struct TerminationClock {
     /// Pods that were seen before their deletion.
     standing: BTreeSet<String>,
-    /// Pods that are being deleted, with the time at which that was first seen.
+    /// Pods that are being deleted, with the time at which the deletion was first seen.
     began: BTreeMap<String, Instant>,
 }
 
@@ -43,7 +43,8 @@ impl TerminationClock {
         }
     }
 
-    /// When this pod began to terminate; `None` if that was long before it was first seen.
+    /// Returns when this pod was first seen terminating. Returns `None` if the pod was already long overdue
+    /// when it was first seen.
     fn began(&mut self, pod: &Pod, over: SignedDuration) -> Option<Instant> {
         if let Some(began) = self.began.get(&pod.uid) {
             return Some(*began);

@@ -1,5 +1,5 @@
-//! Looks for a machine's VM: it may exist completely or in part, have moved, be gone, or be unmanaged. Some
-//! cases have to be decided by an administrator.
+//! Looks for a machine's VM. The VM may exist completely or in part, have been moved, be gone, or be
+//! unmanaged. In some cases, an administrator has to decide.
 
 use super::context::Context;
 use super::machine_handle::MachineHandle;
@@ -24,9 +24,9 @@ pub(super) enum VmSearch {
     BeingDestroyed,
     /// Nothing exists.
     Gone,
-    /// A VM that is not proved to be ours.
+    /// The VM with the machine's VMID is not proved to be ours.
     NotOurs,
-    /// A VM that the token cannot see. It may be ours and have been removed from our pool.
+    /// The token cannot see the VM. The VM may still be ours, and may have been removed from our pool.
     Hidden,
 }
 
@@ -69,7 +69,7 @@ async fn sight(ctx: &Context, machine: &MachineHandle) -> Result<Sight, StepErro
     .await
 }
 
-/// The host that has a VM with this VMID now, if it is not the record's host.
+/// Returns the host that has a VM with the record's VMID now, if that is not the record's host.
 ///
 /// # Errors
 /// Returns an error if the record's host is down, or if the cluster is not quorate.
@@ -94,9 +94,10 @@ async fn elsewhere(ctx: &Context, machine: &MachineHandle) -> Result<Option<Stri
     Ok(elsewhere)
 }
 
-/// Makes sure that VMs missing from the cluster's lists do not exist. A host without quorum, or whose
-/// corosync has not run since it booted, answers from its own copy of the configuration. That copy may be
-/// old: hosts and VMs may be missing, or VMs may be listed on their former host.
+/// Makes sure that a VM that is missing from the cluster's lists really does not exist. A host without
+/// quorum, or whose corosync has not run since the host booted, answers from its own copy of the
+/// configuration. That copy may be outdated: hosts and VMs may be missing, or VMs may be listed on their
+/// former host.
 ///
 /// # Errors
 /// Returns an error if the cluster is not quorate.
@@ -115,12 +116,12 @@ pub(super) async fn sees_all(ctx: &Context, machine: &MachineHandle) -> Result<(
     .await
 }
 
-/// What is known about a VM that is not visible: it is gone, hidden, or being cloned or destroyed. `None` if
-/// the VM is visible after all.
+/// Determines what became of a VM that is not visible: it is gone, hidden, or being cloned or destroyed.
+/// Returns `None` if the VM is visible after all.
 ///
-/// If a token has lost its rights on our machines, it cannot see them. This does not prove that they are
-/// gone. An interrupted clone leaves a VM that is not in our pool yet and does not have our mark: a token
-/// with rights on the pool cannot see it, and its owner cannot be proved.
+/// A token that has lost its rights on our machines cannot see them, which does not prove that they are gone.
+/// An interrupted clone leaves behind a VM that is not in our pool yet and does not have our mark. A token
+/// with rights only on the pool cannot see such a VM, so the VM's owner cannot be proved.
 async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearch>, StepError> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
@@ -139,7 +140,7 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
         sees_all(ctx, machine).await?;
         return Ok(Some(VmSearch::Gone));
     }
-    // The rights are checked before and after the search, because they may change in between.
+    // The rights are checked both before and after the VM is read, because they may change in between.
     may_look(ctx, machine).await?;
     if !matches!(sight(ctx, machine).await?, Sight::Absent) {
         return Ok(None);
@@ -156,7 +157,8 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
         }
         Destruction::None | Destruction::Done => {}
     }
-    tracing::info!(machine = %record.name, vmid = record.slot.vmid.0, "a VM outside our resource pool has this VMID: it is left alone");
+    tracing::info!(machine = %record.name, vmid = record.slot.vmid.0, "a VM outside our resource pool \
+        has this VMID and is left alone");
     Ok(Some(VmSearch::Hidden))
 }
 
@@ -173,7 +175,8 @@ async fn may_look(ctx: &Context, machine: &MachineHandle) -> Result<(), StepErro
     }
     let vmid = record.slot.vmid;
     let what = format!(
-        "VM {vmid} exists, but the token cannot see whose it is, because it lacks VM.Audit on {path}"
+        "VM {vmid} exists, but the token cannot see whether it is ours, because the token lacks \
+            VM.Audit on {path}"
     );
     Err(StepError::Failed { what, blame: BackoffTarget::Other })
 }
@@ -183,8 +186,8 @@ pub(super) fn in_doubt(ctx: &Context, machine: &MachineHandle) -> StepError {
     left_unseen(ctx, machine, "creating", "`lock: clone` or `lock: create`")
 }
 
-/// The error if one of our tasks was interrupted and may have left the hidden VM with the VMID. The
-/// administrator removes that VM or, if it is not ours, drops the record and the seed.
+/// Returns the error if one of our tasks was interrupted and may have left behind the hidden VM with this
+/// VMID. The administrator removes that VM or, if it is not ours, deletes the record and the seed.
 fn left_unseen(ctx: &Context, machine: &MachineHandle, interrupted: &str, locks: &str) -> StepError {
     let record = machine.record();
     let vmid = record.slot.vmid;
@@ -192,17 +195,17 @@ fn left_unseen(ctx: &Context, machine: &MachineHandle, interrupted: &str, locks:
     foreign.push(kubernetes::command_to_drop(ctx.kubernetes.namespace(), record));
     StepError::Administrator {
         what: format!(
-            "{interrupted} our VM {vmid} on {} was interrupted, and the token cannot see the VM {vmid} \
-             that exists now: if `qm config {vmid}` shows {locks}, that VM is what the interrupted task left \
-             behind",
+            "{interrupted} our VM {vmid} on {} was interrupted, and the token cannot see the VM that \
+                now has VMID {vmid}: if `qm config {vmid}` shows {locks}, the interrupted task left \
+                that VM behind",
             record.host
         ),
         command: format!("{}; or, if it is an unmanaged VM: {}", unlock(machine), foreign.join("; ")),
     }
 }
 
-/// The command with which an administrator removes a VM whose lock is left over. The interrupted task may
-/// have left disks that are not in any configuration.
+/// Returns the command with which an administrator removes a VM that an interrupted task left locked. The
+/// command also removes disks that the task may have left behind without an entry in any configuration.
 pub(super) fn unlock(machine: &MachineHandle) -> String {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     format!("on {host}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1")

@@ -10,7 +10,8 @@ use super::step_error::{BackoffTarget, StepError, retry_until};
 use model::machine::Phase;
 use proxmox::{Exit, Kind, Power};
 
-/// Starts the VM and waits until it runs. If the VM is `known_off`, its status is not read first.
+/// Starts the VM and waits until it runs. If the VM is `known_off`, its power state is not read before the
+/// first attempt.
 pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: bool) -> Result<(), StepError> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let mut known_off = known_off;
@@ -24,10 +25,11 @@ pub(super) async fn start(ctx: &Context, machine: &MachineHandle, known_off: boo
         match proxmox_tasks::finish(ctx, START, &upid, ctx.config.limits.start).await? {
             Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,
             exit if exit.is_success() => Ok(()),
-            // QEMU did not start: the cause is more often the host (memory, a device, a bridge, an image)
-            // than the template.
+            // QEMU did not start. The cause is more often on the host (memory, a device, a bridge, an image)
+            // than in the template.
             exit => match proxmox_tasks::failed(START, &upid, &exit) {
-                // If the VM was removed in the meantime, that proves nothing about its host.
+                // If the VM was removed in the meantime, the failure does not mean that the host has a
+                // problem.
                 StepError::Proxmox(error) if error.text.contains("onfiguration file") => {
                     Err(StepError::Failed { what: error.text, blame: BackoffTarget::Other })
                 }
@@ -56,8 +58,8 @@ async fn as_configured(ctx: &Context, machine: &MachineHandle) -> Result<(), Ste
     }
     let waiting = waiting.into_iter().collect::<Vec<_>>().join("`, `");
     let what = format!(
-        "VM {} was started by another client before it was configured: `{waiting}` only takes effect at its \
-         next start",
+        "another client started VM {} before it was configured: `{waiting}` will not take effect until \
+            the VM's next start",
         record.slot.vmid
     );
     Err(StepError::Failed { what, blame: BackoffTarget::Other })

@@ -1,9 +1,10 @@
-//! Machines that are kept ahead of demand: brings them to their waiting state, and wakes them from it.
+//! Machines that are kept ahead of demand. Brings them to their waiting state, and wakes them when they are
+//! needed.
 //!
 //! The record contains the intent: `warm` is the waiting state until the machine is asked to join, and
-//! `asked` is the time at which it was asked. Asking is a single write to the record: a crash before the
-//! write leaves a waiting machine, and a crash after it leaves a joining machine. A waiting machine has no
-//! bootstrap token.
+//! `asked` is the time at which the machine was asked. Asking a machine takes a single write to its record. A
+//! crash before the write leaves a waiting machine, and a crash after the write leaves a joining machine. A
+//! waiting machine has no bootstrap token.
 
 use model::Vmid;
 use tokio::time::Instant;
@@ -20,7 +21,8 @@ use model::machine::{Phase, WarmState};
 use proxmox::{Kind, Power, VmConfig};
 use settings::{BootstrapMethod, Pool};
 
-/// Brings a machine to its waiting state. Its VM is configured and, if required, has booted.
+/// Brings a machine to its waiting state. The machine's VM has already been configured and, if required, has
+/// booted.
 pub(super) async fn rest(ctx: &Context, machine: &mut MachineHandle, pool: &Pool) -> Result<(), StepError> {
     let Some(state) = machine.record().warm else { return Ok(()) };
     if state == WarmState::Suspended {
@@ -112,7 +114,7 @@ async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfi
         let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
         let seen = retry_until!(limit, machine.seed(), {
             let sight = look(&ctx.proxmox, &ctx.owner(), machine.record()).await?;
-            // No more queries are sent about a VM that does not exist or is not ours.
+            // The power state is not queried for a VM that does not exist or is not ours.
             let power = match &sight {
                 Sight::Ours(_) => ctx.proxmox.power(&host, vmid).await?,
                 _ => Power::Stopped,
@@ -124,7 +126,7 @@ async fn kept(ctx: &Context, machine: &mut MachineHandle) -> Result<(Box<VmConfi
             (Sight::Foreign(what), _) => return Err(StepError::Foreign { vmid, what }),
             (Sight::Absent | Sight::BeingCloned | Sight::BeingDestroyed, _) => {
                 if !matches!(vm_search::find(ctx, machine).await?, vm_search::VmSearch::There(_)) {
-                    let what = "the VM that was kept warm has disappeared".to_owned();
+                    let what = "the warm machine's VM has disappeared".to_owned();
                     return Err(StepError::Failed { what, blame: BackoffTarget::Other });
                 }
             }

@@ -2,7 +2,8 @@
 
 use proxmox::VmConfig;
 
-/// The lock of a VM whose memory is on disk, until it is started again.
+/// The lock of a VM whose memory was written to disk. Proxmox VE removes the lock when the VM is started
+/// again.
 pub const SUSPENDED: &str = "suspended";
 
 /// The option that starts a VM with its host.

@@ -64,8 +64,8 @@ impl Pages {
         Self { board, settings, clock }
     }
 
-    /// Serves the pages until the future is dropped. If the address cannot be used, this is reported as a
-    /// problem on the board; the daemon continues.
+    /// Serves the pages until the future is dropped. If the address cannot be used, the failure is shown as a
+    /// problem on the board, and the daemon continues.
     #[boxed]
     pub async fn run(&self) {
         let mut settings = self.settings.clone();
@@ -108,7 +108,7 @@ impl Pages {
 
     async fn serve(&self, listener: TcpListener) {
         let turns = Arc::new(Semaphore::new(CONNECTIONS));
-        // The connections end when this future is dropped.
+        // The connections are closed when this set is dropped together with the future.
         let mut connections = JoinSet::new();
         loop {
             let Ok(turn) = turns.clone().acquire_owned().await else { return };
@@ -121,7 +121,7 @@ impl Pages {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections for the metrics");
+                    tracing::warn!(%error, "cannot accept connections to the metrics endpoint");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -166,7 +166,7 @@ impl Pages {
             _ => page(
                 StatusCode::NOT_FOUND,
                 TEXT,
-                format!("not found; the pages are {}\n", self.pages().collect::<Vec<_>>().join(", ")),
+                format!("not found; available pages: {}\n", self.pages().collect::<Vec<_>>().join(", ")),
             ),
         }
     }
@@ -210,7 +210,8 @@ impl Pages {
         response
     }
 
-    /// Whether rounds run on time, by the same rule as for systemd's watchdog.
+    /// Returns status 200 if rounds run on time, by the same rule as for systemd's watchdog. Otherwise,
+    /// returns status 503.
     fn health(&self) -> Response<Full<Bytes>> {
         let since = self.board.since_last_round().unwrap_or_default();
         let interval = self.settings.borrow().scan_interval;
@@ -236,8 +237,8 @@ impl Pages {
     }
 }
 
-/// Whether the request's `Host` header names the local machine. This refuses requests from another site's
-/// page whose host name was made to resolve to this machine (DNS rebinding).
+/// Whether the request's `Host` header names the local machine. This check protects against DNS rebinding, in
+/// which a page from another site makes its own host name resolve to this machine.
 fn is_local(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
     let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };

@@ -20,17 +20,18 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor with the watchdog that systemd has set in the environment, if any.
+    /// Creates a supervisor. If systemd has set a watchdog in the environment, the supervisor feeds it.
     pub fn from_environment(board: Board) -> Self {
         Self { board, watchdog: sd_notify::watchdog_enabled() }
     }
 
     /// Notifies systemd that the daemon is up, then reports its status until the future is dropped.
     ///
-    /// The daemon counts as up as soon as it serves its socket. An unreachable cluster must not delay the
-    /// boot of this host, which may be part of that cluster, and systemd must not kill the daemon while it
-    /// waits. The status line shows what the daemon waits for. The watchdog is fed until the first round, and
-    /// after that while rounds run on time. `interval` returns the longest time between rounds.
+    /// The daemon counts as up as soon as it serves its socket, even if a cluster cannot be reached.
+    /// Otherwise, an unreachable cluster would delay the boot of this host, which may be part of that
+    /// cluster, or systemd would kill the daemon while it waits. The status line shows what the daemon is
+    /// waiting for. The watchdog is fed until the first round, and after that for as long as rounds run on
+    /// time. `interval` returns the longest time between rounds.
     pub async fn run(&self, interval: impl Fn() -> Duration) {
         self.keep_telling(interval, tell).await;
     }
@@ -77,7 +78,7 @@ impl Supervisor {
     }
 }
 
-/// Whether rounds run on time. Before rounds have begun, none is due.
+/// Whether rounds run on time. Until the daemon has begun its rounds, none can be late.
 pub(super) fn is_alive(begun: bool, since_last: Duration, interval: Duration) -> bool {
     !begun || since_last <= interval * 3 + PATIENCE
 }
@@ -160,7 +161,7 @@ mod tests {
             let supervisor = Supervisor { board: Board::default(), watchdog: Some(WATCHDOG) };
             supervisor.board.begin(true);
             assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60);
-            // Nothing but rounds feeds the watchdog.
+            // Only rounds feed the watchdog, not other activity.
             let beside = |board: &Board| {
                 board.problem(&Problem::Lease, "no answer");
                 board.clear(&Problem::Lease);

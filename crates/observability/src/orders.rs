@@ -53,7 +53,7 @@ pub trait Orders: Send + Sync {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Request {
-    /// Return the status. This is also the request of a client that sends nothing.
+    /// Return the status. A client that sends no request also receives the status.
     Status,
     /// An order.
     Order(Order),

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A problem. Its text is the problem's name in the status. The first word of the name is the metric's label
-/// `about`.
+/// A problem. Its text form is the problem's name in the status. The first word of that name is the value of
+/// the metric's label `about`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The status of CapacityBuffers cannot be written.
@@ -55,18 +55,22 @@ pub const ALL: [(&str, &str); 19] = [
     ("clock", "the clocks of this host and of the Kubernetes API server differ"),
     ("configuration", "the most recently read configuration is invalid, so the previous one stays in force"),
     ("credentials", "credentials expire within two weeks"),
-    ("kinds", "objects of a kind cannot be read; rounds continue without them"),
+    ("kinds", "objects of some kind cannot be read; rounds continue without them"),
     ("kubernetes", "the Kubernetes cluster cannot be read completely"),
-    ("lease", "the Lease by which one instance leads was lost, or cannot be acquired"),
+    ("lease", "the leader election Lease was lost, or cannot be acquired"),
     ("machine", "the VM of the named machine is not in the expected state"),
     ("machines", "bare-metal machines are not in the expected state"),
     ("metrics", "the metrics cannot be served"),
-    ("pinning", "machines do not get dedicated CPUs, or run on CPUs other than their own (`pinning astray`)"),
+    (
+        "pinning",
+        "machines do not get dedicated CPUs, or do not run on the CPUs assigned to them \
+        (`pinning astray`)",
+    ),
     ("proxmox", "the Proxmox VE cluster cannot be read completely, or is not quorate"),
     ("pvestatd", "hosts report nothing about their guests"),
     ("region", "the same as `proxmox`, for the named region"),
     ("requests", "the status of ProvisioningRequests cannot be written"),
-    ("rights", "rights are missing, in Proxmox VE or in Kubernetes"),
+    ("rights", "rights are missing in Proxmox VE or Kubernetes"),
     ("strangers", "VMs carry the mark of this cluster but have no record"),
     ("unfinished", "a round could not consider all pods and nodes; later rounds continue"),
 ];
@@ -109,12 +113,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The metric's label for a problem with this name in the status.
+/// Returns the value of the metric's label `about` for a problem with this name in the status.
 pub(super) fn about(name: &str) -> &str {
     name.split(' ').next().unwrap_or_default()
 }
 
-/// Whether an instance detects the problem even if it does not lead. Only the leader detects other problems.
+/// Whether every instance detects this problem, even if it does not lead. Only the leader detects the other
+/// problems.
 pub(super) fn is_of_its_own(name: &str) -> bool {
     ["configuration", "credentials", "kubernetes", "lease", "metrics", "pinning"].contains(&about(name))
 }

@@ -1,9 +1,9 @@
-//! The local socket. A client sends its request as one line of JSON and receives the response, followed by
-//! the end of the stream. A client that sends nothing receives the status.
+//! The local socket. A client sends its request as one line of JSON and receives the response, after which
+//! the daemon closes the stream. A client that sends no request receives the status.
 //!
-//! A file beside the socket is locked while the daemon runs; the kernel releases the lock however the daemon
-//! ends. If the file is locked, a running daemon owns the socket. If the file is not locked and no other
-//! program listens on the socket, the socket was left behind by an earlier daemon and is replaced.
+//! The daemon locks a file beside the socket while it runs, and the kernel releases the lock no matter how
+//! the daemon ends. If the file is locked, a running daemon owns the socket. If the file is not locked and no
+//! other program listens on the socket, an earlier daemon left the socket behind, and it is replaced.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -26,7 +26,8 @@ use super::{Board, Status};
 pub const DEFAULT_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 /// The time limit for a client's request, and its maximum length in bytes.
 const REQUEST: (Duration, u64) = (Duration::from_secs(1), 16 << 10);
-/// The time limit for carrying out an order: a little less than clients wait for the response.
+/// The time limit for carrying out an order. It is slightly shorter than the time for which clients wait for
+/// the response.
 const ORDER_LIMIT: Duration = Duration::from_secs(20);
 /// How long a client waits for the answer to an order.
 const ORDER_ANSWER: Duration = Duration::from_secs(25);
@@ -52,7 +53,7 @@ pub enum SocketError {
         source: std::io::Error,
     },
     /// The response could not be parsed.
-    #[error("the program that answers at `{path}` is not a daemon of this version")]
+    #[error("the program that listens on `{path}` is not a daemon of this version")]
     Malformed {
         /// The socket.
         path: String,
@@ -61,7 +62,7 @@ pub enum SocketError {
         source: serde_json::Error,
     },
     /// The order was not carried out.
-    #[error("the daemon refuses: {reason}")]
+    #[error("the daemon refused the order: {reason}")]
     Refused {
         /// The reason.
         reason: String,
@@ -72,7 +73,7 @@ pub enum SocketError {
         /// The socket.
         path: String,
     },
-    /// The path is a file that is not a socket. The file is not changed.
+    /// A file exists at the path, but it is not a socket. The file is not changed.
     #[error("`{path}` exists and is not a socket")]
     NoSocket {
         /// The file.
@@ -113,12 +114,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on a socket at this path. A socket that a dead daemon left behind is replaced. Must be called
-    /// inside a tokio runtime.
+    /// Listens on a socket at this path. A socket that an earlier daemon left behind is replaced. This
+    /// function must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// Returns an error if a running daemon listens on the socket at this path, the path is another kind of
-    /// file, or the socket cannot be created.
+    /// Returns an error if another daemon or program uses the socket at this path, if the file at this path
+    /// is not a socket, or if the socket cannot be created.
     #[boxed]
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
         let name = || path.display().to_string();
@@ -182,7 +183,7 @@ impl Listener {
         };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return tracing::error!(%error, "the answer cannot be written as JSON"),
+            Err(error) => return tracing::error!(%error, "the answer cannot be serialized as JSON"),
         };
         let written = tokio::time::timeout(ANSWER_LIMIT, async {
             stream.write_all(&answer).await?;
@@ -191,7 +192,7 @@ impl Listener {
         match written.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "an answer could not be sent"),
-            Err(_) => tracing::debug!("an answer was not read in time"),
+            Err(_) => tracing::debug!("a client did not read its answer in time"),
         }
     }
 
@@ -222,8 +223,8 @@ async fn wanted(stream: &mut UnixStream) -> Option<Request> {
 }
 
 impl Drop for Listener {
-    /// Removes the socket. It belongs to this daemon, because the lock is still held. The lock's file is
-    /// kept: if it were removed, two daemons could each hold a lock.
+    /// Removes the socket. The socket belongs to this daemon, because the daemon still holds the lock. The
+    /// lock file is kept: if it were removed, two daemons could hold locks at the same time.
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(%error, "the control socket could not be removed");
@@ -268,8 +269,8 @@ async fn exchange(path: &Path, request: &Request, limit: Duration) -> Result<Vec
     line.push(b'\n');
     let asking = async {
         let mut stream = UnixStream::connect(path).await?;
-        // A failed write is ignored, because a daemon that has already closed the connection may have sent
-        // its reason.
+        // A failed write is ignored. The daemon may have closed the connection early and sent the reason,
+        // which is read next.
         let _ = stream.write_all(&line).await;
         let mut text = Vec::new();
         match stream.take(LARGEST).read_to_end(&mut text).await {
@@ -300,7 +301,7 @@ mod tests {
     async fn a_living_daemons_socket_is_refused_and_a_dead_ones_replaced() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("control.sock");
-        // The file of a socket remains after its listener is gone.
+        // The socket's file still exists after its listener is gone.
         drop(UnixListener::bind(&path).unwrap());
         let first = Listener::bind(&path).await.unwrap();
         assert!(matches!(Listener::bind(&path).await, Err(SocketError::InUse { .. })));

@@ -24,7 +24,7 @@ pub struct Status {
     pub leads: bool,
     /// The instance that leads, if known.
     pub leader: String,
-    /// The pause, if the daemon is paused; only the leader knows.
+    /// The current pause, if the daemon is paused. Only the leader reports it.
     pub paused: Option<Pause>,
     /// Whether Kubernetes and Proxmox VE have been read, and rounds are running.
     pub ready: bool,
@@ -35,7 +35,7 @@ pub struct Status {
     /// Warnings that do not stop the daemon's work, by subject.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub warnings: BTreeMap<String, String>,
-    /// The expiry times of credentials that have one.
+    /// The expiry times of credentials, by name. Credentials that do not expire are not listed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub credentials: BTreeMap<String, Timestamp>,
     /// Pools in the order of the configuration.
@@ -48,7 +48,7 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Pending pods.
     pub pods: Vec<PodStatus>,
-    /// VMs that bear this cluster's mark and have no record.
+    /// VMs that bear this cluster's mark but have no record.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub orphans: Vec<OrphanStatus>,
     /// CapacityBuffers, the oldest first.
@@ -57,7 +57,7 @@ pub struct Status {
     /// ProvisioningRequests, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestState>,
-    /// The last decisions, latest first.
+    /// The most recent decisions, latest first.
     pub decisions: Vec<Decision>,
 }
 
@@ -73,17 +73,17 @@ pub struct PoolStatus {
     pub ready: u32,
     /// The number of machines that are becoming nodes.
     pub coming: u32,
-    /// The number of warm machines in the pool. They have not been asked to join the cluster.
+    /// The number of warm machines in the pool that have not been asked to join the cluster.
     pub warm: u32,
     /// The number of machines that are being removed.
     pub going: u32,
-    /// The minimum number of nodes of the pool at this time.
+    /// The minimum number of nodes in the pool that applies at this time.
     pub min: u32,
     /// Its maximum.
     pub max: u32,
-    /// The share of its nodes' CPU that pods request, 0 to 1; `None` if the pool has no nodes.
+    /// The share of the pool nodes' CPU that pods request, from 0 to 1. `None` if the pool has no nodes.
     pub cpu_used: Option<f64>,
-    /// The share of its nodes' memory that pods request, 0 to 1; `None` if the pool has no nodes.
+    /// The share of the pool nodes' memory that pods request, from 0 to 1. `None` if the pool has no nodes.
     pub memory_used: Option<f64>,
     /// The number of free slots.
     pub slots_free: u32,
@@ -108,11 +108,11 @@ pub struct HostStatus {
     pub maintenance: bool,
     /// The number of the host's hardware threads.
     pub cores: u32,
-    /// The number of vCPUs of all guests that run on the host.
+    /// The total number of vCPUs of the guests that run on the host.
     pub cores_assigned: u32,
     /// The host's memory, in bytes.
     pub memory: i64,
-    /// The memory assigned to all guests that run on the host, in bytes.
+    /// The total memory assigned to the guests that run on the host, in bytes.
     pub memory_assigned: i64,
     /// The host's memory in use, in bytes.
     pub memory_used: i64,
@@ -132,8 +132,8 @@ pub struct HostStatus {
     /// The reason for the verdict in `power`, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// The earliest time at which an idle host is switched off; for a host that is being switched on or off,
-    /// the deadline for that.
+    /// The earliest time at which an idle host is switched off. For a host that is being switched on or off,
+    /// the deadline for this change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }
@@ -148,7 +148,7 @@ pub struct StorageStatus {
     pub total: i64,
     /// The storage's used space, in bytes.
     pub used: i64,
-    /// Whether several hosts share it.
+    /// Whether the storage is shared between hosts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
@@ -183,7 +183,7 @@ pub struct MachineStatus {
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// Its phase.
     pub phase: String,
-    /// The state in which the machine is kept warm, until it is asked to join.
+    /// The state in which the machine is kept warm. Only set until the machine is asked to join the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
     /// When the machine entered its phase.
@@ -198,7 +198,7 @@ pub struct MachineStatus {
     pub why: String,
 }
 
-/// A VM that bears this cluster's mark and has no record.
+/// A VM that bears this cluster's mark but has no record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrphanStatus {
@@ -208,8 +208,7 @@ pub struct OrphanStatus {
     pub host: HostKey,
     /// Its name.
     pub name: String,
-    /// Whether the VM is proven to be left over, apart from the checks that are made just before it is
-    /// destroyed.
+    /// Whether the VM is proven to be an orphan. Before the VM is destroyed, further checks are made.
     pub proven: bool,
     /// The facts that are proven, in words.
     pub proof: Vec<String>,

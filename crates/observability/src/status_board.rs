@@ -19,7 +19,7 @@ use model::Pause;
 use model::machine::Intent;
 use model::snapshot::Decision;
 
-/// The maximum number of decisions that are kept in memory, and the number of them that survive a restart.
+/// The maximum number of decisions that are kept in memory, and the maximum number that survive a restart.
 pub(super) const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
 /// The maximum length of a decision's text, in characters.
@@ -68,7 +68,7 @@ impl Board {
         Status { decisions: inner.decisions.iter().rev().cloned().collect(), ..inner.status.clone() }
     }
 
-    /// Nodes and pending pods over the last hours, oldest first.
+    /// The numbers of nodes and pending pods during the last day, oldest first.
     pub(super) fn timeline(&self) -> Vec<Sample> {
         self.inner().timeline.samples()
     }
@@ -81,18 +81,19 @@ impl Board {
         inner.status.time = now;
     }
 
-    /// A number that increases with every round. [`Self::begin`] and [`Self::stand_by`] also wake up
-    /// receivers, so they feed the watchdog too.
+    /// Returns a receiver for a number that increases with every round. [`Self::begin`] and
+    /// [`Self::stand_by`] also wake up receivers, so these calls feed the watchdog too.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
     }
 
-    /// A number that grows when a round should run soon, because an operator has changed something.
+    /// Returns a receiver for a number that increases when a round should run soon because an operator has
+    /// changed something.
     pub fn pokes(&self) -> watch::Receiver<u64> {
         self.pokes.subscribe()
     }
 
-    /// Requests that the next round starts soon.
+    /// Requests that the next round start soon.
     pub fn poke(&self) {
         self.pokes.send_modify(|count| *count += 1);
     }
@@ -118,12 +119,13 @@ impl Board {
         &self.metrics
     }
 
-    /// Time since the last round, or since rounds began if there was none yet. `None` before that.
+    /// The time since the last round, or since rounds began if none has been completed yet. `None` if rounds
+    /// have not begun.
     pub(super) fn since_last_round(&self) -> Option<Duration> {
         self.inner().last_round.map(|last| last.elapsed())
     }
 
-    /// Whether Kubernetes and Proxmox VE were read once and rounds are running.
+    /// Whether Kubernetes and Proxmox VE have both been read at least once and rounds are running.
     pub fn is_ready(&self) -> bool {
         self.inner().status.ready
     }
@@ -133,8 +135,8 @@ impl Board {
         self.inner().begun
     }
 
-    /// Records that this instance leads and that rounds are running. `is_ready`: whether Kubernetes and
-    /// Proxmox VE were read once.
+    /// Records that this instance leads and that rounds are running. `is_ready` is true if Kubernetes and
+    /// Proxmox VE have both been read at least once.
     pub fn begin(&self, is_ready: bool) {
         {
             let mut inner = self.inner();
@@ -260,7 +262,7 @@ impl Board {
     }
 
     /// Sets the result of a round. Problems, decisions, credentials, the pause and the leader keep their
-    /// present values, because the round read them some time ago and other tasks may have changed them since.
+    /// current values, because other tasks may have changed them since the round read them.
     pub fn publish(&self, status: Status, next_due: Option<Timestamp>) {
         {
             let mut inner = self.inner();

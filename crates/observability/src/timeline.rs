@@ -1,4 +1,4 @@
-//! The numbers of nodes and pending pods over the last hours, for the status page. The samples are kept in
+//! The numbers of nodes and pending pods during the last day, for the status page. The samples are kept in
 //! memory, so they are lost on a restart.
 
 use std::collections::VecDeque;

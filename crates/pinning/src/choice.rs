@@ -1,4 +1,4 @@
-//! Chooses a machine's CPUs and memory on its host. The code is pure, without side effects.
+//! Chooses a machine's CPUs and memory on its host. The code has no side effects.
 //!
 //! * A machine uses whole cores with all their threads, and shares none of them.
 //! * Cores are taken from as few NUMA nodes as possible. Among suitable nodes, those with the fewest free
@@ -17,8 +17,8 @@ use super::topology::{HostNode, Topology};
 
 /// The maximum number of NUMA nodes of a guest: Proxmox VE supports `numa0` to `numa7`.
 pub const MOST_GUEST_NODES: usize = 8;
-/// The maximum number of the host's NUMA nodes that are considered, those with the most free CPUs first. The
-/// number is limited because all combinations of these nodes may be tried.
+/// The maximum number of the host's NUMA nodes that are considered. Nodes with the most free CPUs are
+/// considered first. The number is limited because the code may try all combinations of these nodes.
 const MOST_NODES: usize = 16;
 
 /// The resources that a machine needs.
@@ -149,8 +149,9 @@ pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice,
     Err(NoRoom::Memory { wanted: wish.memory, room })
 }
 
-/// The choice with exactly these CPUs, if they follow the rules: they must be whole cores that no other VM
-/// uses and that are not reserved for the host, and no more cores than the machine needs.
+/// Returns the choice with exactly these CPUs, or `None` if they break a rule. The CPUs must be whole cores
+/// that no other VM uses and that are not reserved for the host. There must be no more cores than the machine
+/// needs. With NUMA, their nodes must have enough free memory.
 pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Option<Choice> {
     let open = open(topology, taken, wish.reserve);
     let mut had: Vec<Open<'_>> = Vec::new();
@@ -173,7 +174,7 @@ pub fn free_cpus(topology: &Topology, taken: &Taken, reserve: u32) -> Vec<(u32, 
     open(topology, taken, reserve).iter().map(|node| (node.id, node.threads())).collect()
 }
 
-/// The free part of a host's NUMA node.
+/// The free cores and memory of one of the host's NUMA nodes.
 struct Open<'t> {
     id: u32,
     memory: u64,

@@ -1,4 +1,5 @@
-//! The choice of CPUs and memory: examples on common hosts, and rules that must hold on any host.
+//! Tests the choice of CPUs and memory with examples on common hosts, and with rules that must hold on any
+//! host.
 
 use proptest::prelude::*;
 
@@ -40,7 +41,7 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         // cores is chosen.
         (&two, taken("", &[]), wish(4, 8 * GIB), "1-2,9-10; 0: 4 + 8192"),
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
-        // The host's first core is reserved for the host, even if all others are needed.
+        // The first core stays reserved for the host, even if the machine needs all the others.
         (&two, taken("", &[]), wish(14, 14 * GIB), "1-7,9-15; 0: 6 + 6144; 1: 8 + 8192"),
         // A core is not used if another VM has one of its threads.
         (&two, taken("9", &[]), wish(4, GIB), "2-3,10-11; 0: 4 + 1024"),
@@ -56,7 +57,7 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         ),
         // The remainder of the memory goes to the first node.
         (&host(2, 2, 1, GIB), taken("", &[]), wish(3, 1000), "1-3; 0: 1 + 334; 1: 2 + 666"),
-        // Without NUMA, memory does not matter.
+        // Without NUMA, free memory is not checked.
         (&two, taken("", &[(0, 16 * GIB)]), Wish { numa: false, ..wish(2, 99 * GIB) }, "1,9"),
         (&two, taken("", &[]), Wish { reserve: 0, ..wish(2, GIB) }, "0,8; 0: 2 + 1024"),
         (&two, taken("", &[]), Wish { reserve: 4, ..wish(2, GIB) }, "4,12; 1: 2 + 1024"),
@@ -105,7 +106,7 @@ fn what_is_right_is_kept_and_nothing_else() {
     let keeps = |taken: &Taken, wish: &Wish, cpus: &str| {
         keeps(&two, taken, wish, &cpus.parse().unwrap()).as_ref().map(words)
     };
-    // `choose` would not choose these CPUs now, but they follow the rules.
+    // `choose` would now choose other CPUs, but these CPUs follow the rules.
     assert_eq!(keeps(&none, &wish(4, GIB), "6-7,14-15").as_deref(), Some("6-7,14-15; 1: 4 + 1024"));
     for (why, taken, wish, cpus) in [
         ("nothing", none.clone(), wish(2, GIB), ""),

@@ -6,11 +6,12 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The highest accepted CPU number. A larger number is a mistake, and a range up to it would waste memory.
+/// The highest accepted CPU number. A higher number is probably a mistake, and expanding a range up to it
+/// would waste memory.
 const MOST: u32 = 8191;
 
-/// The value that Proxmox VE treats as no affinity, because it is false in Perl. The VM then runs on all
-/// CPUs.
+/// The `affinity` value that Proxmox VE treats as unset, because `0` is false in Perl. The VM then runs on
+/// all CPUs.
 pub const NO_AFFINITY: &str = "0";
 
 /// A set of CPUs (hardware threads) of a host, by number.
@@ -43,7 +44,7 @@ impl Cpus {
         self.0.first().copied()
     }
 
-    /// Whether the set has this CPU.
+    /// Whether the set contains this CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
@@ -73,7 +74,7 @@ impl FromIterator<u32> for Cpus {
 impl FromStr for Cpus {
     type Err = NoCpus;
 
-    /// An empty text is an empty set, because a NUMA node may have memory but no CPUs.
+    /// An empty string is parsed as an empty set, because a NUMA node may have memory but no CPUs.
     fn from_str(text: &str) -> Result<Self, NoCpus> {
         let wrong = || NoCpus(text.trim().to_owned());
         let number = |text: &str| {

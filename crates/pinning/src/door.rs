@@ -10,10 +10,10 @@ use tokio::net::UnixStream;
 
 use super::request::{Answer, Request};
 
-/// How long to wait for an answer. The helper's own time limits (for the request, its lock, `qm` and the
-/// answer) add up to this.
+/// The time limit for an answer. It is the sum of the helper's own time limits for the request, its lock,
+/// `qm` and the answer.
 const LIMIT: Duration = Duration::from_secs(55);
-/// The longest answer that is read, in bytes.
+/// The maximum size of an answer, in bytes.
 const LARGEST: u64 = 64 << 10;
 
 /// Why there is no answer from the helper.

@@ -1,5 +1,5 @@
-//! The helper, which runs as root and handles one request. From the request it takes only the machine's
-//! identity, and it checks everything else itself.
+//! The helper, which runs as root and handles one request. The request contains only the machine's identity.
+//! The helper reads and checks everything else itself.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -45,9 +45,9 @@ pub struct Places {
     pub vms: PathBuf,
     /// The folder with the pid files of running VMs.
     pub running: PathBuf,
-    /// The folder with the kernel's files about the hardware.
+    /// The folder with the kernel's hardware information, usually `/sys/devices/system`.
     pub system: PathBuf,
-    /// The folder with the kernel's files about processes.
+    /// The folder with the kernel's process information, usually `/proc`.
     pub proc: PathBuf,
     /// The file that is locked while a machine is pinned.
     pub lock: PathBuf,
@@ -89,7 +89,7 @@ enum Refusal {
     Running(u32),
     #[error("VM {0} is locked ({1})")]
     Locked(u32, String),
-    #[error("the configuration of VM {0} states no cores or memory")]
+    #[error("the configuration of VM {0} does not specify cores or memory")]
     Shape(u32),
     #[error("{}", chain(.0))]
     Topology(#[from] TopologyError),
@@ -163,8 +163,8 @@ async fn carry_out(request: &Request, places: &Places) -> Result<Answer, Refusal
     }
 }
 
-/// The number of free CPUs on each NUMA node, not counting those reserved for the host. If pools have
-/// different reserves, the smallest applies.
+/// The number of free CPUs on each NUMA node, not counting those reserved for the host. If pools reserve
+/// different numbers of cores, the smallest number applies.
 fn look(config: &Config, places: &Places) -> Result<Answer, Refusal> {
     let topology = topology::read(&places.system)?;
     let taken = taken(&places.vms, None)?;
@@ -256,8 +256,8 @@ fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
     }
 }
 
-/// The CPUs and memory that the VMs of this host use, except templates and the VM with the VMID `but`.
-/// Stopped VMs count, because they may be started.
+/// The CPUs and memory that are assigned to this host's VMs. Templates and the VM with the VMID `but` are
+/// left out. Stopped VMs are included, because they may be started.
 fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
     let mut taken = Taken::default();
     for (_, file) in files(vms)?.into_iter().filter(|(vmid, _)| Some(*vmid) != but) {
@@ -302,9 +302,9 @@ async fn locked(path: &Path) -> Result<File, Refusal> {
     }
 }
 
-/// Runs `qm set VMID …`, without a shell and without the helper's environment. `qm` refuses the change if the
-/// configuration has changed since the helper read it, because an unmanaged VM may take the VMID before `qm`
-/// acquires the VM's lock.
+/// Runs `qm set VMID …`, without a shell and without the helper's environment. The digest makes `qm` refuse
+/// the change if the configuration has changed since the helper read it. Otherwise, the change could affect
+/// an unmanaged VM that takes the VMID before `qm` acquires the VM's lock.
 async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Result<(), Refusal> {
     let mut command = Command::new(qm);
     command.arg("set").arg(vmid.to_string()).args(["--digest", file.digest()]).args(arguments);

@@ -1,4 +1,4 @@
-//! Tests the helper on a host that consists of files, with a `qm` that writes to them.
+//! Tests the helper on a simulated host that consists of files. A stand-in for `qm` changes these files.
 
 use std::os::unix::fs::symlink;
 
@@ -22,7 +22,7 @@ struct Host {
 }
 
 impl Host {
-    /// A host with two NUMA nodes, each with 4 GiB and two cores of two threads.
+    /// A host with two NUMA nodes, each with 4 GiB of memory and two cores with two threads each.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -62,7 +62,7 @@ impl Host {
         text.lines().map(ToOwned::to_owned).collect()
     }
 
-    /// The helper's answer to this line.
+    /// Sends this line to the helper and returns its answer.
     async fn says(&self, line: &str) -> Answer {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let asking = async {
@@ -234,7 +234,7 @@ async fn a_vm_that_was_put_in_the_machines_place_meanwhile_is_not_touched() {
     }
     assert_eq!(reason(first), "`qm set` failed: checksum mismatch (file change by other user?)");
     assert_eq!(host.text(9100), other);
-    // Notes may be in any encoding; the digest is that of the unchanged bytes.
+    // Notes may be in any encoding. The digest is computed from the unchanged bytes.
     let mark = b"#pve-autoscaler/v1 cluster=home pool=fast machine=m9101\n#\xe9\ncores: 2\nmemory: 2048\n";
     std::fs::write(host.places.vms.join("9101.conf"), mark).unwrap();
     assert_eq!(host.pin(9101).await, pinned("1,5", true));

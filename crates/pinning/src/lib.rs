@@ -1,6 +1,6 @@
-//! Reserves CPUs, memory and huge pages of a host for one machine. Proxmox VE lets only root, and no API
-//! token, set `affinity` and `hugepages`. So the daemon on the machine's host asks a small helper, which is
-//! started as root for each request.
+//! Reserves CPUs, memory and huge pages of a host for one machine. Only root can set `affinity` and
+//! `hugepages` in Proxmox VE; an API token cannot. The daemon on the machine's host therefore asks a small
+//! helper, which is started as root for each request.
 //!
 //! ```text
 //!  leader: record says that the machine waits ─> daemon on its host (leading or not) ─> socket ─> helper ─> `qm set`

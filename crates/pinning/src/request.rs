@@ -74,7 +74,7 @@ impl Astray {
     }
 }
 
-/// The longest request, in bytes.
+/// The maximum size of a request, in bytes.
 pub const LONGEST: u64 = 512;
 
 #[cfg(test)]

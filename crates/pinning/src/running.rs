@@ -14,8 +14,8 @@ pub(super) fn process(vmid: u32, running: &Path, proc: &Path) -> Option<u32> {
     proc.join(pid.to_string()).exists().then_some(pid)
 }
 
-/// Returns the machine if the kernel lets it run on CPUs other than those in its configuration. Also returns
-/// `None` if the machine has stopped.
+/// Returns the machine if the kernel lets it run on CPUs other than those in its configuration. Returns
+/// `None` if it only runs on these CPUs, is not pinned, or has stopped.
 pub(super) fn astray(vmid: u32, file: &VmFile, running: &Path, proc: &Path) -> Option<Astray> {
     let affinity = file.get("affinity")?;
     let pid = process(vmid, running, proc)?;

@@ -48,8 +48,8 @@ fn affinity(cpus: &Cpus) -> String {
     }
 }
 
-/// The `qm set` arguments that set these keys; empty if they are already set. If NUMA nodes are set, other
-/// NUMA nodes in the file are removed.
+/// The `qm set` arguments that set these keys; empty if they are already set. If the keys define NUMA nodes,
+/// the arguments also delete any other NUMA nodes from the VM's configuration.
 pub fn arguments(keys: &BTreeMap<String, String>, file: &VmFile) -> Vec<String> {
     let mut arguments = Vec::new();
     for (key, value) in keys {

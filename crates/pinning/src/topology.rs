@@ -53,9 +53,9 @@ pub enum TopologyError {
     },
 }
 
-/// Reads the topology from this folder: `/sys/devices/system`, with `node/node*/{cpulist,meminfo}` and
-/// `cpu/cpu*/topology/thread_siblings_list` (`Documentation/ABI/stable/sysfs-devices-node` and
-/// `sysfs-devices-system-cpu` of Linux).
+/// Reads the topology from a folder that has the layout of `/sys/devices/system`:
+/// `node/node*/{cpulist,meminfo}` and `cpu/cpu*/topology/thread_siblings_list`. Linux documents these files
+/// in `Documentation/ABI/stable/sysfs-devices-node` and `sysfs-devices-system-cpu`.
 ///
 /// # Errors
 /// Returns an error if the kernel's files are missing or have unexpected content. Nothing is guessed.

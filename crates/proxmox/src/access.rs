@@ -20,7 +20,7 @@ pub struct Granted {
     pub who: String,
     /// The role's name.
     pub role: String,
-    /// Whether the grant also applies to the paths below.
+    /// Whether the grant also applies to all subpaths.
     pub propagates: bool,
 }
 
@@ -84,7 +84,8 @@ impl Client {
         self.names(&format!("/access/users/{}/token", encode(user)), "tokenid").await
     }
 
-    /// Creates a token with its own rights, and returns its secret, which is never shown again.
+    /// Creates a token with separate privileges (`privsep`), and returns its secret. Proxmox VE never shows
+    /// the secret again.
     #[boxed]
     pub async fn create_token(&self, user: &str, token: &str, comment: &str) -> Result<SecretString, Error> {
         let path = format!("/access/users/{}/token/{}", encode(user), encode(token));
@@ -93,7 +94,7 @@ impl Client {
         let value = text_of(&data, "value").filter(|value| !value.is_empty());
         value
             .map(SecretString::from)
-            .ok_or_else(|| Error::malformed("POST token", "the answer has no secret"))
+            .ok_or_else(|| Error::malformed("POST token", "the answer contains no secret"))
     }
 
     /// The grants that the caller can see.
@@ -113,8 +114,8 @@ impl Client {
             .collect())
     }
 
-    /// Grants a role on a path to a user and to one of the user's tokens, because a token only has the rights
-    /// that both have. Needs `Permissions.Modify` on the path.
+    /// Grants a role on a path to a user and to one of the user's tokens. Both need the role, because a token
+    /// only has the rights that its user has too. Needs `Permissions.Modify` on the path.
     #[boxed]
     pub async fn grant(
         &self,

@@ -1,4 +1,5 @@
-//! The guest agent: checks whether it answers, runs programs, and reads their results.
+//! Calls to the guest agent. They check whether the agent answers, run programs in the guest, and read the
+//! results.
 
 use model::Vmid;
 use runtime::boxed;
@@ -10,7 +11,7 @@ use super::client::{Client, Lane, encode};
 use super::error::{Error, Kind};
 
 /// The state of a program in the guest. The output is empty until the program has ended. Once a call has
-/// reported the end, the guest agent forgets the program.
+/// reported that the program has ended, the guest agent discards this state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecStatus {
     /// Whether the program has ended.
@@ -59,8 +60,9 @@ impl Client {
         }
     }
 
-    /// Starts a program in the guest and returns its pid. Run the program through `/bin/sh -c`: if a program
-    /// is missing, Proxmox VE hangs for 5 s and then answers 596.
+    /// Starts a program in the guest and returns its pid. Run programs through `/bin/sh -c`: if the guest
+    /// agent is asked to start a program that does not exist, Proxmox VE hangs for 5 s and then answers with
+    /// status 596.
     ///
     /// The command and the input must be ASCII; otherwise this returns an error, because other characters
     /// make the agent stop answering.
@@ -88,8 +90,8 @@ impl Client {
         number_of(&data, "pid").ok_or_else(|| Error::malformed(&call, "no pid"))
     }
 
-    /// Returns the state of a program. Once a call has reported that the program ended, the guest agent
-    /// forgets it, and further calls fail with [`Kind::NotFound`].
+    /// Returns the state of a program. Once a call has reported that the program has ended, the guest agent
+    /// discards its state, and further calls fail with [`Kind::NotFound`].
     #[boxed]
     pub async fn agent_exec_status(&self, host: &str, vmid: Vmid, pid: i64) -> Result<ExecStatus, Error> {
         let path = agent(host, vmid, "exec-status");
@@ -139,8 +141,8 @@ impl Client {
     }
 }
 
-/// Returns the agent's own error if the answer contains one: simple commands report errors in a result with
-/// status 200.
+/// Returns the agent's own error if the answer contains one. Simple commands report an error inside `result`,
+/// with HTTP status 200.
 fn refused(what: &str, data: &Value) -> Result<(), Error> {
     let Some(error) = data.get("result").and_then(|result| result.get("error")) else { return Ok(()) };
     let text = text_of(error, "desc").unwrap_or_else(|| {

@@ -1,5 +1,5 @@
-//! Reads answers leniently. Perl's scalars arrive as numbers or strings, and booleans as 0, 1, "0", "1", true
-//! or false.
+//! Reads Proxmox VE's answers leniently. Perl scalars arrive as numbers or strings, and booleans as 0, 1,
+//! "0", "1", true or false.
 
 use http::Response;
 use serde_json::Value;
@@ -19,8 +19,8 @@ pub(super) fn read(call: &str, response: &Response<bytes::Bytes>) -> Result<Valu
     Err(Error::new(call, status, text(response, &body)))
 }
 
-/// The text of an error: the message (since 8.4) or otherwise the reason phrase, followed by the rejected
-/// parameters.
+/// The text of an error: the message (since Proxmox VE 8.4) or, if there is none, the HTTP reason phrase. The
+/// rejected parameters follow.
 fn text(response: &Response<bytes::Bytes>, body: &Value) -> String {
     let reason = response.extensions().get::<hyper::ext::ReasonPhrase>();
     let reason = reason.map(|reason| String::from_utf8_lossy(reason.as_bytes()).into_owned());
@@ -43,11 +43,15 @@ pub(super) fn text_of(value: &Value, field: &str) -> Option<String> {
     }
 }
 
-/// A field as an integer; fractions are cut off.
+/// Returns a field as an integer. The fraction of a JSON number is discarded.
 pub(super) fn number_of(value: &Value, field: &str) -> Option<i64> {
     match value.get(field)? {
         Value::Number(number) => number.as_i64().or_else(|| {
-            #[expect(clippy::cast_possible_truncation, reason = "sizes and counts; `as` saturates")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the values are sizes and counts, and \
+                `as` saturates"
+            )]
             number.as_f64().map(|number| number as i64)
         }),
         Value::String(text) => text.trim().parse().ok(),
@@ -56,7 +60,7 @@ pub(super) fn number_of(value: &Value, field: &str) -> Option<i64> {
     }
 }
 
-/// A field as a boolean; an absent one is false.
+/// Returns a field as a boolean. A missing field is `false`.
 pub(super) fn flag_of(value: &Value, field: &str) -> bool {
     number_of(value, field).is_some_and(|number| number != 0)
 }

@@ -1,4 +1,5 @@
-//! The client, and how it makes a call: endpoint, encoding, authorization, lane, answer.
+//! The Proxmox VE client. For each call, it chooses an endpoint, encodes and authorizes the request, waits
+//! for a lane, and reads the answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,12 +23,12 @@ use super::transport::{AnswerLimit, NotSent, TooLarge, Transport};
 use runtime::error_chain::{chain, root};
 use runtime::fence::{Fence, Fenced};
 
-/// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox VE treats `;` as a
-/// separator.
+/// Everything except letters, digits, `-`, `_`, `.` and `~` is encoded. This includes `;`, which Proxmox VE
+/// treats as a separator in forms.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The largest answer that is accepted from a guest. The daemon's scripts print only a few lines, and other
-/// programs in the guest are not trusted.
+/// The maximum size of an answer from a guest, in bytes. The daemon's scripts print only a few lines, and
+/// other programs in the guest are not trusted.
 const GUEST_ANSWER: AnswerLimit = AnswerLimit(4 << 20);
 
 /// The parameters of a call, in order.
@@ -60,8 +61,8 @@ pub struct Settings {
     pub full_clones: usize,
 }
 
-/// A function that is called after each finished call, with the kind of failure, if any, and the time since
-/// the call was sent.
+/// A function that is called after each API call. It receives the kind of error, if the call failed, and the
+/// time since the call was sent.
 pub type Observer = Arc<dyn Fn(Option<Kind>, Duration) + Send + Sync>;
 
 /// A client of a Proxmox VE cluster. Cheap to clone.
@@ -70,8 +71,7 @@ pub struct Client {
     shared: Arc<Shared>,
     fence: Fence,
     observer: Option<Observer>,
-    /// The place in a lane that this client holds, if any. Calls of a client with a place do not wait for the
-    /// lane.
+    /// The place in a lane that this client holds, if any. If it holds one, its calls do not wait for a lane.
     place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -193,8 +193,8 @@ impl Client {
         &self.shared.lanes
     }
 
-    /// Tries the endpoints in turn until one answers. If a request may have reached an endpoint, only a GET
-    /// is repeated at the next one.
+    /// Tries the endpoints in turn until one answers. If a request may have reached an endpoint, it is
+    /// repeated at the next one only if it is a GET.
     async fn over_endpoints(
         &self,
         method: &Method,
@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// A client whose calls receive empty answers, with one call at a time in each lane.
+    /// A client whose lanes each allow one call at a time, and whose calls all receive empty answers.
     fn client() -> Client {
         let transport = Transport::new(service_fn(|_: Request<Bytes>| async {
             Ok::<_, BoxError>(Response::new(Bytes::from_static(b"{\"data\":null}")))

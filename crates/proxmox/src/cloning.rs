@@ -1,6 +1,6 @@
-//! The rights that a token needs to clone a VM, depending on the VM's parts. They are required even if these
-//! parts are replaced in the clone later. `clone_vm` of qemu-server checks storages, mappings, networks and
-//! the CPU model.
+//! The rights that a token needs to clone a VM. `clone_vm` in qemu-server checks rights on the VM's storages,
+//! resource mappings, networks and CPU model. The rights are required even if these parts are replaced in the
+//! clone later.
 
 use super::property::{Properties, stem};
 use super::vm_config::VmConfig;
@@ -37,7 +37,8 @@ pub fn asks_for_cpu_models(version: &str) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (9, 2)
 }
 
-/// The right that the value of an option requires, if any, e.g. on a resource mapping or a custom CPU model.
+/// Returns the right that an option with this value requires, if any, e.g. a right on a resource mapping or a
+/// custom CPU model.
 pub fn asked_by(version: &str, option: &str, value: &str) -> Option<AskedFor> {
     let parts = Properties::of(option, value);
     let path = match stem(option) {
@@ -70,7 +71,8 @@ impl VmConfig {
         all
     }
 
-    /// The VM's network devices that are on a bridge. Cloning requires a right on each bridge, for each VLAN.
+    /// The VM's network devices that are attached to a bridge. Cloning requires a right on each bridge, for
+    /// each VLAN.
     pub fn bridges(&self) -> Vec<OnBridge<'_>> {
         let devices = self.all().map(|(key, _)| key).filter(|key| stem(key) == "net");
         let read = |device| {

@@ -1,4 +1,4 @@
-//! The cluster around the VMs: quorum, HA, pools, bridges, and the token's rights.
+//! Reads the state of the Proxmox VE cluster: quorum, HA, pools, bridges, and the token's rights.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,16 +36,17 @@ pub struct HaStatus {
 pub struct Bridge {
     /// The network's name, e.g. `vmbr0`.
     pub name: String,
-    /// Whether the network is up. SDN networks do not report this and count as up.
+    /// Whether the network is up. SDN networks do not report their state, so they are assumed to be up.
     pub active: bool,
-    /// Whether the network supports VLAN tags. An OVS bridge always does, without reporting it.
+    /// Whether the network supports VLAN tags. An OVS bridge always supports them, although the API does not
+    /// report it.
     pub vlan_aware: bool,
     /// Whether the network belongs to an SDN zone.
     pub vnet: bool,
 }
 
-/// The privilege that is required to run programs through the guest agent. Proxmox VE 9 replaced
-/// `VM.Monitor`.
+/// The privilege that is required to run programs through the guest agent. It is `VM.Monitor` before Proxmox
+/// VE 9, and `VM.GuestAgent.Unrestricted` since.
 pub fn agent_privilege(version: &str) -> &'static str {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_some_and(|major| major < 9) { "VM.Monitor" } else { "VM.GuestAgent.Unrestricted" }
@@ -54,8 +55,9 @@ pub fn agent_privilege(version: &str) -> &'static str {
 impl Client {
     /// The cluster's name, quorum and hosts. Needs `Sys.Audit` on `/`.
     ///
-    /// A host counts as standalone only if corosync's configuration contains no nodes. Otherwise, a cluster
-    /// host whose corosync has not run since boot would look like a standalone host.
+    /// A host without a cluster name counts as standalone only if corosync's configuration contains no nodes.
+    /// Without this check, a cluster host whose corosync has not run since boot would look like a standalone
+    /// host.
     #[boxed]
     pub async fn cluster_status(&self) -> Result<ClusterStatus, Error> {
         let data = self.get(Lane::Free, "/cluster/status", &[]).await?;
@@ -121,9 +123,9 @@ impl Client {
         Ok(privileges.into_iter().flat_map(|privileges| privileges.keys().cloned()).collect())
     }
 
-    /// Whether any VM or container of the cluster has this VMID, even one that the token cannot see. No other
-    /// call shows this: if a token only has rights on a pool, other calls refuse a hidden VM in the same way
-    /// as a missing one. This call does not reserve the VMID.
+    /// Whether any VM or container in the cluster has this VMID, even one that the token cannot see. Only
+    /// this call can determine it: if a token only has rights on a pool, other calls return the same error
+    /// for a hidden VM as for a missing one. This call does not reserve the VMID.
     #[boxed]
     pub async fn vmid_taken(&self, vmid: Vmid) -> Result<bool, Error> {
         match self.get(Lane::Free, "/cluster/nextid", &[("vmid", vmid.to_string())]).await {

@@ -1,9 +1,9 @@
 //! Limits the load on Proxmox VE: calls per host, clones per storage.
 //!
-//! A host has only three workers for protected calls, so the daemon limits its calls to each host: one limit
-//! (a lane) for agent calls, another for all other protected calls. Every clone takes the lock of its
-//! storage, for which other tasks wait only ten seconds, and a full clone copies the entire disk. So the
-//! number of concurrent clones is limited, however many machines are created.
+//! A host has only three workers for protected calls, so the daemon limits its concurrent calls to each host.
+//! Agent calls and other protected calls have separate limits, called lanes. The number of concurrent clones
+//! is also limited, however many machines are created: every clone takes its storage's lock, for which other
+//! tasks wait only ten seconds, and a full clone copies the entire disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,30 +93,30 @@ pub struct CloneTurn(
 
 impl Client {
     /// Waits until one more clone from these storages may start. The caller must name a storage in the same
-    /// way each time (with its host, if it is not shared), and must limit the wait.
+    /// way each time (with its host, if it is not shared), and must apply a timeout.
     #[boxed]
     pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let mut places = Vec::new();
         // All calls take the places in the same order. Otherwise, two calls could wait for each other.
         for source in sources {
             let lane = self.lanes().clones(source, full);
-            // A lane is never closed.
+            // `acquire_owned` only fails if the lane is closed, which never happens.
             places.extend(lane.acquire_owned().await.ok());
         }
         CloneTurn(places)
     }
 
-    /// Waits until one more guest of a host may be suspended to disk. The caller must limit the wait.
+    /// Waits until one more guest of a host may be suspended to disk. The caller must apply a timeout.
     #[boxed]
     pub async fn suspend_turn(&self, host: &str) -> CloneTurn {
         let lane = self.lanes().lane(Key::Suspensions(host.to_owned()));
-        // A lane is never closed.
+        // `acquire_owned` only fails if the lane is closed, which never happens.
         CloneTurn(lane.acquire_owned().await.ok().into_iter().collect())
     }
 
     /// Waits for a place in a host's lane for protected calls. Returns a client that holds this place, for
     /// one call. That call does not wait again, so whatever the caller checks after this wait is still
-    /// current when the call is sent. The caller must limit the wait.
+    /// current when the call is sent. The caller must apply a timeout.
     #[boxed]
     pub async fn in_line(&self, host: &str) -> Self {
         self.with_place(Lane::Lifecycle(host)).await
@@ -130,14 +130,14 @@ impl Client {
 
     async fn with_place(&self, lane: Lane<'_>) -> Self {
         match self.lanes().of(lane) {
-            // A lane is never closed.
+            // `acquire_owned` only fails if the lane is closed, which never happens.
             Some(lane) => self.holding(lane.acquire_owned().await.ok()),
             None => self.clone(),
         }
     }
 
-    /// Takes places for a clone that began before a restart and is still running. Does not wait: if a storage
-    /// has no free place, none is taken there.
+    /// Takes places for a clone that began before a restart and is still running. Does not wait: storages
+    /// without a free place are skipped.
     pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let lanes = sources.iter().map(|source| self.lanes().clones(source, full));
         CloneTurn(lanes.filter_map(|lane| lane.try_acquire_owned().ok()).collect())

@@ -1,11 +1,11 @@
-//! Errors of Proxmox VE, sorted by what a caller can do about them.
+//! Proxmox VE errors, classified by what a caller can do about them.
 //!
-//! Proxmox VE does not answer 404. For a missing VM it answers 500 with a text, or 403 if the token's rights
-//! come only from the resource pool.
+//! Proxmox VE does not use status 404. For a missing VM, it answers with status 500 and a message, or with
+//! 403 if the token's rights come only from the resource pool.
 
 use thiserror::Error;
 
-/// What went wrong, as far as a caller can act on it.
+/// The kind of an error, which determines what a caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The VM, template, pool, storage or task does not exist.
@@ -63,13 +63,13 @@ model::codes!(
 #[derive(Clone, Debug, Error)]
 #[error("{}{call}: {text}", if status.is_none() { "Proxmox did not answer " } else { "Proxmox refused " })]
 pub struct Error {
-    /// The kind of the error, which tells a caller what to do about it.
+    /// The kind of the error, which determines what a caller can do about it.
     pub kind: Kind,
     /// The call, e.g. `POST /nodes/pve1/qemu/9000/clone`.
     pub call: String,
     /// The HTTP status; `None` if there was no answer.
     pub status: Option<u16>,
-    /// Proxmox VE's message, in one line.
+    /// Proxmox VE's message, on one line.
     pub text: String,
 }
 

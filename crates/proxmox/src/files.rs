@@ -87,7 +87,8 @@ impl Client {
     #[boxed]
     pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));
-        // Makes Proxmox VE wait for the removal: otherwise, the answer does not show whether it succeeded.
+        // Makes Proxmox VE wait for the removal. Otherwise, the answer does not show whether the removal
+        // succeeded.
         let wait = [("delay", "20".to_owned())];
         self.call(Method::DELETE, Lane::Lifecycle(host), &path, &wait).await.map(|_| ())
     }

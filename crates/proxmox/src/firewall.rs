@@ -52,7 +52,7 @@ impl Client {
         self.call(Method::PUT, Lane::Lifecycle(host), &path, set).await.map(|_| ())
     }
 
-    /// The security groups that are named by a VM's enabled rules.
+    /// The security groups that a VM's enabled rules refer to.
     #[boxed]
     pub async fn security_groups_of(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let rows = self.table(&firewall(host, vmid, "rules")).await?;
@@ -63,7 +63,7 @@ impl Client {
     /// Inserts a rule for a security group before a VM's other rules.
     #[boxed]
     pub async fn add_security_group(&self, host: &str, vmid: Vmid, group: &str) -> Result<(), Error> {
-        // New rules are disabled unless set otherwise.
+        // New rules are disabled by default.
         let form = [("type", "group".to_owned()), ("action", group.to_owned()), ("enable", "1".to_owned())];
         self.post(Lane::Lifecycle(host), &firewall(host, vmid, "rules"), &form).await.map(|_| ())
     }

@@ -1,7 +1,8 @@
-//! The power of hosts: what rules out switching a host off, and the calls that switch it on and off.
+//! Power management for hosts: the reasons why a host must stay on, and the calls that switch a host on and
+//! off.
 //!
-//! The calls do not wait for their effect: a host that was asked to shut down stops its guests first, and a
-//! magic packet is not answered. The caller checks the result later.
+//! The calls return before they take effect: a host that is asked to shut down stops its guests first, and a
+//! magic packet is not acknowledged. The caller must check the result later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,16 +35,16 @@ pub struct HostSurvey {
 }
 
 impl Client {
-    /// Determines what rules out switching these hosts off: rights, votes, HA, Ceph, or a missing address for
-    /// waking them. Each entry of `hosts` consists of a host's name, whether the host answers
-    /// ([`Client::host_answers`]), and whether Proxmox VE is to wake it.
+    /// Collects the information that decides whether these hosts can be switched off: rights, votes, HA,
+    /// Ceph, and the address for waking them. Each entry of `hosts` consists of a host's name, whether the
+    /// host answers ([`Client::host_answers`]), and whether Proxmox VE is to wake this host.
     #[boxed]
     pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
         let mut found =
             PowerSurvey { votes: self.votes().await?, ha: self.ha_guests().await?, ..PowerSurvey::default() };
         let ceph = self.ceph_hosts().await?;
         let of_all = if self.lacks_qdevice().await? {
-            Some("the QDevice of the cluster is not connected".to_owned())
+            Some("the cluster's QDevice is not connected".to_owned())
         } else if self.privileges_on("/vms").await?.contains("VM.Audit") {
             None
         } else {
@@ -53,14 +54,15 @@ impl Client {
             let path = format!("/nodes/{name}");
             let may = self.privileges_on(&path).await?;
             let stays_on = if ceph.contains(name) {
-                Some("Ceph daemons run on it".to_owned())
+                Some("Ceph daemons run on the host".to_owned())
             } else if !may.contains("Sys.PowerMgmt") {
                 Some(format!("the token needs Sys.PowerMgmt on {path}"))
             } else if of_all.is_some() {
                 of_all.clone()
             } else if answers && by_packet && self.wake_address(name).await?.is_none() {
                 Some(
-                    "no MAC address is set for waking it; run `pvenode config set --wakeonlan MAC` on it"
+                    "no MAC address is set for waking the host; run `pvenode config set --wakeonlan \
+                        MAC` on it"
                         .to_owned(),
                 )
             } else {
@@ -71,7 +73,7 @@ impl Client {
         Ok(found)
     }
 
-    /// The MAC address for Wake-on-LAN in a host's options. Needs `Sys.Audit` on `/`.
+    /// The Wake-on-LAN MAC address from a host's options. Needs `Sys.Audit` on `/`.
     #[boxed]
     pub async fn wake_address(&self, host: &str) -> Result<Option<String>, Error> {
         let path = format!("/nodes/{}/config", encode(host));
@@ -174,9 +176,9 @@ impl Client {
         self.post(Lane::Lifecycle(host), &path, &[("command", "shutdown".to_owned())]).await.map(|_| ())
     }
 
-    /// Wakes a host with a magic packet (`POST /nodes/{node}/wakeonlan`). The packet is sent by the host that
-    /// answers the call, to the MAC address in the options of the host to wake (`pvenode config set
-    /// --wakeonlan`). Needs `Sys.PowerMgmt` on the host to wake.
+    /// Wakes a host with a magic packet (`POST /nodes/{node}/wakeonlan`). The host that handles the call
+    /// sends the packet to the MAC address in the target host's options (`pvenode config set --wakeonlan`).
+    /// Needs `Sys.PowerMgmt` on the target host.
     #[boxed]
     pub async fn wake_host(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/wakeonlan", encode(host));
@@ -189,8 +191,8 @@ fn without_ceph(message: &str) -> bool {
     ["not installed", "not initialized", "not fully configured"].iter().any(|text| message.contains(text))
 }
 
-/// The hosts that Ceph's metadata names. OSDs are in a list, other daemons in maps by `name@host`. Each entry
-/// has a `hostname`.
+/// Returns the hosts in Ceph's metadata. The metadata contains OSDs in a list, and other daemons in maps with
+/// keys such as `name@host`. Each entry has a `hostname`.
 fn daemons(data: &Value) -> BTreeSet<String> {
     let mut hosts = BTreeSet::new();
     for kind in ["mon", "mgr", "mds", "osd"] {

@@ -1,8 +1,8 @@
-//! The inventory: hosts, guests and storages, from the cluster's own list.
+//! The inventory of hosts, guests and storages, from Proxmox VE's list of cluster resources.
 //!
-//! The list is one cheap call, but it lags: a VM's power state and name are up to 11 s old and may flip back
-//! and forth, and VMs of a dead host keep their last state. VMID, host, tags, pool and lock are always
-//! current.
+//! One cheap call returns the list, but some of its values lag. A VM's power state and name are up to 11 s
+//! old and may change back and forth, and the VMs of a failed host keep their last state. VMID, host, tags,
+//! pool and lock are always current.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,9 +56,9 @@ pub struct HostSeen {
     pub name: String,
     /// Whether the host is up.
     pub online: bool,
-    /// Whether the host's `pvestatd` has not reported for five minutes. In that case, only the values that
-    /// are always current (VMID, host, tags, pool, lock) are known of its guests, and only the names of its
-    /// storages.
+    /// Whether the host's `pvestatd` has not reported for five minutes. If so, only the values that are
+    /// always current (VMID, host, tags, pool, lock) are known for the host's guests, and only the names are
+    /// known for its storages.
     pub silent: bool,
     /// Whether the host is in HA maintenance.
     pub maintenance: bool,
@@ -66,7 +66,7 @@ pub struct HostSeen {
     pub cores: u32,
     /// The host's memory in bytes.
     pub memory: i64,
-    /// Memory in use in bytes.
+    /// The host's memory in use, in bytes.
     pub memory_used: i64,
 }
 
@@ -77,7 +77,7 @@ pub struct StorageSeen {
     pub name: String,
     /// The host.
     pub host: String,
-    /// Size and use in bytes.
+    /// The storage's size and used space, in bytes.
     pub size: Storage,
     /// The kind of the storage, e.g. `lvmthin`.
     pub kind: String,
@@ -105,8 +105,8 @@ impl Client {
 }
 
 impl Guest {
-    /// Whether a stopped guest counts, because another client may start it at any time. The daemon's own
-    /// machines do not: they are counted through their records.
+    /// Whether the guest counts even while it is stopped, because another client may start it at any time.
+    /// The daemon's own machines do not count here, because they are counted through their records.
     fn may_start(&self) -> bool {
         !self.template && self.lock.is_none() && !self.tags.iter().any(|tag| tag == TAG)
     }
@@ -178,22 +178,22 @@ impl ClusterResources {
         self.guests.values().filter(moves).map(|guest| guest.vmid).collect()
     }
 
-    /// The guests whose VMID or name is `wanted`, in the order of their VMIDs. They may be templates, VMs or
-    /// containers. A VM that was created less than 11 s ago may not have a name yet.
+    /// The guests whose VMID or name is `wanted`, ordered by VMID. They may be templates, VMs or containers.
+    /// A VM that was created less than 11 s ago may not have a name yet.
     pub fn find(&self, wanted: &str) -> Vec<&Guest> {
         let vmid = wanted.parse::<Vmid>().ok();
         let named = |guest: &Guest| guest.name.as_deref() == Some(wanted);
         self.guests.values().filter(|guest| Some(guest.vmid) == vmid || named(guest)).collect()
     }
 
-    /// The templates of VMs, in the order of their VMIDs.
+    /// The VM templates, ordered by VMID.
     pub fn templates(&self) -> Vec<&Guest> {
         self.guests.values().filter(|guest| guest.template && !guest.container).collect()
     }
 
-    /// The hosts in the planner's form, with the vCPUs and memory that are assigned to running guests. With
-    /// `count_stopped`, stopped guests also count if another client may start them at any time. This excludes
-    /// templates, locked guests and the daemon's own machines.
+    /// The hosts in the planner's form, with the vCPUs and memory that are assigned to running guests. If
+    /// `count_stopped` is set, a stopped guest also counts, unless it is a template, is locked, or is one of
+    /// the daemon's own machines.
     pub fn hosts(&self, count_stopped: bool) -> Vec<Host> {
         self.hosts
             .values()
@@ -330,7 +330,7 @@ mod tests {
             json!({"type": "qemu", "node": "pve1", "vmid": 102, "status": "running", "name": "b"}),
             json!({"type": "storage", "node": "pve1", "storage": "local", "status": "available", "maxdisk": 50}),
         ]);
-        // What a real cluster reports if the `pvestatd` of a host is silent.
+        // The answer of a real cluster while the `pvestatd` of a host is silent.
         let bare = ClusterResources::read(&[
             json!({"type": "node", "cgroup-mode": 1, "node": "pve1", "status": "unknown", "hastate": "online"}),
             json!({"type": "qemu", "node": "pve1", "vmid": 9000, "status": "unknown"}),

@@ -1,8 +1,8 @@
-//! The life of a VM: clone, configure, resize, start, suspend, shut down, stop, destroy.
+//! The life cycle of a VM: clone, configure, resize, start, suspend, shut down, stop, destroy.
 //!
-//! Most calls return a task's id, which does not show whether the task succeeds. The id of a clone task
-//! arrives before the VMID is claimed: a clone only counts once the task has succeeded and the mark was read
-//! back.
+//! Most calls return a task's id, which does not show whether the task succeeds. Proxmox VE returns the id of
+//! a clone task before it claims the VMID. A clone therefore counts as created only once the task has
+//! succeeded and the mark has been read back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +65,7 @@ pub(super) fn vm(host: &str, vmid: Vmid) -> String {
     format!("/nodes/{}/qemu/{vmid}", encode(host))
 }
 
-/// A configuration value in the form that Proxmox VE understands.
+/// Returns a configuration value in the form that Proxmox VE expects.
 pub(super) fn as_sent(key: &str, value: &str) -> String {
     match key {
         "sshkeys" => encode(value.trim()),
@@ -109,7 +109,7 @@ impl Client {
         VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
     }
 
-    /// A VM's current configuration, without the changes that only apply from the VM's next start.
+    /// A VM's current configuration, without the changes that take effect only at the VM's next start.
     #[boxed]
     pub async fn current_config(&self, host: &str, vmid: Vmid) -> Result<VmConfig, Error> {
         let path = format!("{}/config", vm(host, vmid));
@@ -117,7 +117,7 @@ impl Client {
         VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
     }
 
-    /// The keys whose changes only apply from the VM's next start.
+    /// The keys whose changes take effect only at the VM's next start.
     #[boxed]
     pub async fn pending(&self, host: &str, vmid: Vmid) -> Result<BTreeSet<String>, Error> {
         let path = format!("{}/pending", vm(host, vmid));
@@ -127,7 +127,8 @@ impl Client {
         Ok(rows.iter().filter(waits).filter_map(|row| text_of(row, "key")).collect())
     }
 
-    /// Reverts changes that only apply from the VM's next start, if the configuration still has this digest.
+    /// Reverts the pending changes to these keys, if the configuration still has this digest. Pending changes
+    /// take effect only at the VM's next start.
     #[boxed]
     pub async fn revert(&self, host: &str, vmid: Vmid, keys: &[&str], digest: &str) -> Result<(), Error> {
         let path = format!("{}/config", vm(host, vmid));
@@ -140,8 +141,9 @@ impl Client {
     /// `wait` seconds (1 to 30).
     ///
     /// `sshkeys` takes keys, one per line. It is encoded twice, because Proxmox VE expects a URL-encoded
-    /// value, and the form encodes it again. `nameserver` may use any separator, but is sent with spaces:
-    /// Proxmox VE accepts commas, but then writes all addresses as one.
+    /// value, and the form encodes it again. `nameserver` takes addresses separated by commas, semicolons or
+    /// spaces. They are sent with spaces, because Proxmox VE accepts commas but then writes all addresses as
+    /// one.
     #[boxed]
     pub async fn set_config(
         &self,
@@ -205,9 +207,9 @@ impl Client {
     }
 
     /// Writes a running VM's memory to disk and ends its QEMU process. The next start resumes the guest.
-    /// Until then the VM is locked (`suspended`), and can only be started or destroyed. The state is stored
-    /// on the VM's `vmstatestorage`, or otherwise on a storage that Proxmox VE chooses. At first, it occupies
-    /// more than twice the memory's size.
+    /// Until then, the VM is locked (`suspended`), and can only be started or destroyed. The saved state is
+    /// stored on the VM's `vmstatestorage` or, if none is set, on a storage that Proxmox VE chooses.
+    /// Initially, it occupies more than twice the size of the memory.
     #[boxed]
     pub async fn suspend_to_disk(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         self.power_call(host, vmid, "suspend", &[("todisk", "1".to_owned())]).await
@@ -226,8 +228,8 @@ impl Client {
     }
 
     /// Destroys a stopped VM with its disks, and removes references to the VM. **Proxmox VE also accepts this
-    /// without quorum, and then removes the disks but keeps the VM**: before this call, read the mark back,
-    /// then check [`Client::quorate`].
+    /// call without quorum, and then removes the disks but keeps the VM.** Before this call, read the mark
+    /// back, then check [`Client::quorate`].
     #[boxed]
     pub async fn destroy(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         // `destroy-unreferenced-disks` stays off, because it deletes disks by VMID on all storages.
@@ -236,13 +238,14 @@ impl Client {
         upid("DELETE", &data)
     }
 
-    /// Whether QEMU is running, read from the VM itself, because the cluster's list lags.
+    /// Returns whether QEMU is running. The state is requested for this VM, because the list of cluster
+    /// resources lags.
     #[boxed]
     pub async fn power(&self, host: &str, vmid: Vmid) -> Result<Power, Error> {
         self.vm_status(host, vmid).await.map(|status| status.power)
     }
 
-    /// A VM's status, read from the VM itself.
+    /// A VM's current status (`status/current`).
     #[boxed]
     pub async fn vm_status(&self, host: &str, vmid: Vmid) -> Result<VmStatus, Error> {
         let path = format!("{}/status/current", vm(host, vmid));
@@ -284,8 +287,8 @@ impl Client {
             .collect())
     }
 
-    /// Whether an error means that the VMID is already taken. Only the mark of the existing VM shows whether
-    /// it belongs to the machine.
+    /// Whether an error means that the VMID is already taken. Only the existing VM's mark shows whether that
+    /// VM belongs to the machine for which the VMID was requested.
     pub fn is_collision(error: &Error) -> bool {
         error.kind == Kind::Exists
     }

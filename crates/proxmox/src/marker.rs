@@ -1,4 +1,4 @@
-//! The mark of ownership: the first line of a VM's description.
+//! The ownership mark: the first line of a VM's description.
 //!
 //! The clone call takes a description, so a clone has the mark as soon as its configuration is complete.
 //! Until then, its description is a placeholder of Proxmox VE. Only the mark proves that a VM belongs to this
@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 pub struct Marker {
     /// The Kubernetes cluster's id.
     pub cluster: String,
-    /// The region's name, if it has one. It only informs people who find the VM, and does not affect
-    /// ownership.
+    /// The region's name, if it has one. It is only informational, and does not affect ownership.
     pub region: Option<String>,
     /// The pool.
     pub pool: PoolName,
@@ -32,7 +31,7 @@ pub enum Description {
     /// The VM is being cloned, and its owner is not known yet.
     BeingCloned,
     /// The VM's disks are freed, and its configuration only contains the `destroyed` lock, so its owner is no
-    /// longer known. A destroy task that is interrupted at that point leaves this state.
+    /// longer known. A destroy task that is interrupted at that point leaves the VM in this state.
     BeingDestroyed,
     /// The VM belongs to another owner.
     Foreign,
@@ -47,7 +46,7 @@ impl Marker {
         self.kubernetes.as_deref().zip(uid).is_some_and(|(theirs, own)| theirs != own)
     }
 
-    /// Returns a description that consists of the mark and, below it, a text for people.
+    /// Returns a description that consists of the mark and, below it, a human-readable text.
     pub fn describe(&self, text: &str) -> String {
         let region = self.region.as_ref().map(|name| format!(" region={name}")).unwrap_or_default();
         let mark =

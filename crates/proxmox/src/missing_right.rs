@@ -17,9 +17,9 @@ pub enum MissingRight {
     ForRoot(String),
 }
 
-/// How a refusal for a missing privilege begins.
+/// The beginning of a refusal for a missing privilege.
 const REFUSED: &str = "Permission check failed (";
-/// How a refusal begins if only root may perform the action, so that no privilege would help.
+/// The beginning of a refusal if only root may perform the action, so that no privilege would help.
 const FOR_ROOT: &str = "only root";
 
 impl MissingRight {
@@ -39,14 +39,16 @@ impl MissingRight {
         path.starts_with('/').then(|| Self::Privileges { path: path.to_owned(), any })
     }
 
-    /// What is missing, and what an administrator can do about it, each in words. `token` is the token's id.
+    /// Returns two texts: what is missing, and what an administrator can do about it. `token` is the token's
+    /// id.
     pub fn words(&self, token: &str) -> (String, String) {
         let user = token.split('!').next().unwrap_or_default();
         match self {
             Self::Privileges { path, any } => (
                 format!("the token lacks {} on {path}", any.join(" or ")),
                 format!(
-                    "grant a role that has it: `pveum acl modify {path} --users {user} --tokens '{token}' --roles ROLE`"
+                    "grant a role with this privilege: `pveum acl modify {path} --users {user} --tokens \
+                        '{token}' --roles ROLE`"
                 ),
             ),
             Self::Tag(tag) => (

@@ -11,7 +11,7 @@ use super::property::{Properties, stem};
 use super::vm_config::VmConfig;
 use model::pci::Held;
 
-/// A resource mapping of the datacenter.
+/// A datacenter-wide resource mapping for PCI devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PciMapping {
     /// Its id.
@@ -19,8 +19,8 @@ pub struct PciMapping {
     /// The mapping's entries: each consists of a host and the address of a device on that host. Proxmox VE
     /// treats each entry as one device.
     pub devices: Vec<(String, String)>,
-    /// The error that the checking host found in the mapping, if any. A VM that uses such a mapping does not
-    /// start on that host.
+    /// The error that a host found when it checked the mapping, if any. A VM that uses such a mapping does
+    /// not start on that host.
     pub problem: Option<String>,
 }
 
@@ -39,14 +39,14 @@ impl Client {
         Ok(rows.iter().filter_map(mapping).collect())
     }
 
-    /// The host devices that a VM holds: those that it is running with, or would start with.
+    /// The host devices that a VM is using or, if it is stopped, would use when it starts.
     ///
     /// # Errors
     /// Returns an error if the token cannot read the VM's configuration (`VM.Audit`), or the call fails.
     #[boxed]
     pub async fn devices_of(&self, host: &str, vmid: Vmid) -> Result<Vec<Held>, Error> {
         let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));
-        // The current configuration leaves out changes that only apply from the VM's next start.
+        // `current` leaves out changes that take effect only at the VM's next start.
         let query = [("current", "1".to_owned())];
         let data = self.get(Lane::Free, &path, &query).await?;
         let config = VmConfig::read(&data).ok_or_else(|| Error::malformed(&path, "no configuration"))?;
@@ -91,8 +91,8 @@ fn is_device(key: &str) -> bool {
     stem(key) == "hostpci" && key != "hostpci"
 }
 
-/// The devices in a value of `hostpciN`: one for a mapping, otherwise one for each address, as in
-/// `host=0000:01:00.0;0000:01:00.1`. The prefix `host=` is optional.
+/// The devices in a `hostpciN` value. A mapping counts as one device. Otherwise, each address is a device, so
+/// `host=0000:01:00.0;0000:01:00.1` contains two. The prefix `host=` is optional.
 fn held(vmid: Vmid, key: &str, value: &str) -> Vec<Held> {
     let parts = Properties::of(key, value);
     if let Some(mapping) = parts.get("mapping") {

@@ -1,6 +1,6 @@
-//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), parsed as `parse_property_string` of
-//! pve-common does: one value may appear without its key, anywhere in the text; some keys are aliases; yes
-//! and no have four spellings each.
+//! Property strings (`virtio=BC:24:11:00:00:01,bridge=vmbr0`), parsed in the same way as by
+//! `parse_property_string` in pve-common. One value may appear without its key, anywhere in the text. Some
+//! keys have aliases. Yes and no have four spellings each.
 
 /// The format of one kind of property string.
 #[derive(Clone, Copy, Debug)]
@@ -9,8 +9,8 @@ pub struct Format {
     default: Option<&'static str>,
     /// Aliases of keys, each with the key for which it stands.
     aliases: &'static [(&'static str, &'static str)],
-    /// Values of the default key that may be used as keys, and the key to which the value after the `=` then
-    /// belongs: `virtio=MAC` means `model=virtio` and `macaddr=MAC`.
+    /// Values of the default key that may be used in place of a key, and the key to which the text after the
+    /// `=` then belongs. For example, `virtio=MAC` means `model=virtio` and `macaddr=MAC`.
     values_as_keys: Option<(&'static [&'static str], &'static str)>,
 }
 
@@ -42,7 +42,7 @@ const DRIVE: Format = Format { default: Some("file"), aliases: &[("volume", "fil
 const NET: Format =
     Format { default: Some("model"), aliases: &[], values_as_keys: Some((MODELS, "macaddr")) };
 
-/// The formats, by the option's name without its number.
+/// The formats, by option name without the number.
 const FORMATS: &[(&str, Format)] = &[
     ("agent", with_default("enabled")),
     ("boot", with_default("legacy")),
@@ -65,7 +65,7 @@ const FORMATS: &[(&str, Format)] = &[
     ("watchdog", with_default("model")),
 ];
 
-/// The name of an option without its number: `net` of `net0`.
+/// Returns an option's name without its number, e.g. `net` for `net0`.
 pub fn stem(option: &str) -> &str {
     option.trim_end_matches(|c: char| c.is_ascii_digit())
 }
@@ -91,12 +91,14 @@ impl<'t> Properties<'t> {
         Self(parts)
     }
 
-    /// Returns the value of a key. If there are several, which Proxmox VE would refuse, returns the first.
+    /// Returns the value of a key. If the key occurs several times, which Proxmox VE would refuse, returns
+    /// its first value.
     pub fn get(&self, key: &str) -> Option<&'t str> {
         self.0.iter().find(|(one, _)| *one == key).map(|(_, value)| *value)
     }
 
-    /// Whether a key is set to yes or no; `None` if the key is missing or has another value.
+    /// Returns the value of a key as a boolean. `None` if the key is missing, or its value is neither yes nor
+    /// no.
     pub fn flag(&self, key: &str) -> Option<bool> {
         truth(self.get(key)?)
     }
@@ -150,7 +152,8 @@ pub fn size(text: &str) -> Option<i64> {
     if fraction.is_empty() {
         return number.bytes().all(|byte| byte != b'.').then_some(whole);
     }
-    // Nine decimal places of a GiB are precise to about one byte, and nine digits times a TiB fit an `i128`.
+    // Nine decimal places of a GiB are precise to about one byte. Nine digits multiplied by a TiB fit in an
+    // `i128`.
     let fraction = fraction.get(..9).unwrap_or(fraction);
     let part = i128::from(fraction.parse::<i64>().ok().filter(|_| digits(fraction))?) << shift;
     let part = part / 10_i128.pow(u32::try_from(fraction.len()).ok()?);

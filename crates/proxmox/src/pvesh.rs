@@ -1,8 +1,8 @@
-//! Requests through `pvesh`: the API for root on a Proxmox VE host, without a token.
+//! Sends requests through `pvesh`, which gives root access to the API on a Proxmox VE host without a token.
 //!
 //! This transport is only used for the setup. `pvesh` takes parameters as arguments, so they must not contain
-//! secrets. It runs the workers of tasks in the foreground, and exits successfully even if a task fails. A
-//! request for another host is sent to that host through ssh.
+//! secrets. It runs task workers in the foreground, and exits successfully even if a task fails. If a request
+//! is for another host, `pvesh` forwards it through SSH.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,7 +19,7 @@ use super::transport::{NotSent, Transport};
 
 /// The prefix of an API path in a URL.
 const BASE: &str = "/api2/json";
-/// How much of the error output of `pvesh` is reported, in characters.
+/// The maximum length of the `pvesh` error output that is reported, in characters.
 const LONGEST: usize = 500;
 
 /// A transport that runs this program for each request, and kills it after `limit`.
@@ -84,8 +84,8 @@ fn arguments(request: &Request<Bytes>) -> Result<Vec<String>, BoxError> {
     Ok(arguments)
 }
 
-/// The answer for a failed call, built from the error output, which begins with an HTTP status if the API
-/// returned one.
+/// Builds the answer for a failed call from the error output of `pvesh`. The output begins with an HTTP
+/// status if the API returned one.
 fn refused(said: &str) -> (StatusCode, Value) {
     let text: String = said.trim().chars().take(LONGEST).collect();
     let status = text.get(..3).and_then(|digits| digits.parse::<u16>().ok());

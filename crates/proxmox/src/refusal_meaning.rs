@@ -1,10 +1,10 @@
 //! What a refusal or a failed task means for creating machines: whether its cause is temporary, or lies in
 //! the host, a storage, the pool's settings, the template or a missing right.
 //!
-//! Proxmox VE has no codes for the causes, only texts. The table lists fixed parts of these texts, each with
-//! the file that writes it. They come from qemu-server 8.4 and 9.2, pve-storage 8.3 and 9.1, pve-common,
-//! pve-guest-common and pve-access-control, and from tools whose last line is passed on (LVM, ZFS, Ceph,
-//! QEMU, the kernel). The first entry that matches is used.
+//! Proxmox VE reports causes only as texts, without codes. The table lists fixed parts of these texts, each
+//! with the source file that produces the text. The texts come from qemu-server 8.4 and 9.2, pve-storage 8.3
+//! and 9.1, pve-common, pve-guest-common and pve-access-control, and from tools whose last line of output is
+//! passed on (LVM, ZFS, Ceph, QEMU, the kernel). The first entry that matches is used.
 
 use super::error::{Error, Kind};
 
@@ -32,7 +32,8 @@ pub enum Meaning {
 
 use Meaning::{Full, Host, NotSeen, Passes, Pool, Right, Storage, Template};
 
-/// The parts that must all occur in a text, the file that writes the text, and the meaning of the text.
+/// A table entry: the parts that must all occur in a text, the source file that produces the text, and the
+/// meaning of the text.
 type Entry = (&'static [&'static str], &'static str, Meaning);
 
 const TABLE: &[Entry] = &[
@@ -46,9 +47,9 @@ const TABLE: &[Entry] = &[
     (&["No space left on device"], "the kernel (ENOSPC), QEMU and Ceph", Full),
     (&["Disk quota exceeded"], "the kernel (EDQUOT)", Full),
     (&["out of space"], "ZFS", Full),
-    (&["free space in thin pool"], "LVM: thin_manip.c, a thin pool over its autoextend threshold", Full),
+    (&["free space in thin pool"], "LVM: thin_manip.c: a thin pool above its autoextend threshold", Full),
     (&["insufficient free space"], "LVM: a volume group or thin pool without free extents", Full),
-    (&["nsufficient suitable"], "LVM: allocation without enough extents", Full),
+    (&["nsufficient suitable"], "LVM: an allocation for which there are too few extents", Full),
     (&["not enough free space ("], "pve-storage: LVMPlugin.pm", Full),
     // Storages that do not exist, or do not exist on this host.
     (&["storage '", "is not available on node"], "pve-storage: Storage.pm", Storage),
@@ -70,7 +71,7 @@ const TABLE: &[Entry] = &[
     (&["Stale file handle"], "the kernel (ESTALE)", Storage),
     (&["Transport endpoint is not connected"], "the kernel (ENOTCONN): a FUSE mount that is gone", Storage),
     (&["Host is down"], "the kernel (EHOSTDOWN): a CIFS server that is down", Storage),
-    (&["error connecting to the cluster"], "Ceph: rbd without its monitors", Storage),
+    (&["error connecting to the cluster"], "Ceph: rbd cannot reach the monitors", Storage),
     // Volumes that this host does not see, or does not see yet.
     (&["volume '", "does not exist"], "pve-storage: Plugin.pm", NotSeen),
     (&["volume ", ":", "does not exist"], "qemu-server: API2/Qemu.pm", NotSeen),
@@ -93,7 +94,12 @@ const TABLE: &[Entry] = &[
     (&["interrupted by signal"], "qemu-server: API2/Qemu.pm: pvedaemon was restarted", Passes),
     (&["received interrupt"], "pve-common: RESTEnvironment.pm", Passes),
     (&["Resource temporarily unavailable"], "the kernel (EAGAIN)", Passes),
-    (&["timeout waiting on systemd"], "pve-common: Systemd.pm: the scope of the VM's last run", Passes),
+    (
+        &["timeout waiting on systemd"],
+        "pve-common: Systemd.pm: the scope of the VM's last run still \
+        exists",
+        Passes,
+    ),
     (&["QEMU storage daemon", "already running"], "qemu-server: OVMF.pm", Passes),
     // The host.
     (&["KVM virtualisation configured, but not available"], "qemu-server: QemuServer.pm", Host),

@@ -46,8 +46,8 @@ pub struct StorageStatus {
 }
 
 /// Whether a storage of this kind supports linked clones of a template's disk, according to Proxmox VE's
-/// storage plugins: thick LVM and iSCSI do not. For an unknown kind, returns `None`; [`Client::can_clone`]
-/// then asks Proxmox VE about a template.
+/// storage plugins. Thick LVM and iSCSI do not. Returns `None` for an unknown kind. [`Client::can_clone`] can
+/// then ask Proxmox VE about a specific template.
 pub fn makes_linked_clones(kind: &str) -> Option<bool> {
     match kind {
         "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs" | "lvmthin" | "zfspool" | "zfs" | "rbd" => {
@@ -85,8 +85,8 @@ impl Client {
         Ok(rows.iter().map(config).collect())
     }
 
-    /// A host's storages, or only the named one. If possible, pass a name: the host activates each storage
-    /// that it is asked about, so a hanging storage delays the answer.
+    /// The status of a host's storages, or only of the storage that `only` names. If possible, pass a name:
+    /// the host activates each requested storage, so an unresponsive storage delays the answer.
     #[boxed]
     pub async fn storages_on(&self, host: &str, only: Option<&str>) -> Result<Vec<StorageStatus>, Error> {
         let path = format!("/nodes/{}/storage", encode(host));
@@ -123,7 +123,7 @@ fn list_field(row: &Value, field: &str) -> Vec<String> {
 
 fn config(row: &Value) -> StorageConfig {
     let kind = text_of(row, "type").unwrap_or_default();
-    // Storages of these kinds are always shared and need no flag.
+    // Storages of these kinds are always shared, even without the `shared` flag.
     let by_nature = ["nfs", "cifs", "cephfs", "glusterfs", "rbd", "iscsi", "iscsidirect", "zfs", "pbs"];
     StorageConfig {
         name: text_of(row, "storage").unwrap_or_default(),

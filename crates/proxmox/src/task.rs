@@ -1,5 +1,5 @@
-//! Tasks: a call returns the id of the task that it starts, and the task's host reports the status of the
-//! task with that id.
+//! Reads the status of tasks, and waits until they end. A call that starts a task returns the task's id. The
+//! host that runs the task reports the status for this id.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Exit {
         matches!(self, Self::Ok | Self::Warnings(_))
     }
 
-    /// The kind of the failure, which tells a caller what to do about it; `None` if the task succeeded.
+    /// The kind of the failure, which determines what a caller can do about it; `None` if the task succeeded.
     pub fn problem(&self) -> Option<Kind> {
         match self {
             Self::Ok | Self::Warnings(_) => None,
@@ -96,9 +96,9 @@ impl Client {
         Ok(all[all.len().saturating_sub(lines)..].to_vec())
     }
 
-    /// Waits for the end of a task. Checks immediately, and again after a pause of `poll`. Each further pause
-    /// is 1.5 times as long, up to five times `poll`. If the host does not answer for a while, the wait
-    /// continues.
+    /// Waits until a task has ended. Checks immediately, and again after a pause of `poll`. Each further
+    /// pause is 1.5 times as long as the previous one, up to five times `poll`. If the host temporarily does
+    /// not answer, the wait continues.
     #[boxed]
     pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
         let started = Instant::now();

@@ -1,5 +1,5 @@
-//! Lists of tasks, and what a task's log shows about its work. After a restart, the daemon uses them to find
-//! the tasks that it started earlier.
+//! Lists tasks, and reads from their logs what they created or left behind. After a restart, the daemon uses
+//! the lists to find the tasks that it started earlier.
 
 use super::answer::{number_of, text_of};
 use super::client::{Client, Lane, encode};
@@ -15,7 +15,8 @@ const ROWS: u32 = 500;
 /// Which tasks of a host to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
-    /// Only tasks for this VMID. A clone task is listed under its **template**: see [`Client::clone_target`].
+    /// Only tasks for this VMID. A clone task is listed under the VMID of its **template**: see
+    /// [`Client::clone_target`].
     pub vmid: Option<Vmid>,
     /// Only tasks of this kind, e.g. `qmclone`.
     pub kind: Option<String>,
@@ -30,7 +31,7 @@ pub struct TaskFilter {
 pub struct TaskRow {
     /// Its id.
     pub upid: Upid,
-    /// The object of the task, usually a VMID.
+    /// The id of the object that the task works on, usually a VMID.
     pub about: String,
     /// The user that started the task: `user@realm!token`, or `user@realm`.
     pub user: String,
@@ -68,11 +69,11 @@ impl Client {
         Ok(rows.iter().filter_map(row).collect())
     }
 
-    /// The VMID that a clone task creates, read from the task's log, because the task's id only names the
-    /// template.
+    /// The VMID of the VM that a clone task creates. It is read from the task's log, because the task's id
+    /// only contains the template's VMID.
     ///
-    /// Returns `None` if the log's first line has not been written yet, or with qemu-server before 9.1.6,
-    /// whose log does not contain the VMID.
+    /// Returns `None` if the log's first line has not been written yet. Also returns `None` if qemu-server is
+    /// older than 9.1.6, because its log does not contain the VMID.
     #[boxed]
     pub async fn clone_target(&self, upid: &Upid) -> Result<Option<Vmid>, Error> {
         let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
@@ -89,8 +90,8 @@ impl Client {
     #[boxed]
     pub async fn leaked_disks(&self, upid: &Upid) -> Result<Option<Vec<String>>, Error> {
         let lines = self.task_log_tail(upid, usize::MAX).await?;
-        // If the log is gone, Proxmox VE does not return an error, but a log that consists of this line. Only
-        // a query of the task's status fails.
+        // If the log is gone, Proxmox VE does not return an error but a log that only consists of this line.
+        // A query for the task's status would fail.
         if let [line] = &*lines
             && line.starts_with("unable to open file")
         {

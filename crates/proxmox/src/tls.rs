@@ -28,7 +28,7 @@ pub enum TrustError {
     #[error("no usable certificate in the PEM text")]
     NoCertificate,
     /// The fingerprint is malformed.
-    #[error("not a SHA-256 fingerprint: expected 32 hexadecimal pairs with colons")]
+    #[error("not a SHA-256 fingerprint: expected 32 pairs of hexadecimal digits, separated by colons")]
     Fingerprint,
     /// The TLS library returned an error.
     #[error("TLS cannot be set up")]
@@ -94,7 +94,7 @@ impl ServerCertVerifier for Pinned {
         }
         let pairs: Vec<String> = seen.iter().map(|byte| format!("{byte:02X}")).collect();
         Err(rustls::Error::General(format!(
-            "its certificate has the fingerprint {}, not the pinned one",
+            "the server's certificate has the fingerprint {}, not the pinned one",
             pairs.join(":")
         )))
     }

@@ -25,7 +25,7 @@ pub struct NotSent(#[source] pub BoxError);
 pub struct AnswerLimit(pub usize);
 
 impl Default for AnswerLimit {
-    /// The default is several times what the lists of a large cluster need.
+    /// The default is several times the size of a large cluster's lists.
     fn default() -> Self {
         Self(64 << 20)
     }

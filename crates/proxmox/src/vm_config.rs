@@ -125,8 +125,8 @@ impl VmConfig {
         (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// The value of a network device with these parts replaced, and with this model if one is given. Its
-    /// other parts and its MAC address are kept: if a device is written without a MAC address, Proxmox VE
+    /// Returns the value of a network device after replacing these parts, and the model if one is given. The
+    /// other parts and the MAC address are kept. If a device is written without a MAC address, Proxmox VE
     /// assigns a new one.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
         let present = self.parts(device);
@@ -147,7 +147,7 @@ impl VmConfig {
         self.all().filter(|(key, _)| is_drive(key)).filter_map(|(key, text)| Drive::read(key, text))
     }
 
-    /// The drives that are the host's own files or devices, e.g. `/dev/sdb`.
+    /// The keys of the drives that refer directly to a file or device of the host, e.g. `/dev/sdb`.
     pub fn drives_of_the_host(&self) -> impl Iterator<Item = &str> {
         let paths = self.all().filter(|(key, _)| is_drive(key)).filter(|(key, text)| {
             Properties::of(key, text).get("file").is_some_and(|file| file.starts_with('/'))
@@ -172,14 +172,14 @@ impl VmConfig {
         self.drives().map(|drive| drive.volume).collect()
     }
 
-    /// The storages of all drives' volumes and of a suspended VM's memory.
+    /// The storages that hold the volumes of the drives and, if the VM is suspended, its saved memory.
     pub fn storages(&self) -> BTreeSet<&str> {
         let volumes = self.volumes().into_iter().chain(self.get("vmstate"));
         volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
     }
 
-    /// The disks that a backup job would include: the key of each, and its value with `backup=0` added, which
-    /// excludes it from backups.
+    /// The disks that a backup job would include. For each disk, returns its key and its value with
+    /// `backup=0` added, which excludes the disk from backups.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
         let backed_up = |drive: &Drive| {
             !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)
@@ -197,7 +197,7 @@ impl VmConfig {
         property::size(self.parts(drive).get("size")?)
     }
 
-    /// The space that a full clone needs, in bytes: for all disks and for the new cloud-init drive.
+    /// The space that a full clone needs for all disks and for the new cloud-init drive, in bytes.
     pub fn full_clone_bytes(&self) -> i64 {
         let copied = self.drives().filter(|drive| drive.is_cloud_init() || !drive.is_cdrom());
         copied.map(|drive| drive.size().unwrap_or(drive.least_size())).fold(0, i64::saturating_add)
@@ -238,8 +238,8 @@ impl<'v> Drive<'v> {
         self.parts().get("media") == Some("cdrom") || self.is_cloud_init()
     }
 
-    /// Whether the drive holds the data for cloud-init: `vm-101-cloudinit` or, before Proxmox VE creates it,
-    /// `cloudinit`.
+    /// Whether the drive holds the cloud-init data. Its volume is named `vm-101-cloudinit` or, before Proxmox
+    /// VE has created it, `cloudinit`.
     pub fn is_cloud_init(self) -> bool {
         let file = self.volume.rsplit([':', '/']).next().unwrap_or_default();
         let name = file.split('.').next().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Tests the Redfish client against an independent emulator, sushy-tools. Its fake systems only change state
 //! some seconds after a request.
 //!
-//! The emulator is installed once, from the package index into the target folder. Without Python or the
-//! index, the test is skipped; with `CI=true` in the environment, it fails instead.
+//! The emulator is installed once, from the Python package index into the target folder. If Python or the
+//! index is not available, the test is skipped; with `CI=true` in the environment, it fails instead.
 
 #![expect(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ const PASSWORD: &str = "hunter2";
 const KEPT: &str = "power:$2b$04$/jk/04xZ4Jc8.COivtcPPuT3tzi6vBTZnIRal3P6ad.SuO5ItBgK6\n";
 const FIRST: &str = "27946b59-9e44-4fa7-8e91-f3527a1ef094";
 const SECOND: &str = "57946b59-9e44-4fa7-8e91-f3527a1ef094";
-/// The maximum wait until the emulator has changed a system's state, much longer than it needs.
+/// The time limit for the emulator to change a system's state. The emulator needs much less time.
 const FOLLOWS: Duration = Duration::from_mins(1);
 
 /// The emulator's program; `None` if it cannot be installed. Both tests call this at the same time, but the

@@ -10,7 +10,7 @@ pub(super) const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 const BEGINNING: &str = "recording-";
 const ENDING: &str = ".jsonl.gz";
 
-/// The name of a file that begins at this time; names sort by time.
+/// The name of a file that begins at this time. Sorting files by name also sorts them by time.
 pub(super) fn name(time: Timestamp) -> String {
     format!("{BEGINNING}{}{ENDING}", format!("{time:.9}").replace(':', "-"))
 }

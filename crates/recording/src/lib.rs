@@ -1,9 +1,10 @@
 //! Records rounds in files, for days or weeks. The input of each decision is stored as the changes since the
 //! previous decision.
 //!
-//! `recording-TIME.jsonl.gz` covers at most an hour. Each line is the JSON of one round: the first is a
-//! complete snapshot, the others contain the changes since the previous round ([`snapshot::Changes`]). Each
-//! round is flushed as a unit, so if the end of a file is missing, all of its complete rounds can be read.
+//! Each file `recording-TIME.jsonl.gz` covers at most an hour. Each line is the JSON of one round: the first
+//! is a complete snapshot, the others contain the changes since the previous round ([`snapshot::Changes`]).
+//! Each round is flushed as a unit, so if the end of a file is missing, all of its complete rounds can still
+//! be read.
 
 mod file;
 mod read;

@@ -15,13 +15,13 @@ use snapshot::{Changes, Fold};
 /// Maximum size of a round as JSON, in bytes. A longer line is not read to its end, so that a damaged file
 /// cannot fill the memory.
 const LARGEST: u64 = 1 << 30;
-/// If the end of a file is missing and the next round follows within this time, the daemon was only
-/// restarted.
+/// If the end of a file is missing but the next round follows within this time, the daemon was only
+/// restarted, and the file does not count as damaged.
 const SOON: SignedDuration = SignedDuration::from_mins(5);
 
-/// If the next round in the same file follows within this time, the instance led without a break. Rounds in
-/// other files with times between these two must have been written after a clock was set back, and are left
-/// out.
+/// If two successive rounds in a file are at most this far apart, the instance led without interruption
+/// between them. Rounds in other files with times between these two must have been written after a clock was
+/// set back. They are left out.
 const STAYS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why a folder cannot be read as a recording.
@@ -38,16 +38,18 @@ pub enum RecordingError {
     },
     /// The folder does not exist.
     #[error(
-        "there is no folder {}: name the folder of a recording (`--records`), which the daemon creates with `days = 14` or similar in `[record]`",
+        "folder {} does not exist: name the folder of a recording with `--records`; the daemon creates \
+            recordings if `[record]` sets `days`, e.g. `days = 14`",
         path.display()
     )]
     Missing {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder has no recording.
+    /// The folder contains no recording.
     #[error(
-        "{} has no recording (`recording-TIME.jsonl.gz`): the daemon creates one with `days = 14` or similar in `[record]`",
+        "{} contains no recording (`recording-TIME.jsonl.gz`): the daemon creates recordings if \
+            `[record]` sets `days`, e.g. `days = 14`",
         path.display()
     )]
     Empty {
@@ -58,7 +60,7 @@ pub enum RecordingError {
     #[error("no round can be read: {0}")]
     Nothing(Damage),
     /// The recording begins after the requested time.
-    #[error("{} begins at {begins}: nothing was recorded at {wanted} or before", path.display())]
+    #[error("the recording in {} begins at {begins}: nothing was recorded at or before {wanted}", path.display())]
     TooEarly {
         /// The folder.
         path: PathBuf,
@@ -129,7 +131,7 @@ impl Recording {
         }
     }
 
-    /// The last round at or before this time, and the damaged files found on the way.
+    /// Returns the last round at or before this time, and the damaged files found during the search.
     ///
     /// # Errors
     /// Returns an error if there is no such round.
@@ -140,8 +142,9 @@ impl Recording {
         let Some(before) = before else { return Err(RecordingError::TooEarly { path, begins, wanted }) };
         let one = |at: usize| Self { folder: path.clone(), files: vec![self.files[at].clone()] };
         let mut damages = Vec::new();
-        // The file that should contain the round may be damaged from the beginning, and an earlier file of
-        // another instance may have a round that is closer to the requested time.
+        // Earlier files are searched too. The file that should contain the round may be damaged from the
+        // beginning, and an earlier file of another instance may have a round that is closer to the requested
+        // time.
         let mut best: Option<(Timestamp, usize, usize)> = None;
         for at in (0..=before).rev() {
             let ends = self.files[at].0.saturating_add(file::LONGEST).unwrap_or(Timestamp::MAX);
@@ -172,7 +175,7 @@ impl Recording {
 /// instances led in turn, because each one continues its own file.
 #[derive(Debug)]
 pub struct Rounds {
-    /// The files that were not opened yet, because they begin later.
+    /// The files that have not been opened yet, because they begin later.
     files: VecDeque<(Timestamp, PathBuf)>,
     /// The file that contains the current round, positioned at that round.
     current: Option<Open>,

@@ -1,4 +1,4 @@
-//! Keeps the last rounds as files: the input of each decision, and the decision.
+//! Keeps the most recent rounds as files. A round consists of a decision and its input.
 //!
 //! `round-TIME.yaml` is the snapshot in the format of `snapshot`. `round-TIME.json` is the output of `plan
 //! --output json` for that snapshot with the same configuration. Longer periods are kept as a recording
@@ -45,7 +45,7 @@ pub enum RecordError {
     #[error("the round cannot be written as JSON")]
     Plan(#[source] serde_json::Error),
     /// A single round is larger than the limit for all rounds.
-    #[error("a round of {size} bytes exceeds the limit for all rounds ({most})")]
+    #[error("a round of {size} bytes exceeds the limit for all rounds ({most} bytes)")]
     TooLarge {
         /// Its size.
         size: u64,
@@ -121,7 +121,7 @@ fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), Reco
     put(&folder.join(format!("{name}.yaml")), &text)
 }
 
-/// The name of a round; names sort by time.
+/// The name of a round. Sorting rounds by name also sorts them by time.
 fn name(time: Timestamp) -> String {
     format!("round-{time:.9}").replace(':', "-")
 }

@@ -13,11 +13,11 @@ use super::file::{self, LONGEST};
 use crate::RecordError;
 use model::Snapshot;
 
-/// If the time between two rounds is longer than files are kept, the clock may have jumped ahead. It is
-/// trusted again after this time.
+/// How long the clock is not trusted after it may have jumped ahead. A jump is suspected if the time between
+/// two rounds is longer than the time for which files are kept.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
-/// A new file begins when the current one reaches the total limit divided by this, so that dropping an old
-/// file loses only a small part of the recording.
+/// A new file begins when the size of the current one reaches the total limit divided by this number, so that
+/// dropping an old file loses only a small part of the recording.
 const PART: u64 = 8;
 
 /// Writes rounds, each as changes since the previous one.
@@ -35,7 +35,7 @@ struct Open {
     began: Timestamp,
     /// The round that was written last.
     before: Snapshot,
-    /// The bytes written to the file.
+    /// The size of the file in bytes.
     size: u64,
     file: GzEncoder<fs::File>,
 }
@@ -100,7 +100,8 @@ impl Open {
         let (began, before) = (round.time, round.clone());
         let begun = Self { path: path.clone(), began, before, size: 0, file };
         begun.line(&snapshot::changes(None, round)).inspect_err(|_| {
-            // A file without its first line is useless. The returned error contains the cause.
+            // A file without its first line is useless, so it is removed. An error of the removal is ignored,
+            // because the returned error already contains the cause.
             let _ = fs::remove_file(&path);
         })
     }

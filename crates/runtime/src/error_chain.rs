@@ -1,7 +1,7 @@
 //! Errors with their causes.
 
 /// Returns an error and its causes in one line. A cause is left out if the text before it already ends with
-/// it.
+/// the same words.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| {

@@ -1,9 +1,9 @@
-//! The fence around every write: an instance writes only while it leads, and stops by its own clock before
-//! another instance may lead.
+//! The fence around every write: an instance writes only while it leads. By its own clock, it stops writing
+//! before another instance may lead.
 //!
 //! Every client that writes checks the fence at the last moment before it sends a request, so no write can
-//! skip the check. Still, a lease is not a lock: a request that was sent in time may arrive late. So each
-//! write is also conditional.
+//! skip the check. Still, a lease is not a lock: a request that was sent in time may arrive after another
+//! instance has begun to lead. For this reason, each write is also conditional.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a write waits at a closed fence before it is refused. Usually, the term of this instance ends
-/// during the wait, and the calling task ends with it.
+/// How long a write waits at a closed fence before it is refused. Usually, this instance's term ends during
+/// the wait, and the calling task is ended along with the term.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// This instance does not lead, or no longer leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("this instance does not lead: nothing may be written")]
+#[error("this instance does not lead: it must not write anything")]
 pub struct Fenced;
 
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ enum Gate {
     Closed,
 }
 
-/// Whether writes may be sent. Cheap to clone, and clones share their state.
+/// Controls whether writes may be sent. Clones are cheap, and share their state.
 #[derive(Clone, Debug)]
 pub struct Fence(watch::Sender<Gate>);
 
@@ -75,8 +75,8 @@ impl Fence {
     /// Checks, before a write is sent, that the fence is open.
     ///
     /// # Errors
-    /// Returns an error if this instance does not lead, after a short wait during which the calling task is
-    /// usually ended.
+    /// Returns an error after a short wait if this instance does not lead. The calling task is usually ended
+    /// during the wait.
     pub async fn pass(&self) -> Result<(), Fenced> {
         if self.is_open() {
             return Ok(());

@@ -7,6 +7,6 @@ pub mod fence;
 pub mod ordered_notify;
 
 /// Makes an async function return a boxed future. Nearly every async function that other crates call has this
-/// attribute. Without it, each crate that awaits the function compiles its body again. A third of the time of
-/// a release build was spent on such copies.
+/// attribute. Without it, each crate that awaits the function compiles the function's body again. Such copies
+/// once took a third of a release build's time.
 pub use async_recursion::async_recursion as boxed;

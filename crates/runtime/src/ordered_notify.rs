@@ -26,7 +26,7 @@ pub struct Changed {
 }
 
 impl Changes {
-    /// Announces a change: all waiters continue.
+    /// Announces a change and wakes all waiters.
     pub fn announce(&self) {
         *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.0.count.fetch_add(1, Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Changed {
     /// Waits for an unseen change, and marks all changes as seen.
     pub async fn changed(&mut self) {
         loop {
-            // Registered before the check, so that no change in between is missed.
+            // The waiter is registered before the check, so that no change in between is missed.
             let notified = self.shared.0.notify.notified();
             let count = self.shared.count();
             if count != self.seen {
@@ -63,7 +63,7 @@ impl Changed {
         self.seen != self.shared.count()
     }
 
-    /// When the last unseen change was announced.
+    /// The time at which the last change was announced; `None` if all changes have been seen.
     pub fn pending(&self) -> Option<Instant> {
         let last = *self.shared.0.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.filter(|_| self.has_changed())

@@ -14,7 +14,8 @@ use model::Snapshot;
 /// Kind, namespace and name of an object.
 pub(super) type Key = (String, String, String);
 
-/// The changes from one snapshot to the next. The first changes contain the complete snapshot.
+/// The changes from one snapshot to the next. If there is no previous snapshot, they contain the complete
+/// snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {

@@ -1,7 +1,7 @@
 //! The objects of a snapshot file, parsed only as far as needed to identify them.
 //!
-//! JSON stays text until its object is needed. Parsing a file of tens of megabytes into values first would
-//! need ten times as much memory.
+//! A JSON object is kept as text until it is needed. Parsing a file of tens of megabytes into values first
+//! would need ten times as much memory.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::read::SnapshotError;
 
 /// One object.
 pub(super) struct Document<'t> {
-    /// The number of the object's document in the stream, from 1.
+    /// The number of the object's document in the stream, starting at 1.
     pub number: usize,
     /// The object's kind. An item of a list such as `PodList` may omit it; its kind then follows from the
     /// list's kind.
@@ -208,8 +208,8 @@ impl Document<'_> {
     /// Returns an error if the object does not have the fields of its kind.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, SnapshotError> {
         let parsed = match &self.body {
-            // After a failure, the text is parsed again as a value: the error then has no line and column,
-            // which would count from the start of the object, not of the file.
+            // If this fails, the text is parsed again as a value, so that the error contains no line and
+            // column. They would be relative to the start of the object, not of the file.
             Body::Text(text) => serde_json::from_str(text)
                 .or_else(|_| serde_json::from_str::<Value>(text).and_then(serde_json::from_value)),
             Body::Tree(value) => T::deserialize(value),

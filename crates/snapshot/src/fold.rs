@@ -14,14 +14,14 @@ use super::read::{Reader, SnapshotError, forget_templates};
 use model::pod::Pod;
 use model::{KubernetesVersion, Snapshot};
 
-/// The kind of the document that determines the rules for reading pods.
+/// The kind of the document that contains the Kubernetes version, which determines how pods are read.
 const CLUSTER: &str = "KubernetesCluster";
 
 /// Why changes cannot be applied to the last snapshot.
 #[derive(Debug, Error)]
 pub enum FoldError {
     /// An object that is to be changed or dropped does not exist, or the change cannot be applied to it.
-    #[error("the recorded change of {kind} `{name}` cannot be applied: {why}")]
+    #[error("the recorded change to {kind} `{name}` cannot be applied: {why}")]
     Patch {
         /// Its kind.
         kind: String,

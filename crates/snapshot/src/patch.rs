@@ -33,12 +33,12 @@ pub(super) fn apply(to: &mut Value, patch: Value) -> Result<(), &'static str> {
         (Value::Array(mut words), to) => match words.len() {
             1 => *to = words.pop().unwrap_or_default(),
             3 => spliced(to, &words)?,
-            _ => return Err("it is neither a new value nor a change to a list"),
+            _ => return Err("the change is neither a new value nor a list change"),
         },
         (Value::Object(changes), Value::Object(fields)) => {
             for (key, change) in changes {
                 if change.as_array().is_some_and(Vec::is_empty) {
-                    fields.remove(&key).ok_or("it drops a field that does not exist")?;
+                    fields.remove(&key).ok_or("the change drops a field that does not exist")?;
                 } else {
                     apply(fields.entry(key).or_insert(Value::Null), change)?;
                 }
@@ -46,12 +46,17 @@ pub(super) fn apply(to: &mut Value, patch: Value) -> Result<(), &'static str> {
         }
         (Value::Object(changes), Value::Array(items)) => {
             for (at, change) in changes {
-                let at: usize =
-                    at.parse().map_err(|_| "it refers to a list item by something other than its index")?;
-                apply(items.get_mut(at).ok_or("it changes an item that does not exist")?, change)?;
+                let at: usize = at.parse().map_err(|_| {
+                    "the change refers to a list item by something other than an \
+                        index"
+                })?;
+                apply(
+                    items.get_mut(at).ok_or("the change affects a list item that does not exist")?,
+                    change,
+                )?;
             }
         }
-        _ => return Err("it changes fields of a value that has none"),
+        _ => return Err("the change affects fields, but the value has none"),
     }
     Ok(())
 }
@@ -83,11 +88,11 @@ fn spliced(to: &mut Value, words: &[Value]) -> Result<(), &'static str> {
     let number = |at: usize| words.get(at).and_then(Value::as_u64).and_then(|one| usize::try_from(one).ok());
     let (Some(first), Some(cut), Some(put)) = (number(0), number(1), words.get(2).and_then(Value::as_array))
     else {
-        return Err("it does not state which items of a list change");
+        return Err("the change does not state which list items it affects");
     };
-    let items = to.as_array_mut().ok_or("it changes items of a value that has none")?;
+    let items = to.as_array_mut().ok_or("the change affects list items, but the value is not a list")?;
     let end = first.checked_add(cut).filter(|end| *end <= items.len());
-    items.splice(first..end.ok_or("it changes items that do not exist")?, put.iter().cloned());
+    items.splice(first..end.ok_or("the change affects list items that do not exist")?, put.iter().cloned());
     Ok(())
 }
 

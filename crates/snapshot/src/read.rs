@@ -23,7 +23,7 @@ pub enum SnapshotError {
         "document {number} of the snapshot has no `kind`: expected Kubernetes objects as `kubectl get -o yaml` prints them"
     )]
     NoKind {
-        /// The document's number in the stream, from 1.
+        /// The document's number in the stream, starting at 1.
         number: usize,
     },
     /// An object does not have the fields of its kind.
@@ -33,31 +33,31 @@ pub enum SnapshotError {
         kind: String,
         /// The object's namespace and name, as far as they can be read.
         name: String,
-        /// The number of the object's document in the stream, from 1.
+        /// The number of the object's document in the stream, starting at 1.
         number: usize,
         /// What is wrong.
         #[source]
         source: serde_json::Error,
     },
     /// A field of an object has an impossible value.
-    #[error("{kind} `{name}` in document {number} of the snapshot has an impossible value")]
+    #[error("{kind} `{name}` in document {number} of the snapshot contains an invalid value")]
     Value {
         /// Its kind.
         kind: String,
         /// The object's namespace and name, as far as they can be read.
         name: String,
-        /// The number of the object's document in the stream, from 1.
+        /// The number of the object's document in the stream, starting at 1.
         number: usize,
         /// What is wrong.
         #[source]
         source: ConvertError,
     },
     /// A document of this project contains a malformed quantity.
-    #[error("document {number} of the snapshot, `{kind}`, has an impossible value")]
+    #[error("document {number} of the snapshot, `{kind}`, contains an invalid value")]
     Own {
         /// Its kind.
         kind: String,
-        /// The document's number in the stream, from 1.
+        /// The document's number in the stream, starting at 1.
         number: usize,
         /// What is wrong.
         #[source]
@@ -122,9 +122,9 @@ impl Document<'_> {
 }
 
 impl Reader {
-    /// Reads the version first: the rules for reading pods depend on it, and the document that contains it
-    /// may come last. The document also states whether the API server serves ProvisioningRequests or
-    /// PodGroups, which an empty list cannot show.
+    /// Reads the Kubernetes version before anything else, because the rules for reading pods depend on it,
+    /// and the document that contains it may come last. The document also states whether the API server
+    /// serves ProvisioningRequests or PodGroups, which an empty list cannot show.
     pub(super) fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
         if it.kind == "KubernetesCluster" && it.group() == "pve-autoscaler" {
             let cluster: ClusterDocument = it.parse()?;

@@ -1,4 +1,4 @@
-//! The Kubernetes cluster of the benchmark, and the embedded Proxmox VE.
+//! The benchmark's Kubernetes cluster, and the embedded Proxmox VE.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use world::clock::WorldClock;
 use world::proxmox::spec::{ClusterSpec, Timings};
 
-/// The time limit for filling the cluster, far longer than a busy machine needs.
+/// The time limit for filling the cluster, which is far longer than even a busy computer needs.
 const LIMIT: Duration = Duration::from_mins(30);
-/// The number of calls per second that the controllers and the scheduler may make, so that the cluster fills
-/// quickly.
+/// The maximum number of calls per second for the controllers and for the scheduler. It is high so that the
+/// cluster fills quickly.
 const CALLS: u32 = 2000;
 
 /// A control plane with its nodes and pods.
@@ -30,7 +30,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a cluster with this many nodes and running pods. Returns `None`, after printing the reason, if
-    /// this machine cannot run it.
+    /// this computer cannot run it.
     pub async fn filled(folder: &Path, nodes: usize, pods: usize) -> Option<Self> {
         let programs = match Programs::get().await.unwrap() {
             Ok(programs) => programs,
@@ -40,8 +40,8 @@ impl Cluster {
             }
         };
         let started = Instant::now();
-        // A busy machine may let a node's lease expire while the cluster is filled. With the default grace
-        // period, all pods of that node would count as lost.
+        // On a busy computer, a node's lease may expire while the cluster is being filled. With the default
+        // grace period, all pods of that node would count as lost.
         let options =
             Options { calls: Some(CALLS), node_monitor_grace: Duration::from_mins(15), ..Options::default() };
         let plane = ControlPlane::start(programs.clone(), folder, &options).await.unwrap();
@@ -59,8 +59,8 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Starts a Proxmox VE whose machines do not finish booting during the benchmark, and writes the daemon's
-    /// configuration for both clusters, with a pool of at most this many machines.
+    /// Starts an embedded Proxmox VE whose machines do not finish booting during the benchmark. Writes the
+    /// daemon's configuration for both clusters, with a pool of at most this many machines.
     pub async fn proxmox(&self, machines: usize) -> Proxmox {
         let timings = Timings { boot_to_agent: Duration::from_hours(24), ..Timings::default() };
         let spec = ClusterSpec { timings, ..ClusterSpec::demo() };

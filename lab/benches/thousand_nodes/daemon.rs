@@ -30,7 +30,7 @@ pub struct Usage {
     pub cpu: Duration,
     /// The resident memory, in megabytes.
     pub resident: u64,
-    /// The part of `resident` that does not come from files, in megabytes.
+    /// The part of `resident` that is not backed by files, in megabytes.
     pub own: u64,
     /// The maximum resident memory so far, in megabytes.
     pub peak: u64,

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 
-/// The intended length of each nap.
+/// The intended duration of each nap (a short sleep).
 const NAP: Duration = Duration::from_millis(5);
 
-/// Short sleeps during the measurement. How late they end shows how long a runnable process waits for a CPU
-/// of this computer.
+/// Short sleeps during the measurement. Their delays show how long a runnable process on this computer waits
+/// for a CPU.
 pub struct Naps(tokio::task::JoinHandle<()>, std::sync::mpsc::Receiver<Duration>);
 
 impl Naps {
@@ -30,7 +30,7 @@ impl Naps {
         Self(task, lateness)
     }
 
-    /// Stops the naps. Returns how late each one ended, shortest first.
+    /// Stops the naps. Returns each nap's delay, shortest first.
     pub fn end(self) -> Vec<Duration> {
         self.0.abort();
         let mut all: Vec<Duration> = self.1.try_iter().collect();
@@ -39,8 +39,9 @@ impl Naps {
     }
 }
 
-/// The number of ConfigMaps that the API server was asked to create (each machine's record is one), and how
-/// many of these calls took at most a given number of seconds, according to the server's metrics.
+/// Returns the number of calls to create a ConfigMap (each machine's record is one). Also returns, for
+/// several time limits in seconds, how many of these calls stayed within the limit. The numbers come from the
+/// API server's metrics.
 pub async fn record_writes(cluster: &Cluster) -> (u64, BTreeMap<String, u64>) {
     let text = cluster.admin.text("/metrics").await.unwrap();
     let mut within: BTreeMap<String, u64> = BTreeMap::new();

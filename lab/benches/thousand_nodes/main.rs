@@ -41,7 +41,7 @@ async fn main() {
     let mut daemon = Daemon::start(folder.path());
     let took = daemon.ready().await;
     println!("from the daemon's start until both clusters are known and a round is done: {took:.2?}");
-    // Right after the start, the memory allocator and the first lists still affect the figures.
+    // Right after the start, the memory allocator and the initial list requests still affect the figures.
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = daemon.usage();
     tokio::time::sleep(STEADY).await;
@@ -87,7 +87,7 @@ async fn main() {
     daemon.stop().await;
 }
 
-/// A number from the environment.
+/// Returns a number from an environment variable.
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }

@@ -12,7 +12,7 @@ use world::clock::WorldClock;
 
 use crate::cluster::Cluster;
 
-/// The time limit for each wait, far longer than usual.
+/// The time limit for each wait, which is far longer than a wait usually takes.
 const LIMIT: Duration = Duration::from_mins(1);
 /// The pods' label.
 const LABEL: &str = "example.com/measured";
@@ -23,10 +23,10 @@ pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> V
     let admin = cluster.admin.clone();
     let clock = cluster.clock.clone();
     // A separate watch shows when a pod becomes unschedulable, as the daemon sees it. The times in a pod's
-    // conditions are only in whole seconds.
+    // conditions are not precise enough, because they are in whole seconds.
     let watching = tokio::spawn(async move {
         let path = format!("/api/v1/namespaces/default/pods?watch=1&labelSelector={LABEL}");
-        // A busy API server ends watches. A new watch begins with the existing pods.
+        // A busy API server may end a watch. A new watch begins with the existing pods.
         while let Err(error) = admin.watch(&path, |event| note(&event, &clock, &said)).await {
             println!("  the watch of the benchmark's pods ended and begins again: {error:#}");
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -59,7 +59,7 @@ fn note(event: &Value, clock: &WorldClock, said: &Sender<(String, Timestamp)>) -
     !waits || said.send((name.to_owned(), clock.now())).is_ok()
 }
 
-/// When this pod was first seen to be unschedulable.
+/// The time at which the watch first showed that this pod is unschedulable.
 fn unschedulable(heard: &Receiver<(String, Timestamp)>, name: &str) -> Option<Timestamp> {
     heard.try_iter().find(|(pod, _)| pod == name).map(|(_, at)| at)
 }

@@ -7,11 +7,11 @@ use tokio::task::JoinHandle;
 
 use crate::cluster::Cluster;
 
-/// The time over which the pods are created, in `PARTS` Deployments.
+/// The time over which the pods are created, spread across `PARTS` Deployments.
 const WITHIN: Duration = Duration::from_mins(1);
 const PARTS: u32 = 10;
 
-/// The number of the storm's pods that exist.
+/// The number of storm pods that exist.
 pub async fn came(cluster: &Cluster) -> usize {
     let sets = cluster.admin.list("/apis/apps/v1/namespaces/default/deployments").await.unwrap();
     let storm = sets.iter().filter(|set| set["metadata"]["name"].to_string().contains("storm-"));

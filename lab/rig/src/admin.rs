@@ -1,4 +1,4 @@
-//! An administrator of the cluster. Objects are created and removed by kubectl, and frequent reads use plain
+//! An administrator of the cluster, who creates and removes objects with kubectl. Frequent reads use plain
 //! HTTPS.
 
 use std::path::{Path, PathBuf};
@@ -51,19 +51,19 @@ impl Admin {
         Ok(Self { programs, kubeconfig: kubeconfig.to_owned(), http, server, ca })
     }
 
-    /// The body of the answer to a GET of a path.
+    /// Returns the body of the response to a GET request for this path.
     ///
     /// # Errors
-    /// Returns an error if there is no answer, or if its status is not 2xx.
+    /// Returns an error if there is no response, or if its status is not 2xx.
     pub async fn text(&self, path: &str) -> anyhow::Result<String> {
         let response = self.http.get(format!("{}{path}", self.server)).send().await?;
         Ok(response.error_for_status()?.text().await?)
     }
 
-    /// The object or list at a path.
+    /// Returns the object or list at this path.
     ///
     /// # Errors
-    /// Returns an error if there is no answer, if its status is not 2xx, or if it is not JSON.
+    /// Returns an error if there is no response, if its status is not 2xx, or if it is not JSON.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&self.text(path).await?)?)
     }
@@ -71,7 +71,7 @@ impl Admin {
     /// The items of a list.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get), or an error if the response is not a list.
     pub async fn list(&self, path: &str) -> anyhow::Result<Vec<Value>> {
         match self.get(path).await?["items"].take() {
             Value::Array(items) => Ok(items),
@@ -79,7 +79,7 @@ impl Admin {
         }
     }
 
-    /// Passes each event of a watch to `wanted`, until that returns `false`.
+    /// Passes each event of a watch to `wanted`, until `wanted` returns `false`.
     ///
     /// # Errors
     /// Returns an error if the watch ends by itself or cannot be read.
@@ -96,13 +96,13 @@ impl Admin {
                 }
             }
         }
-        bail!("the watch of {path} has ended")
+        bail!("the watch on {path} has ended")
     }
 
     /// Runs kubectl with the given standard input. Returns its standard output.
     ///
     /// # Errors
-    /// Returns an error with kubectl's message if it fails.
+    /// Returns an error with kubectl's message if kubectl fails.
     pub async fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
         let all = [&["--kubeconfig", &kubeconfig][..], arguments].concat();

@@ -1,5 +1,5 @@
-//! The control plane. Phases of kubeadm create the certificates and the cluster objects. Each component is a
-//! process.
+//! The control plane. Each component is a process. kubeadm's phases create the certificates and the cluster
+//! objects.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,10 +29,10 @@ const ADVERTISED: &str = "192.0.2.1";
 pub struct Options {
     /// The address at which the API server listens, and by which machines and clients reach it.
     pub address: IpAddr,
-    /// How long a Node may be silent before it counts as dead.
+    /// How long a Node may be unresponsive before it counts as dead.
     pub node_monitor_grace: Duration,
-    /// The number of calls per second that the controllers and the scheduler may make (20 and 50 by default).
-    /// Filling a large cluster needs more.
+    /// The maximum number of calls per second for the controllers and for the scheduler (20 and 50 by
+    /// default). Filling a large cluster needs more.
     pub calls: Option<u32>,
     /// Whether PodGroups are served, and the scheduler keeps gangs together. Has no effect if the Kubernetes
     /// version lacks PodGroups as `v1beta1`.
@@ -129,7 +129,7 @@ impl ControlPlane {
     /// Returns an error if the log cannot be read.
     pub fn audit(&self) -> anyhow::Result<Vec<Value>> {
         let text = fs::read_to_string(self.at(AUDIT_LOG)).context("cannot read the audit log")?;
-        // The last line may be half written.
+        // The last line may be incomplete, so lines that are not JSON are skipped.
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
@@ -141,8 +141,8 @@ impl ControlPlane {
         fs::write(self.at(name), text).with_context(|| format!("cannot write {name}"))
     }
 
-    /// kubeadm's configuration. The copy in the cluster must not contain `certificatesDir`: machines adopt
-    /// it, and a kubelet fails if that folder does not exist.
+    /// kubeadm's configuration. The copy in the cluster must not contain `certificatesDir`: machines that
+    /// join use this copy, and a kubelet fails if that folder does not exist.
     fn configuration(&self, options: &Options, port: u16, etcd: &str, own_certificates: bool) -> String {
         let certificates =
             if own_certificates { format!("certificatesDir: {}\n", self.at("pki")) } else { String::new() };
@@ -161,7 +161,7 @@ impl ControlPlane {
         )
     }
 
-    /// Points a kubeconfig to the endpoint. kubeadm writes the advertised address into those of the
+    /// Points a kubeconfig to the endpoint. kubeadm writes the advertised address into the kubeconfigs of the
     /// controllers and the scheduler.
     fn lead_to_endpoint(&self, name: &str, port: u16) -> anyhow::Result<()> {
         let text = fs::read_to_string(self.at(name)).with_context(|| format!("cannot read {name}"))?;
@@ -173,7 +173,7 @@ impl ControlPlane {
         let arguments = [&["init", "phase"][..], phase, &["--config", &file]].concat();
         timeout(LIMIT, self.programs.run("kubeadm", &arguments, ""))
             .await
-            .context("kubeadm has not ended in time")??;
+            .context("kubeadm did not finish in time")??;
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl ControlPlane {
         self.processes().retain(|(name, _)| *name != API_SERVER);
     }
 
-    /// Starts the API server unless it runs, and waits until it is ready.
+    /// Starts the API server if it is not running, and waits until it is ready.
     ///
     /// # Errors
     /// Returns an error if the API server cannot be started or does not come up.
@@ -232,7 +232,7 @@ impl ControlPlane {
                         fs::read_to_string(self.directory.join(format!("{name}.log"))).unwrap_or_default();
                     let last: Vec<&str> = said.lines().rev().take(10).collect();
                     bail!(
-                        "{name} has ended with {status}; its last lines, latest first:\n{}",
+                        "{name} ended with {status}; the last lines of its log, newest first:\n{}",
                         last.join("\n")
                     );
                 }
@@ -331,7 +331,7 @@ impl ControlPlane {
     }
 }
 
-/// The flags for how often a component may call the API server.
+/// The flags that limit how often a component may call the API server.
 fn rates(options: &Options) -> Vec<String> {
     let Some(calls) = options.calls else { return Vec::new() };
     flags(&[("kube-api-qps", calls.to_string()), ("kube-api-burst", (calls * 2).to_string())])
@@ -364,7 +364,7 @@ fn etcd_flags(directory: &Path, url: &str, peer: u16) -> Vec<String> {
         ("listen-peer-urls", peer.clone()),
         ("initial-advertise-peer-urls", peer.clone()),
         ("initial-cluster", format!("rig={peer}")),
-        // The data does not outlive the test.
+        // The data is not kept after the test, so it need not be synced to disk.
         ("unsafe-no-fsync", "true".to_owned()),
         ("log-level", "warn".to_owned()),
     ])
@@ -374,8 +374,9 @@ fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
-/// Ports that are not in use. All of them are held until all are known. The same process never receives a
-/// port twice, because it may start another control plane before the earlier one listens.
+/// Returns ports that are not in use. All of them stay bound until the last one is found, so that they
+/// differ. No port is returned twice in the same process, because the process may start another control plane
+/// before the earlier one listens.
 fn free_ports<const N: usize>(address: IpAddr) -> anyhow::Result<[u16; N]> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);

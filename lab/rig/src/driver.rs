@@ -1,4 +1,4 @@
-//! A DRA driver on a node. It uses Kubernetes' own helper for drivers, and its devices do not exist.
+//! A DRA driver on a node. It is based on Kubernetes' own helper for drivers. Its devices are simulated.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use crate::process::Process;
 use crate::programs::Programs;
 
-/// A driver's process on one node. It ends when dropped.
+/// A driver's process on one node. The process ends when this value is dropped.
 #[derive(Debug)]
 pub struct Driver {
     prepared: PathBuf,
@@ -39,7 +39,7 @@ impl Driver {
         Ok(Self { prepared: root.join("plugins").join(name).join("prepared"), _process: process })
     }
 
-    /// The number of claims that the driver has prepared for the kubelet and that are not released yet.
+    /// The number of claims that the driver has prepared for the kubelet and has not released yet.
     pub fn prepared(&self) -> usize {
         fs::read_dir(&self.prepared).map_or(0, Iterator::count)
     }

@@ -1,5 +1,5 @@
 //! The guests of the embedded Proxmox VE, as the real control plane sees them. Each guest is a `machine`
-//! process, which joins and runs a kubelet with Kubernetes' own code.
+//! process, which uses Kubernetes' own code to join the cluster and run a kubelet.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,7 +72,7 @@ impl Guests {
         let mut join = Command::new(self.programs.path("machine"));
         join.arg("join").args(&hardware).stdin(Stdio::null()).kill_on_drop(true);
         let output = join.output().await.context("cannot run machine")?;
-        // The file contains the token.
+        // The file contains the token, so it is removed after the join.
         fs::remove_file(&file).context("cannot remove join.yaml")?;
         if !output.status.success() {
             return Ok(Err(JoinFailure {

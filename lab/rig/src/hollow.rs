@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use crate::process::Process;
 use crate::programs::Programs;
 
-/// Nodes of 4 vCPUs, 16 GiB and 110 pods. They report to the API server as kubelets do, and let pods run.
-/// When dropped, they fall silent.
+/// Nodes with 4 vCPUs, 16 GiB of memory and room for 110 pods. They report to the API server as kubelets do,
+/// and report their pods as running. When this value is dropped, the nodes stop reporting.
 #[derive(Debug)]
 pub struct Hollow {
     _process: Process,

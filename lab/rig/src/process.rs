@@ -57,7 +57,7 @@ fn spawn(command: Command) -> io::Result<Child> {
         });
         orders
     });
-    let gone = || io::Error::other("the thread that starts processes is gone");
+    let gone = || io::Error::other("the thread that starts processes has ended");
     let (answer, taken) = sync_channel(1);
     starter.send((command, answer)).map_err(|_| gone())?;
     taken.recv().map_err(|_| gone())?

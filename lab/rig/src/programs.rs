@@ -1,4 +1,4 @@
-//! The programs of the control plane: built by `tests/rig/build`, which keeps them by version.
+//! The control plane's programs, which `tests/rig/build` builds and keeps by version.
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -22,8 +22,8 @@ pub struct Programs(PathBuf);
 
 impl Programs {
     /// The programs, built from the newest tested release, or from the minor version in `RIG_KUBERNETES`.
-    /// Programs that do not exist yet are built first, which takes minutes. Without Go there are no programs,
-    /// which is an error if the environment contains `CI=true`.
+    /// Programs that do not exist yet are built first, which takes minutes. If Go is not installed, returns
+    /// [`Missing`], or an error if the environment contains `CI=true`.
     ///
     /// # Errors
     /// Returns an error if the programs cannot be built.

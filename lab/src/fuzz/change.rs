@@ -1,5 +1,5 @@
-//! Derives inputs from known ones: bytes are flipped; parts are removed, doubled, cut off, or swapped with
-//! parts of another input; and values that often break programs are inserted.
+//! Derives inputs from known ones. Bytes are flipped. Parts are removed, duplicated, cut off, or swapped with
+//! parts of another input. Values that often break programs are inserted.
 
 use fastrand::Rng;
 

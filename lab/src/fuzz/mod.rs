@@ -43,7 +43,7 @@ pub struct Wanted {
 /// Tries inputs for the requested time.
 ///
 /// # Errors
-/// Returns an error with the input if the target failed on it. The input is saved beside the known ones.
+/// Returns an error if the target fails on an input. The input is saved next to the known ones.
 pub fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
     let folder = wanted.corpus.join(wanted.target.name());
     let known = known(&folder)?;
@@ -62,8 +62,8 @@ pub fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
     }
     let (understood, longest) = (runner.understood, runner.longest);
     anstream::println!(
-        "{}: {tried} inputs in {} s from {} known ones, {understood} of them valid, at most {longest:?} for one \
-        input: no failure",
+        "{}: no failure. Tried {tried} inputs in {} s, derived from {} known inputs. Known ones \
+            included, {understood} inputs were valid. The slowest input took {longest:?}",
         wanted.target.name(),
         wanted.seconds,
         known.len(),
@@ -126,7 +126,7 @@ impl Runner {
             Err(_) => bail!("the target panics: {}", input.escape_ascii()),
         }
         if took > SLOW {
-            bail!("the input took {took:?}: {}", input.escape_ascii());
+            bail!("processing the input took {took:?}: {}", input.escape_ascii());
         }
         Ok(())
     }

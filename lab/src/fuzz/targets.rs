@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tower::{BoxError, service_fn};
 
-/// The pools for which snapshots are planned.
+/// The pools that are used to plan for a snapshot.
 const POOLS: &str = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n";
-/// The numbers of characters before and after the dot of a bootstrap token.
+/// The number of characters before and after the dot of a bootstrap token.
 const TOKEN: (usize, usize) = (6, 16);
 
 /// The parser that is tried.
@@ -92,7 +92,7 @@ fn snapshot(text: &str) -> Result<bool, String> {
     let pools = settings::parse("c.toml", POOLS, Needs::Plan).map_err(|report| report.plain())?;
     let plan = planning::plan(&found, &pools);
     if planning::plan(&found, &pools) != plan {
-        return Err("the same snapshot gives two plans".to_owned());
+        return Err("the same snapshot gives two different plans".to_owned());
     }
     if let Ok(written) = snapshot::write(&found) {
         let (again, _) = snapshot::read(&written)
@@ -187,7 +187,7 @@ async fn agent(input: &[u8]) -> Result<bool, String> {
         match bootstrap::read(&bootstrap::GuestCommand::Kubeadm, None, &status) {
             bootstrap::JoinEnd::Failed(why) => {
                 if let Some(token) = token_in(&why) {
-                    return Err(format!("the token {token} is in the message"));
+                    return Err(format!("the message contains the token {token}"));
                 }
             }
             bootstrap::JoinEnd::Joined { .. } | bootstrap::JoinEnd::Busy => fine = true,

@@ -33,7 +33,7 @@ pub struct Admin {
     /// Locks and cordons that will be removed again.
     held: Vec<(Instant, Held)>,
     to_do: Vec<(Instant, String)>,
-    /// When pods of drained nodes are next evicted.
+    /// The time of the next attempt to evict pods from drained nodes.
     evicts: Instant,
     /// VMs that the administrator created.
     made: Vec<u32>,
@@ -96,7 +96,7 @@ impl Admin {
                 pve.delete_by_hand(vmid);
             }
             3 | 14 if !locked && !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid) => {
-                self.say(&format!("deletes VM {vmid} and creates another with its id"));
+                self.say(&format!("deletes VM {vmid} and creates another VM with the same VMID"));
                 self.checker.deleted_by_hand(vmid);
                 pve.delete_by_hand(vmid);
                 let mut taken = VmSpec::machine(vmid, &vm.node, "taken");
@@ -129,14 +129,14 @@ impl Admin {
                 pve.set_config_by_hand(vmid, "lock", Some("backup"));
                 self.held.push((until, Held::Lock(vmid)));
             }
-            // If a VM has not been checked since it was cloned, its notes are the only proof of its owner.
-            // Without them, the daemon must not touch the VM.
+            // Until a cloned VM has been checked, its notes are the only proof of its owner. Without this
+            // proof, the daemon must not touch the VM, so the notes of such a VM are not rewritten.
             8 if !locked && self.checker.is_known_by_uuid(vmid) => {
                 self.say(&format!("rewrites the notes of VM {vmid}"));
                 pve.set_config_by_hand(vmid, "description", Some("do not touch, belongs to the cluster"));
             }
             9 => {
-                self.say(&format!("pulls the plug of VM {vmid}"));
+                self.say(&format!("stops VM {vmid} without a shutdown"));
                 pve.stop_by_hand(vmid);
             }
             10 => {
@@ -185,8 +185,8 @@ impl Admin {
         if free && self.checker.may_be_taken(vmid) {
             let mut vm = VmSpec::machine(vmid, "pve3", "visitor");
             vm.running = self.random.bool();
-            // A running VM prevents its host from being switched off. So most of these VMs are put on `pve1`,
-            // which is never switched off.
+            // A running VM prevents its host from being switched off. So most VMs that the administrator
+            // creates are put on `pve1`, which is never switched off.
             if self.world.rules.power.is_some() && !vmid.is_multiple_of(4) {
                 "pve1".clone_into(&mut vm.node);
             }
@@ -204,18 +204,18 @@ impl Admin {
             return;
         }
         let vmid = self.made.swap_remove(self.random.usize(..self.made.len()));
-        self.say(&format!("removes VM {vmid} again"));
+        self.say(&format!("removes VM {vmid}, which it created earlier"));
         self.checker.removed_by_hand(vmid);
         let seed = self.world.pve.vm(vmid).as_ref().and_then(seeds::of_machine);
         self.world.pve.delete_by_hand(vmid);
-        // If the VM was a machine, its seed image is removed too.
+        // If the VM has a machine's seed image, the image is removed too.
         if let Some(volume) = seed {
             self.world.pve.free_by_hand(&volume);
         }
     }
 
-    /// Puts the VM into the machines' resource pool, or into none. In that pool, the token has all rights
-    /// over the VM.
+    /// Puts the VM either into the machines' resource pool or into no pool. The token has all rights over VMs
+    /// in the machines' resource pool.
     fn choose_pool(&mut self, vm: &mut VmSpec) {
         vm.pool = self.random.bool().then(|| "k8s-workers".to_owned());
     }
@@ -297,8 +297,8 @@ impl Admin {
     /// COMMAND`.
     fn carry_out(&self, report: &str) {
         let report = match report.split_once("; or, if it is an unmanaged VM: ") {
-            // The lock shows who owns the VM: an interrupted clone or destroy task of the daemon leaves a
-            // locked VM behind.
+            // The lock shows whose VM it is: an interrupted clone or destroy task of the daemon leaves a VM
+            // with such a lock behind.
             Some((half_made, foreign)) => {
                 let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());
                 let Some(vmid) = vmid else { return };
@@ -345,7 +345,8 @@ impl Admin {
                 ["pvesm", "free", volume] => {
                     let pve = &self.world.pve;
                     let has_it = |vmid: u32| pve.vm(vmid).as_ref().and_then(seeds::of_machine);
-                    // An administrator would see that a VM has this volume, and would not remove it.
+                    // An administrator would see that a VM still uses this volume, and would not remove the
+                    // volume.
                     if !pve.vmids().into_iter().filter_map(has_it).any(|one| one == *volume) {
                         pve.free_by_hand(volume);
                     }
@@ -359,7 +360,7 @@ impl Admin {
                     self.world.kube.remove("Secret", "kube-system", &name);
                 }
                 _ => self.checker.violated(&format!(
-                    "an administrator cannot carry out `{command}` of the report `{report}`"
+                    "an administrator cannot carry out `{command}` from the report `{report}`"
                 )),
             }
         }

@@ -42,11 +42,11 @@ impl Databases {
         Ok(Some(Self { kube: kube.clone(), random, most }))
     }
 
-    /// Changes the number of replicas from time to time.
+    /// Changes the number of replicas in about a quarter of the calls.
     pub fn step(&mut self, log: &Log) {
         if self.random.u8(..4) == 0 {
             let replicas = self.random.u32(0..=self.most);
-            log.say("workload", &format!("{NAME} has {replicas} replicas"));
+            log.say("workload", &format!("scales {NAME} to {replicas} replicas"));
             self.scale(replicas);
         }
     }

@@ -1,4 +1,4 @@
-//! Faults of hosts, guests and networks. Each fault begins at some time, and ends again.
+//! Faults of hosts, guests and networks. Most faults last for a random time.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::world::World;
 /// How long the daemon may take to carry out an order to resume before an administrator resumes it by hand.
 const RESUMES: Duration = Duration::from_mins(1);
 
-/// A fault that ends again.
+/// A fault that is in progress and will end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ends {
     ProxmoxAway,
@@ -49,7 +49,7 @@ pub struct Faults {
     log: Log,
     checker: Checker,
     random: Rng,
-    /// The random numbers for interference from outside.
+    /// The random number generator for interference from outside.
     hinders: Rng,
     going_on: Vec<(Instant, Ends)>,
     /// The number of faults that have begun.
@@ -76,7 +76,7 @@ impl Faults {
             1 => self.begin("Kubernetes is away", 10..300, Ends::KubernetesAway, || kube.set_away(true)),
             2 => {
                 pve.set_quorum(false);
-                self.begin("the quorum is lost", 20..300, Ends::Quorum, || {});
+                self.begin("the cluster has no quorum", 20..300, Ends::Quorum, || {});
             }
             3 | 4 => {
                 // Only one host at a time loses its power: if two of three hosts are off, the quorum is lost
@@ -84,7 +84,7 @@ impl Faults {
                 if let Some(host) = self.host()
                     && !self.going_on.iter().any(|(_, ends)| matches!(ends, Ends::Host(_)))
                 {
-                    let what = format!("{host} loses its power");
+                    let what = format!("{host} loses power");
                     self.begin(&what, 20..900, Ends::Host(host.clone()), || pve.power_off_host(&host));
                 }
             }
@@ -98,14 +98,14 @@ impl Faults {
             }
             6 => {
                 let storage = if self.random.bool() { "shared" } else { "local-lvm" };
-                let what = format!("volumes of {storage} cannot be freed");
+                let what = format!("volumes on {storage} cannot be freed");
                 self.begin(&what, 30..400, Ends::Storage(storage.into()), || {
                     pve.set_storage_busy(storage, true);
                 });
             }
             7 | 8 => {
                 if let Some(node) = self.node() {
-                    let what = format!("the kubelet of {node} is silent");
+                    let what = format!("the kubelet on {node} is silent");
                     self.begin(&what, 10..900, Ends::Kubelet(node.clone()), || {
                         kube.set_kubelet_silent(&node, true);
                     });
@@ -113,19 +113,24 @@ impl Faults {
             }
             9 | 10 => self.begin("watches stall", 1..40, Ends::Stall, || troupe.stall(true)),
             11 => {
-                self.log.say("fault", "Kubernetes forgets the history of all objects");
+                self.log.say("fault", "the API server discards the history of all objects");
                 kube.expire_resource_versions();
             }
             12 => self.guests(),
             13 => self.begin("pods do not become ready", 20..200, Ends::NeverReady, || {
                 kube.set_pods_never_ready(true);
             }),
-            14 | 15 => self.begin("a storm of faults hits calls", 20..300, Ends::Storm, || storm.blow(true)),
+            14 | 15 => self.begin("faults hit many API calls", 20..300, Ends::Storm, || storm.blow(true)),
             16..=19 => self.worker(),
             20 => self.agent(),
-            21 => self.begin("the token has no rights over machines", 10..120, Ends::Rights, || {
-                rights(&pve, false);
-            }),
+            21 => self.begin(
+                "the token has no rights on the machines' resource pool",
+                10..120,
+                Ends::Rights,
+                || {
+                    rights(&pve, false);
+                },
+            ),
             22 => troupe.stop().await,
             23 => troupe.kill(),
             24..=27 => troupe.kill_soon(),
@@ -157,7 +162,7 @@ impl Faults {
         self.going_on.push((Instant::now() + Duration::from_secs(seconds), ends));
     }
 
-    /// Starts interference from outside from time to time.
+    /// Sometimes starts interference from outside.
     async fn be_hindered(&mut self, troupe: &mut Troupe) {
         match self.hinders.u8(..12) {
             0 | 1 => self.hinder(),
@@ -187,7 +192,7 @@ impl Faults {
     /// Freezes all instances while the clocks continue to run.
     async fn stand_still(&mut self) {
         let time = standing::draw(&mut self.hinders);
-        self.log.say("fault", &format!("all instances are frozen for {} s", time.as_secs()));
+        self.log.say("fault", &format!("all daemon instances are frozen for {} s", time.as_secs()));
         tokio::time::advance(time).await;
         self.checker.all_stood_still(time);
     }
@@ -222,7 +227,7 @@ impl Faults {
         };
         // In about a third of the cases, guests also fail to detect hot-plugged resources.
         let faults = GuestFaults { deaf_to_plugs: self.begun.is_multiple_of(3), ..faults };
-        let what = format!("clones of {template} boot with {faults:?}");
+        let what = format!("clones of template {template} boot with {faults:?}");
         let pve = self.world.pve.clone();
         self.begin(&what, 60..900, Ends::Guests(template), || pve.set_guest_faults(template, faults));
     }
@@ -241,7 +246,7 @@ impl Faults {
             6 => TaskFault::Fails("storage 'old' does not exist".into()),
             _ => TaskFault::Forgotten,
         };
-        self.log.say("fault", &format!("the next {kind} hits {fault:?}"));
+        self.log.say("fault", &format!("the next {kind} task has the fault {fault:?}"));
         self.world.pve.inject_task(kind, fault);
     }
 
@@ -253,12 +258,12 @@ impl Faults {
         }
         let (at, seconds) = (self.random.usize(..running.len()), self.random.u64(5..200));
         if let Some(vmid) = running.get(at) {
-            self.log.say("fault", &format!("the agent of {vmid} is silent for {seconds} s"));
+            self.log.say("fault", &format!("the guest agent of VM {vmid} is silent for {seconds} s"));
             self.world.pve.silence_agent(*vmid, Duration::from_secs(seconds));
         }
     }
 
-    /// Ends faults that are due; with `everything`, all faults.
+    /// Ends all faults whose time is over. If `everything` is set, ends all faults.
     pub fn mend(&mut self, troupe: &mut Troupe, storm: &Storm, everything: bool) {
         let now = Instant::now();
         if !everything && self.going_on.iter().all(|(until, _)| *until > now) {
@@ -311,7 +316,7 @@ impl Faults {
     }
 }
 
-/// Revokes the token's rights over the pool of machines, or restores them.
+/// Revokes the token's rights over the machines' resource pool, or restores them.
 fn rights(pve: &world::proxmox::Pve, there: bool) {
     const POOL: (&str, &str) = ("/pool/k8s-workers", "/pool/k8s-workers-not");
     let (from, to) = if there { (POOL.1, POOL.0) } else { (POOL.0, POOL.1) };

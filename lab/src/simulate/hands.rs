@@ -1,5 +1,6 @@
-//! Actions of administrators and other clients on machines' VMs, each with its Proxmox VE task. Some are
-//! undone after a while, and some happen just when the daemon is about to change the VM.
+//! Actions that administrators and other clients perform on machines' VMs. Each action has its own Proxmox VE
+//! task. Some actions are undone after a while, and some happen just when the daemon is about to change the
+//! VM.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,9 +16,9 @@ use super::drawn::{devices, seeds};
 use super::log::Log;
 use super::world::World;
 
-/// The user who runs these tasks.
+/// The Proxmox VE user who performs the actions of administrators and other clients.
 const WHO: &str = "root@pam";
-/// The resource pool of the machines.
+/// The machines' resource pool.
 const POOL: &str = "k8s-workers";
 /// One in this many calls that change a VM coincides with another client's action on that VM.
 const AT_A_CALL: u32 = 160;
@@ -25,10 +26,9 @@ const AT_A_CALL: u32 = 160;
 const SOON: std::ops::Range<u64> = 0..4000;
 /// How long Proxmox VE waits for the lock of a VM, and the interval at which it tries again.
 const LOCK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
-/// Reversible actions are undone after this many seconds.
+/// The time after which reversible actions are undone, in seconds.
 const LASTS: std::ops::Range<u64> = 20..900;
-/// The range of the time for which a VM is in no resource pool, in seconds. During that time, the token
-/// cannot see the VM.
+/// How long a VM stays outside its resource pool, in seconds. During this time, the token cannot see the VM.
 const HIDDEN: std::ops::Range<u64> = 20..150;
 
 /// An action on a VM.
@@ -77,7 +77,7 @@ impl Deed {
     }
 }
 
-/// A state of a VM that will be undone.
+/// A change to a VM that will be undone.
 #[derive(Clone, Copy, Debug)]
 enum Held {
     Protected(u32),
@@ -97,7 +97,7 @@ pub struct Hands {
 }
 
 impl Hands {
-    /// Creates the value with nothing to undo.
+    /// Starts with no actions to undo.
     pub fn new(world: &World, log: &Log, checker: &Checker) -> Self {
         let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
         Self { world, log, checker, held: Arc::default(), kept: Arc::default() }
@@ -148,7 +148,7 @@ impl Hands {
             _ => {}
         }
         if deed == Deed::Template {
-            // If HA still managed the template, it would move or start it.
+            // HA would otherwise move or start the template.
             pve.set_ha(vmid, false);
         }
         match touch {
@@ -161,8 +161,8 @@ impl Hands {
         }
     }
 
-    /// The operation in Proxmox VE, or `None` if the action is not possible. HA orders are not operations of
-    /// this kind.
+    /// Returns the Proxmox VE operation that performs the action. Returns `None` if the action is not
+    /// possible, and for `Manage`, which is not such an operation.
     fn touch(&self, deed: Deed, vmid: u32, vm: &VmView, random: &mut Rng) -> Option<Touch> {
         let free = || !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid);
         let touch = match deed {
@@ -198,7 +198,7 @@ impl Hands {
         (*host != vm.node && pve.is_online(host) && !stays).then(|| host.clone())
     }
 
-    /// Undoes actions that are due; with `everything`, all of them.
+    /// Undoes the actions whose time is over. If `everything` is set, undoes all actions.
     pub fn tick(&self, everything: bool) {
         let now = Instant::now();
         let over: Vec<(Instant, Held)> =
@@ -232,8 +232,8 @@ impl Hands {
         }
     }
 
-    /// Called when a call is about to change a VM. From time to time, another client acts on the VM at the
-    /// same moment.
+    /// Called when a call is about to change a VM. Occasionally makes another client act on the VM at about
+    /// the same time.
     pub(super) fn may_meddle(&self, call: &Call<'_>, random: &mut Rng) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         let ("POST" | "PUT" | "DELETE", Side::Proxmox, ["nodes", _, "qemu", vmid, rest @ ..]) =

@@ -13,17 +13,17 @@ use super::checker::memory::Right;
 use super::drawn::networks;
 use super::world::World;
 
-/// Speed of a slow storage in bytes per second: a copy of a disk takes minutes.
+/// The speed of a slow storage, in bytes per second. At this speed, copying a disk takes minutes.
 const CRAWLS: u64 = 24 << 20;
 
 /// One kind of interference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hindrance {
-    /// The `pvestatd` of this host is silent. With `at_once`, it has already been silent for a long time.
+    /// This host's `pvestatd` is silent. If `at_once` is set, it has already been silent for a long time.
     Silent {
         /// The host.
         host: String,
-        /// Whether the host's data is unknown from the first moment on.
+        /// Whether the host's data is unknown from the start.
         at_once: bool,
     },
     /// Copies to this storage take a long time.
@@ -55,7 +55,7 @@ impl Hindrance {
         })
     }
 
-    /// Whether the two are of the same kind, so that only one may be active at a time.
+    /// Whether the two must not be active at the same time, because they are of the same kind.
     pub fn is_like(&self, other: &Self) -> bool {
         let of_rights = |one: &Self| matches!(one, Self::Tags | Self::Network(_));
         self == other
@@ -67,13 +67,13 @@ impl Hindrance {
     pub fn words(&self) -> String {
         match self {
             Self::Silent { host, at_once: true } => {
-                format!("pvestatd of {host} has been silent for a long time")
+                format!("pvestatd on {host} is silent, and its earlier reports have expired")
             }
-            Self::Silent { host, .. } => format!("pvestatd of {host} becomes silent"),
+            Self::Silent { host, .. } => format!("pvestatd on {host} stops reporting"),
             Self::Slow(storage) => format!("{storage} is slow"),
             Self::Lies(storage) => format!("{storage} is full, but reports that it is empty"),
-            Self::Tags => "the token may not use the machines' tag".to_owned(),
-            Self::Network(path) => format!("the token may not use {path}"),
+            Self::Tags => "the token lacks the right to use the machines' tag".to_owned(),
+            Self::Network(path) => format!("the token lacks the right to use {path}"),
         }
     }
 
@@ -123,11 +123,11 @@ impl Hindrance {
     }
 }
 
-/// Makes the next task of a random kind fail because its host does not see a volume yet that another host
+/// Makes the next task of a random kind fail as if its host did not see a volume that another host has just
 /// created. Returns a description for the log.
 pub fn volume_not_seen(random: &mut Rng, world: &World) -> String {
     let kind = if random.bool() { "resize" } else { "qmstart" };
     let text = "volume 'shared:9100/vm-9100-disk-0.qcow2' does not exist";
     world.pve.inject_task(kind, TaskFault::Fails(text.to_owned()));
-    format!("the next {kind} does not see its volume")
+    format!("the next {kind} task does not find its volume")
 }

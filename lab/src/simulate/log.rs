@@ -1,5 +1,5 @@
-//! The log of a run. The same seed gives the same lines. It also receives everything that the daemon logs, so
-//! that secrets in the daemon's log are noticed.
+//! The log of a run. The same seed always gives the same lines. The log also receives everything that the
+//! daemon logs, so that leaked secrets are detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -32,8 +32,8 @@ struct Inner {
 }
 
 impl Log {
-    /// An empty log that begins now. If `verbose`, it includes the daemon's debug messages. Must be called
-    /// inside a tokio runtime.
+    /// Creates an empty log whose time starts now. If `verbose` is set, the log includes the daemon's debug
+    /// messages. Must be called inside a tokio runtime.
     pub fn new(verbose: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             began: Instant::now(),
@@ -64,13 +64,14 @@ impl Log {
         std::mem::take(&mut self.inner().commands)
     }
 
-    /// The number of texts that may contain a secret. It only grows.
+    /// The number of texts that may contain a secret. The number never decreases.
     pub fn suspicious(&self) -> usize {
         let inner = self.inner();
         inner.suspects.len() + inner.leaks.len()
     }
 
-    /// The daemon's log lines that contain one of these secrets, or one that is the same in every run.
+    /// Returns the daemon's log lines that contain one of `secrets`, or a secret that is the same in every
+    /// run.
     pub fn leaks(&self, secrets: &BTreeSet<String>) -> Vec<String> {
         let inner = self.inner();
         let found = inner.suspects.iter().filter(|(word, _)| secrets.contains(*word));

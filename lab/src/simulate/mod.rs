@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `drawn` contains the settings that are drawn from the seed, `checker` contains what the checker knows, and
-//! `promises` contains one file for each promise. All randomness comes from the seed; the clock and the
-//! randomness of the computer are not used.
+//! `promises` contains one file for each promise. All randomness comes from the seed. The computer's clock
+//! and its random number generator are not used.
 
 mod admin;
 mod checker;
@@ -46,7 +46,7 @@ pub struct Wanted {
     /// Hours of cluster life with faults for each seed; after that, the cluster must settle without faults
     #[arg(long, default_value_t = 3)]
     hours: u64,
-    /// Factor for the rate of faults, administrator actions and workload changes
+    /// Multiply the rate of faults, administrator actions and workload changes by this factor
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10))]
     often: u64,
     /// Add interference: templates with options that no machine should have, missing rights and tags,
@@ -57,19 +57,19 @@ pub struct Wanted {
     /// Number of seeds, including the first
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Start no new seed after this many seconds
+    /// Do not start another seed after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
     /// Number of seeds to run in parallel
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Print the log of every seed; by default, only the log of a single seed that failed is printed
+    /// Print the log of every seed; by default, a log is printed only if a single seed is run and fails
     #[arg(long)]
     log: bool,
     /// Include the daemon's debug messages
     #[arg(long)]
     verbose: bool,
-    /// Continue after a failed seed
+    /// Continue with the remaining seeds after one has failed
     #[arg(long)]
     keep_going: bool,
 }
@@ -77,7 +77,7 @@ pub struct Wanted {
 /// Simulates all seeds.
 ///
 /// # Errors
-/// Returns an error with the seeds for which a promise was broken.
+/// Returns an error that lists the seeds for which a promise was broken.
 pub fn simulate(wanted: &Wanted) -> anyhow::Result<()> {
     ensure!(wanted.seeds > 0 && wanted.jobs > 0, "`--seeds` and `--jobs` must be at least 1");
     let next = AtomicU64::new(0);

@@ -22,15 +22,15 @@ use super::troupe::Troupe;
 use super::workload::Workload;
 use super::world::{K3S_TOKEN, World};
 
-/// The length of a tick, which is the interval of the checks.
+/// The length of a tick, and thus the interval between checks.
 const TICK: Duration = Duration::from_millis(500);
-/// How many ticks pass between two checks of the entire state.
+/// The number of ticks between two checks of whether the cluster has settled.
 const TICKS: u32 = 4;
 /// Once there are no more faults, everything must reach its intended state within this time. It includes
 /// back-offs, the time after which an unready node is removed, the time until an administrator reads a
 /// report, and windows in which no node may be removed.
 const SETTLES: Duration = Duration::from_hours(5);
-/// For how long a settled state must last.
+/// How long a settled state must last.
 const STAYS: Duration = Duration::from_mins(15);
 /// The range of seconds between two faults, at the normal rate.
 const FAULTS: std::ops::Range<u64> = 20..400;
@@ -48,10 +48,9 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// The log of the run.
     pub log: String,
-    /// The number of actions of the daemon.
+    /// Counts of the daemon's actions.
     pub figures: Figures,
-    /// The number of calls, of calls with a fault, of other faults, of daemon starts, and of changes of the
-    /// leader.
+    /// Counts of calls, calls with a fault, other faults, daemon starts and leader changes, in this order.
     pub counts: [u64; 5],
     /// How long the cluster took to settle once there were no more faults.
     pub settled: Duration,
@@ -60,7 +59,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether no promise was broken.
+    /// Whether all promises were kept.
     pub fn is_fine(&self) -> bool {
         self.violations.is_empty()
     }
@@ -71,9 +70,9 @@ impl std::fmt::Display for Outcome {
         let [calls, met, faults, runs, hand_overs] = self.counts;
         write!(
             f,
-            "{} clones, {} destructions, {} evictions, {} growths, {} hosts switched off, {} hosts woken, {} VMs \
-            replaced by hand, {calls} calls, {met} of them faulty, {faults} faults, {runs} daemon runs, {hand_overs} \
-            hand-overs, settled in {:.0} min: ",
+            "{} clones, {} VMs destroyed, {} evictions, {} machines grown, {} hosts switched off, {} \
+                hosts woken, {} VMs replaced by hand, {calls} calls ({met} with faults), {faults} \
+                faults, {runs} daemon runs, {hand_overs} leader changes, settled in {:.0} min: ",
             self.figures.clones,
             self.figures.destructions,
             self.figures.evictions,
@@ -226,8 +225,8 @@ impl Play {
         Ok(())
     }
 
-    /// Waits until everything has reached its intended state and keeps it. Returns how long it took to reach
-    /// that state.
+    /// Waits until everything has reached its intended state and has stayed in it for long enough. Returns
+    /// how long it took to reach that state.
     async fn settle(&mut self, idle: bool) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         let mut fine_since: Option<Instant> = None;
@@ -268,7 +267,7 @@ impl Play {
                     format!("{all:?}; {:?}", status.problems)
                 });
                 self.checker.violated(&format!(
-                    "the cluster has not settled: {}; the daemon shows {}",
+                    "the cluster has not settled: {}; the daemon's status: {}",
                     wrong.join("; "),
                     shown.unwrap_or_default()
                 ));
@@ -282,7 +281,7 @@ impl Play {
         tokio::time::sleep(TICK).await;
         self.troupe.tick()?;
         if self.troupe.fell {
-            self.checker.violated("the daemon ended by itself, or did not end in time");
+            self.checker.violated("a daemon exited unexpectedly, or did not stop in time");
         }
         self.faults.mend(&mut self.troupe, &self.storm, false);
         self.admin.tick(calm);

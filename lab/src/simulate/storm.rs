@@ -1,4 +1,4 @@
-//! Faults of calls: each call may fail in every way that is known for its API.
+//! Faults in calls: each call may fail in any way that is known for its API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::hands::Hands;
 use super::log::Log;
 use super::world::World;
 
-/// One in this many calls gets a fault: normally, and during a storm.
+/// One in this many calls gets a fault. The first number applies normally, the second during a storm.
 const RARE: (u32, u32) = (120, 8);
 
 /// For one in this many clones, another client takes the VMID at the last moment.
@@ -33,7 +33,7 @@ pub struct Storm {
 
 struct Inner {
     random: Rng,
-    /// The random numbers for the actions of other clients at the time of a call.
+    /// The random number generator for other clients' actions at the time of a call.
     of_others: Rng,
     over: bool,
     storm: bool,
@@ -75,7 +75,7 @@ struct Watched {
     who: String,
 }
 
-/// An observer of the calls of the daemon on this host, which adds the checker and the faults.
+/// Returns an observer that passes the calls of this host's daemon to the checker and adds faults to them.
 pub fn watched(storm: &Arc<Storm>, who: &str) -> Arc<dyn Observer> {
     Arc::new(Watched { storm: storm.clone(), who: who.to_owned() })
 }
@@ -157,8 +157,8 @@ impl Storm {
     }
 }
 
-/// Whether a proxy between client and server may repeat the call by itself. It may for methods that are safe
-/// to repeat, but not for streams.
+/// Whether a proxy between client and server may repeat the call. A proxy may repeat calls whose method is
+/// safe to repeat, except for streams.
 fn repeats(call: &Call<'_>) -> bool {
     match call.side {
         Side::Proxmox => call.method == "GET",

@@ -24,7 +24,7 @@ use super::storm::{Storm, watched};
 use super::world;
 use super::world::World;
 
-/// The largest error of a clock in seconds.
+/// The largest clock error, in seconds.
 const WRONG: i64 = 900;
 
 /// All instances of the daemon.
@@ -38,7 +38,7 @@ pub struct Troupe {
     config: watch::Sender<Arc<Config>>,
     disks: BTreeMap<&'static str, u32>,
     seats: Vec<Seat>,
-    /// The number of times that a daemon was started.
+    /// How many times a daemon was started.
     pub runs: u64,
     /// Whether a daemon ended without being asked to.
     pub fell: bool,
@@ -50,7 +50,7 @@ struct Seat {
     clock: Wrong,
     stall: Stall,
     on_stage: Option<Actor>,
-    /// When the daemon is to be started again, if none runs.
+    /// When the daemon will be started again, if it is not running.
     pause: Option<Instant>,
     /// The APIs from which the host is cut off, and until when.
     held: Vec<(Instant, Side)>,
@@ -211,7 +211,10 @@ impl Troupe {
         let seconds =
             if self.random.u8(..10) == 0 { self.random.u64(60..600) } else { self.random.u64(1..30) };
         if let Some(seat) = self.seats.get_mut(at) {
-            self.log.say("fault", &format!("the daemon on {} is {what} for {seconds} s", seat.host));
+            self.log.say(
+                "fault",
+                &format!("the daemon on {} is {what} and restarts after {seconds} s", seat.host),
+            );
             seat.pause = Some(Instant::now() + Duration::from_secs(seconds));
         }
     }
@@ -227,7 +230,8 @@ impl Troupe {
         };
         let Some(seat) = self.seats.get_mut(at) else { return };
         let Some(actor) = &seat.on_stage else { return };
-        self.log.say("fault", &format!("{} is cut off from {sides:?} for {seconds} s", seat.host));
+        self.log
+            .say("fault", &format!("the daemon on {} is cut off from {sides:?} for {seconds} s", seat.host));
         for side in sides {
             actor.wire.hold(*side, true);
             seat.held.push((Instant::now() + Duration::from_secs(seconds), *side));
@@ -250,7 +254,7 @@ impl Troupe {
         let at = self.random.usize(..self.seats.len());
         let wrong = if self.random.bool() { self.random.i64(-WRONG..WRONG) } else { 0 };
         if let Some(seat) = self.seats.get(at) {
-            self.log.say("fault", &format!("the clock of {} is wrong by {wrong} s", seat.host));
+            self.log.say("fault", &format!("the clock of {} is off by {wrong} s", seat.host));
             seat.clock.seconds.store(wrong, Ordering::SeqCst);
         }
     }
@@ -272,7 +276,7 @@ impl Troupe {
         Ok(())
     }
 
-    /// Pauses or resumes through one of the daemons, without waiting for the result.
+    /// Sends an order to pause or resume through one of the daemons, without waiting for the result.
     pub fn order(&mut self, order: Order) {
         let at = self.random.usize(..self.seats.len());
         if let Some(actor) = self.seats.get(at).and_then(|seat| seat.on_stage.as_ref()) {
@@ -282,7 +286,7 @@ impl Troupe {
         }
     }
 
-    /// Starts the daemons that are due.
+    /// Starts the daemons whose restart is due, and kills those whose connections have been cut.
     ///
     /// # Errors
     /// Returns the errors of [`Self::start`].
@@ -322,7 +326,7 @@ impl Troupe {
         }
     }
 
-    /// The status of the leader, or of another daemon if the leader does not run.
+    /// The status of the leader, or of another daemon if the leader is not running.
     pub fn status(&self) -> Option<Status> {
         let leads = self.checker.leader();
         let leader = self.seats.iter().find(|seat| Some(&seat.host) == leads.as_ref());

@@ -8,7 +8,7 @@ use world::kubernetes::Kube;
 use super::drawn::pool_shape::PoolShape;
 use super::log::Log;
 
-/// The label of a pod with the names of the pools that it fits, joined by dots.
+/// The pod label that lists the pools whose machines the pod fits on. The pool names are joined by dots.
 pub const FITS: &str = "lab/fits";
 /// The largest part of a machine that its pods cannot use, in thousandths of a core and in MiB: the
 /// DaemonSet's pod and the kubelet's reserve.
@@ -83,13 +83,14 @@ fn apply(kube: &Kube, object: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The requests of a pod, and the names of the pools that it fits, joined by dots.
+/// A pod's requests in thousandths of a core and in MiB, and the names of the pools that the pod fits, joined
+/// by dots.
 fn size(pools: &[PoolShape], random: &mut Rng) -> (u32, u32, String) {
     let (cpu, memory) = match random.u8(..10) {
         0..=4 => (random.u32(1..8) * 100, random.u32(1..8) * 128),
         5..=7 => (random.u32(8..17) * 100, random.u32(4..12) * 256),
         8 => (random.u32(18..60) * 100, random.u32(4..12) * 1024),
-        // No machine is that large.
+        // No machine has this much CPU.
         _ => (64_000, 1024),
     };
     let fitting =

@@ -53,13 +53,13 @@ pub struct World {
     pub config: Arc<Config>,
     /// The text of the settings, with placeholders for the values that change during the run.
     pub settings: Settings,
-    /// What the settings promise in addition to the general promises.
+    /// The promises that follow from the run's settings, in addition to the general promises.
     pub rules: Rules,
-    /// The pools of the settings.
+    /// The pools in the settings.
     pub pools: Vec<PoolShape>,
     /// The hosts.
     pub hosts: Vec<String>,
-    /// VMs that exist from the start and are not the daemon's.
+    /// Unmanaged VMs that exist from the start.
     pub foreign: Vec<u32>,
     /// A Node that has the label of a pool but belongs to no machine.
     pub decoy: Option<String>,
@@ -69,8 +69,8 @@ pub struct World {
 }
 
 impl World {
-    /// Creates the world of a seed. With `hindered`, other clients, networks and storages interfere. Must be
-    /// called inside a tokio runtime.
+    /// Creates the world for a seed. If `hindered` is set, other clients, networks and storages interfere.
+    /// Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// Returns an error if the settings are rejected, which is a bug in the simulation.
@@ -130,7 +130,7 @@ impl World {
             });
         }
         if random.bool() {
-            // Leaves room on this storage for only a few copies of disks.
+            // Leaves room for only a few disk copies on this storage.
             let small = cluster.storages.iter_mut().filter(|storage| storage.id == "local-lvm");
             small.for_each(|storage| storage.used = storage.size - random.u64(50..100) * GIB);
         }
@@ -150,7 +150,8 @@ impl World {
         Ok(world)
     }
 
-    /// Prepares the secrets that an administrator provides for join methods without a token from the daemon.
+    /// Prepares the secrets that an administrator provides for join methods in which the daemon creates no
+    /// token.
     fn hand_out_secrets(&self) -> anyhow::Result<()> {
         let (id, secret) = TOKEN;
         let join = json!({
@@ -194,7 +195,7 @@ impl World {
         self.rules.bootstrap != Bootstrap::Kubeadm && secret.strip_prefix("bootstrap-token-") == Some(TOKEN.0)
     }
 
-    /// The pool whose range of VMIDs contains this one.
+    /// The pool whose VMID range contains this VMID.
     pub fn pool_of(&self, vmid: u32) -> Option<&PoolShape> {
         self.pools.iter().find(|pool| pool.vmids.contains(&vmid))
     }

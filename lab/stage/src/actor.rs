@@ -31,7 +31,7 @@ const FAREWELL: Duration = Duration::from_mins(1);
 pub struct Cast {
     /// Proxmox VE.
     pub pve: Pve,
-    /// Other Proxmox VE clusters, by the names of their regions.
+    /// Other Proxmox VE clusters, by region name.
     pub regions: Vec<(String, Pve)>,
     /// Kubernetes.
     pub kube: Kube,
@@ -39,11 +39,11 @@ pub struct Cast {
     pub clock: SharedClock,
     /// The settings.
     pub config: watch::Receiver<Arc<Config>>,
-    /// Whether the daemon sees guests come up on the network.
+    /// Whether the daemon can detect through the network that a guest has booted.
     pub probes: bool,
     /// The helpers that give machines dedicated CPUs.
     pub helpers: Helpers,
-    /// The seed of names, ids and jitter.
+    /// The seed for the daemon's random names, ids and jitter.
     pub seed: u64,
     /// The name of this instance.
     pub instance: String,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Cast {
 /// One run of the daemon.
 #[derive(Debug)]
 pub struct Actor {
-    /// The state that the daemon shows.
+    /// The state that the daemon publishes.
     pub board: Board,
     /// Its wires.
     pub wire: Wire,
@@ -116,9 +116,9 @@ impl Actor {
         Ok(Self { board, wire, switch, still, cancel, running })
     }
 
-    /// Freezes the daemon's host, or lets it go on. While it is frozen, there are no rounds and no renewals
-    /// of the lease, no order is carried out, and nothing is sent or received. Operations on single machines
-    /// that are already running notice the freeze only at their next call.
+    /// Freezes the daemon's host, or lets it continue. While the host is frozen, there are no rounds and no
+    /// renewals of the lease, no order is carried out, and nothing is sent or received. Operations on single
+    /// machines that are already running notice the freeze only at their next call.
     pub fn stand_still(&self, still: bool) {
         self.wire.hold(Side::Proxmox, still);
         self.wire.hold(Side::Kubernetes, still);
@@ -175,7 +175,7 @@ fn controllers(wire: Wire, pve: Pve, kube: Kube) -> Controllers {
     })
 }
 
-/// A probe that sees guests through the embedded network of every cluster.
+/// A probe that detects booted guests through the embedded network of each Proxmox VE cluster.
 struct Network(Vec<Pve>);
 
 impl Probe for Network {

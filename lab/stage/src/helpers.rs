@@ -15,8 +15,8 @@ use pve_autoscaler::settings::Config;
 use tokio::sync::watch;
 use world::proxmox::Pve;
 
-/// The hosts on which the helper is enabled, with the topology that their kernels report. Clones share the
-/// hosts.
+/// The hosts on which the helper is enabled, with the topology that their kernels report. Clones of this
+/// value share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Helpers(Arc<Mutex<BTreeMap<String, Topology>>>);
 
@@ -85,16 +85,19 @@ impl HelperDoor {
         let vm = self.pve.vm(vmid).filter(|vm| vm.node == self.host).ok_or("the VM is not on this host")?;
         let file = file(&vm.config);
         let Description::Ours(owner) = file.owner() else {
-            return Err("the VM belongs to another owner".to_owned());
+            return Err("the VM's notes do not contain the mark".to_owned());
         };
         if owner.machine != machine || vm.running {
-            return Err("the VM belongs to another machine, or it is running".to_owned());
+            return Err("the VM belongs to a different machine, or it is running".to_owned());
         }
         let config = self.config.borrow().clone();
         let pool = config.pools.iter().find(|pool| pool.name == owner.pool);
         let pinning =
-            pool.and_then(|pool| pool.pinning.as_ref()).ok_or("the pool of the VM has no pinning")?;
-        let wish = settings::wish(pinning, &file).ok_or("the size of the VM is not known")?;
+            pool.and_then(|pool| pool.pinning.as_ref()).ok_or("the VM's pool has no `[pool.pinning]`")?;
+        let wish = settings::wish(pinning, &file).ok_or(
+            "the VM's configuration contains no valid cores \
+            or memory",
+        )?;
         let taken = self.taken(vmid);
         let chosen = match keeps(topology, &taken, &wish, &file.affinity()) {
             Some(kept) => kept,

@@ -6,7 +6,8 @@ use futures::future::BoxFuture;
 use world::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest, K3sRequest};
 use world::kubernetes::Kube;
 
-/// The control planes of all clusters. A guest joins the one that has its token. Clones share them.
+/// The control planes of all clusters. A guest joins the control plane that has its token. Clones of this
+/// value share the control planes.
 #[derive(Clone, Debug, Default)]
 pub struct Kubes(Arc<Mutex<Vec<Kube>>>);
 

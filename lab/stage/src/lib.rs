@@ -6,7 +6,8 @@
 //!                           └── cut: nothing of what the daemon still does reaches anybody
 //! ```
 //!
-//! Under paused tokio time, hours pass in seconds. This crate never uses the machine's clock or randomness.
+//! With tokio's time paused, hours pass in seconds. This crate never uses the computer's clock or random
+//! number generator.
 
 mod actor;
 mod helpers;

@@ -1,4 +1,4 @@
-//! Settings for the demo clusters. Scenarios, measurements and the simulation begin with them.
+//! Settings for the demo clusters. Scenarios, measurements and the simulation build on them.
 
 /// One pool of small nodes that scales from zero.
 pub const ONE_POOL: &str = r#"

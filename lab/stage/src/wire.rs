@@ -56,14 +56,14 @@ pub enum Arrival {
     Twice,
 }
 
-/// Sees every call just before it is handed to its cluster, and may disturb its arrival.
+/// Observes every call just before its cluster receives it, and may change how it arrives.
 pub trait Observer: Send + Sync {
     /// Called just before a call is handed over. Nothing else happens in the world until the call arrives.
     fn before(&self, call: Call<'_>) -> Arrival;
 }
 
 /// Pauses the streams of all watches. Events that occur during the pause arrive when the streams continue.
-/// Clones share the pause.
+/// Clones of this value are paused together.
 #[derive(Clone, Debug, Default)]
 pub struct Stall(Arc<(AtomicBool, Signal)>);
 
@@ -120,19 +120,19 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// Wires that count their calls in `calls`.
+    /// Creates wires that count their calls in `calls`.
     pub fn counting(calls: Arc<AtomicU64>) -> Self {
         let last = Arc::new(AtomicU64::new(u64::MAX));
         Self { cut: Arc::default(), calls, last, held: Arc::default(), observer: None, stall: None }
     }
 
-    /// The same wires, with an observer.
+    /// Adds an observer to the wires.
     pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// The same wires, with watches that can be paused.
+    /// Lets `stall` pause the watches of these wires.
     pub fn stalling(mut self, stall: Stall) -> Self {
         self.stall = Some(stall);
         self
@@ -143,7 +143,7 @@ impl Wire {
         self.last.store(last, Ordering::SeqCst);
     }
 
-    /// Cuts the wires now. What the daemon does after that reaches no cluster.
+    /// Cuts the wires now. No later call of the daemon reaches a cluster.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
@@ -153,7 +153,7 @@ impl Wire {
         self.cut.load(Ordering::SeqCst)
     }
 
-    /// Holds up all calls and answers on this side, or lets the waiting ones pass. Open watches are not
+    /// Holds up all calls and answers on this side, or lets the waiting ones through. Open watches are not
     /// affected.
     pub fn hold(&self, side: Side, held: bool) {
         *lock(&self.held.0).on(side) = held;
@@ -188,8 +188,8 @@ impl Wire {
         answer
     }
 
-    /// The management controller of a host or machine over these wires. Its calls are not observed, and only
-    /// resets are counted.
+    /// Returns a transport over these wires to the management controller of a host or machine. Its calls are
+    /// not observed, and only resets are counted.
     pub fn controller(&self, pve: &Pve, kube: &Kube, name: &str) -> Transport {
         let (pve, kube, name, wire) = (pve.clone(), kube.clone(), name.to_owned(), self.clone());
         Transport::new(service_fn(move |request: Request<Bytes>| {
@@ -214,7 +214,7 @@ impl Wire {
         }
     }
 
-    /// A client of Proxmox VE over these wires.
+    /// A Proxmox VE client that uses these wires.
     ///
     /// # Errors
     /// Returns an error if the client refuses its settings.
@@ -246,7 +246,7 @@ impl Wire {
         Client::new(transport, settings, &SecretString::from(ClusterSpec::DEMO_SECRET))
     }
 
-    /// A client of Kubernetes over these wires, in the daemon's namespace `pve-autoscaler`.
+    /// A Kubernetes client that uses these wires. The daemon's namespace is `pve-autoscaler`.
     pub fn kubernetes(&self, kube: &Kube) -> Cluster {
         let (kube, wire) = (kube.clone(), self.clone());
         let service = service_fn(move |mut request: Request<Bytes>| {

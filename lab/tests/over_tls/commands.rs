@@ -1,4 +1,4 @@
-//! An operator's commands while the daemon works.
+//! Tests an operator's commands while the daemon is running.
 
 use serde_json::{Value, json};
 use tokio::process::Command;

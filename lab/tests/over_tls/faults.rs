@@ -1,4 +1,4 @@
-//! Faults inside a guest, of a host, and of either API.
+//! Tests faults inside a guest, on a host, and in either API.
 
 use std::time::Duration;
 

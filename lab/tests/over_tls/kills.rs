@@ -8,7 +8,7 @@ use crate::shared::bench::{Kubernetes as _, POOL, cluster};
 /// The default number of kills, half of them while machines are created and half while they are removed. The
 /// environment variable `KILLS` overrides it.
 const INSTANTS: u32 = 10;
-/// How long the state must last, which is longer than the daemon needs for one round.
+/// How long the expected state must last. This is longer than the daemon needs for one round.
 const SETTLED: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]

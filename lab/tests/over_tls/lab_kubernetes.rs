@@ -1,4 +1,4 @@
-//! The embedded Kubernetes as one of the clusters of a test's `Bench`.
+//! Uses the embedded Kubernetes as the Kubernetes cluster of a test's `Bench`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +37,7 @@ prefix = 8
 bridge = "vmbr0"
 "#;
 
-/// The cluster, with these faults in each clone's guest.
+/// The test cluster, with these faults in the guest of each clone.
 pub fn faulty(faults: &GuestFaults) -> ClusterSpec {
     let mut cluster = cluster();
     for vm in &mut cluster.vms {

@@ -1,6 +1,6 @@
-//! The daemon as a process with both clusters over TLS, in real time. These tests show that what the
-//! scenarios test in virtual time is also true with real sockets. Machines boot within a second, and waits
-//! are seconds instead of minutes.
+//! Tests the daemon as a process that reaches both clusters over TLS, in real time. The tests show that the
+//! results of the scenarios, which run in virtual time, also hold with real sockets. Machines boot within a
+//! second, and waits take seconds instead of minutes.
 
 #![expect(
     clippy::unwrap_used,

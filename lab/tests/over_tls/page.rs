@@ -1,5 +1,5 @@
-//! The status page in a real browser. The test is skipped if Chromium is not installed. With
-//! `PAGE_SHOTS=FOLDER`, its screenshots are kept.
+//! Tests the status page in a real browser. The test is skipped if Chromium is not installed. If the
+//! environment contains `PAGE_SHOTS=FOLDER`, the screenshots are kept in this folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,8 +15,8 @@ use crate::shared::bench::{Kubernetes, POOL, cluster};
 const LOOKS: [(&str, &str, &str); 3] =
     [("light", "1200,1500", "1"), ("dark", "1200,1500", "0"), ("narrow", "390,2600", "1")];
 
-/// Opens an address in Chromium with these options. Returns its output and its error output, or `None` if
-/// Chromium is not installed.
+/// Opens an address in Chromium with these options. Returns Chromium's standard output and standard error, or
+/// `None` if Chromium is not installed.
 async fn chromium(profile: &Path, address: &str, options: &[String]) -> Option<(String, String)> {
     let mut command = Command::new("chromium");
     command

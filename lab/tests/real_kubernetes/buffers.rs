@@ -59,7 +59,8 @@ pub async fn told(bench: &Bench<Real>, reason: &str) -> Value {
     says(bench, "capacitybuffers.v1beta1.autoscaling.x-k8s.io/spare", ("Provisioning", reason)).await
 }
 
-/// Waits until the ProvisioningRequest is answered: it does not fit, so no machines are created for it.
+/// Waits until the daemon has reported that the ProvisioningRequest does not fit. No machines are created for
+/// it.
 pub async fn answered(bench: &Bench<Real>) {
     let what = "provisioningrequests.v1.autoscaling.x-k8s.io/huge";
     says(bench, what, ("Provisioned", "CapacityIsNotFound")).await;

@@ -1,4 +1,4 @@
-//! DRA devices for claims, scaled from zero nodes and back: Kubernetes' own helper for drivers publishes
+//! Scales a pool with DRA devices from zero nodes and back. Kubernetes' own driver helper publishes
 //! ResourceSlices, the real scheduler allocates devices, and the kubelet's own manager lets the driver
 //! prepare each claim before its pod starts. Containers are imitated: the driver's process is started once
 //! the kubelet reports that the container of its DaemonSet pod runs.
@@ -16,9 +16,9 @@ use crate::real::Real;
 use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster, name};
 
 const DRIVER: &str = "gpu.example.com";
-/// The extended resource through which the class serves pods without claims.
+/// The extended resource that pods can request instead of a claim for a device of the class.
 const RESOURCE: &str = "example.com/gpu";
-/// The number of devices of each node, which the pool declares.
+/// The number of devices that the pool declares for each node.
 const DEVICES: usize = 2;
 const DECLARED: &str = r#"
 [[pool.device]]

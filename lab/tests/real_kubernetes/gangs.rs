@@ -30,7 +30,7 @@ fn said(bench: &Bench<Real>) -> Vec<Value> {
     bench.kube.list("Pod").iter().map(condition).collect()
 }
 
-/// Waits until the daemon shows this many pods as waiting for their gang, with these words as the reason.
+/// Waits until the daemon reports that this many pods are waiting for their gang, with `words` in the reason.
 async fn shown(bench: &Bench<Real>, count: usize, words: &str) {
     let socket = bench.file("control.sock");
     let mut pods = Vec::new();

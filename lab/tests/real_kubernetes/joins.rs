@@ -1,5 +1,5 @@
-//! Joins that fail: the embedded control plane reports the same errors as kubeadm's own code with the real
-//! control plane.
+//! Checks that the embedded control plane reports a failed join with the same errors as kubeadm's own code on
+//! the real control plane.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The daemon as a process with the embedded Proxmox VE and a **real** Kubernetes control plane, with the
-//! rights of `packaging/rbac.yaml` and a token from a TokenRequest. The tests share two control planes and
-//! take turns using them.
+//! Tests the daemon as a process with the embedded Proxmox VE and a **real** Kubernetes control plane. The
+//! daemon has the rights in `packaging/rbac.yaml` and a token from a TokenRequest. The tests share two
+//! control planes and take turns using them.
 //!
 //! If Go is not available to build the control plane, the tests are skipped with a message. If the
 //! environment contains `CI=true`, they fail instead.

@@ -1,5 +1,5 @@
-//! `ansible/access.yml` with a real API server and the embedded Proxmox VE: the access that it creates passes
-//! the check, and a second run changes nothing.
+//! Tests `ansible/access.yml` with a real API server and the embedded Proxmox VE. The access that the
+//! playbook creates passes `check`, and a second run changes nothing.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

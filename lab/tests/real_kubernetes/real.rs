@@ -1,6 +1,6 @@
-//! The real Kubernetes as one of the clusters of a test's `Bench`. This process has two control planes, each
-//! of which is cleared before each test. Tests mostly wait, so running two at a time takes half as long and
-//! needs no more cores.
+//! Uses the real Kubernetes as the Kubernetes cluster of a test's `Bench`. This process runs two control
+//! planes. Before each test, the control plane that the test uses is cleared. Tests mostly wait, so running
+//! two at a time takes half as long and needs no more cores.
 
 use std::collections::BTreeMap;
 use std::fs;

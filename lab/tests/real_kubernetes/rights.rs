@@ -10,7 +10,7 @@ use crate::real::{RBAC, Real};
 use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster};
 use crate::{buffers, gangs};
 
-/// The API server's user name for the daemon.
+/// The user name by which the API server knows the daemon.
 const ACCOUNT: &str = "system:serviceaccount:pve-autoscaler:pve-autoscaler";
 
 /// One right: verb, group, resource, namespace (empty: the whole cluster).
@@ -66,7 +66,8 @@ fn without(role: &Value, at: usize, (verb, group, resource, _): &Right) -> Value
     less
 }
 
-/// The rights that the API server granted to the daemon, or refused, according to its audit log.
+/// The rights that the API server granted to the daemon or refused, depending on `allowed`, according to the
+/// audit log.
 fn asked(events: &[Value], allowed: bool) -> BTreeSet<Right> {
     let decision = if allowed { "allow" } else { "forbid" };
     let of_daemon = events.iter().filter(|event| {
@@ -150,7 +151,7 @@ async fn check_names_each_right_that_is_missing() {
             let group = if group.is_empty() { String::new() } else { format!(".{group}") };
             let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
             let named = format!("{verb} {resource}{group}{place}");
-            // The authorizer applies the change of a role a moment later.
+            // The authorizer applies a role change only after a moment.
             let mut said = check(&bench).await;
             for _ in 0..20 {
                 if said["level"] != "ok" {
@@ -232,7 +233,7 @@ async fn the_admission_policy_keeps_the_daemon_to_its_own_bootstrap_tokens() {
     bench.kube.admin.apply(&secret("bootstrap-token-foreig", TOKEN, "another")).await.unwrap();
     let delete = ["-n", "kube-system", "delete", "secret", "bootstrap-token-foreig", "--wait=false"];
     refused(&delete, "", only_own).await;
-    // The daemon may not read or change Secrets, or create tokens in other namespaces.
+    // The daemon may neither read nor change Secrets, and may not create tokens in other namespaces.
     refused(&["-n", "kube-system", "get", "secret", "precious"], "", "cannot get resource").await;
     refused(&["-n", "kube-system", "label", "secret", "precious", "a=b"], "", "cannot get resource").await;
     let elsewhere =

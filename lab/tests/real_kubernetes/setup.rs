@@ -1,5 +1,5 @@
-//! `setup` with a real API server: its objects are accepted, and the token in the service account's Secret
-//! works.
+//! Tests `setup` with a real API server. The API server accepts all objects, and the token in the service
+//! account's Secret works.
 
 use serde_json::json;
 use tempfile::TempDir;

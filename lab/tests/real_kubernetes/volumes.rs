@@ -1,7 +1,8 @@
-//! The daemon beside the Proxmox VE cloud controller manager and the Proxmox CSI plugin: machines are created
-//! on hosts whose storage has room, and the real scheduler binds pods with claims to the new nodes.
+//! Tests the daemon together with the Proxmox VE cloud controller manager and the Proxmox CSI plugin.
+//! Machines are created on hosts whose storage has room, and the real scheduler binds pods with claims to the
+//! new nodes.
 //!
-//! Neither program can be built from published modules, so the test imitates them. It creates the objects
+//! Neither program can be built from published modules, so the test imitates both. It creates the objects
 //! that the plugin's chart and sidecars (0.19.1) and the cloud controller manager (0.13.1) create, and
 //! changes Nodes in the same order.
 

@@ -67,7 +67,7 @@ pub fn cluster() -> ClusterSpec {
 /// `2020-01-01T00:00:00Z` in base64, as in the `data` of a Secret.
 pub const LONG_AGO: &str = "MjAyMC0wMS0wMVQwMDowMDowMFo=";
 
-/// The Kubernetes of a bench.
+/// The Kubernetes cluster of a bench.
 pub trait Kubernetes: Sized + Send + Sync {
     /// The time limit of each wait. It is much longer than any step of a test takes.
     const LONG: Duration;
@@ -92,8 +92,8 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// Makes the bootstrap token in the Secret with this name expire.
     async fn expire(&self, secret: &str);
 
-    /// All objects of a kind: Nodes, Pods of the namespace `default`, ConfigMaps and Leases of the daemon's
-    /// namespace, Secrets of `kube-system`. The list may be a moment old.
+    /// Returns all objects of a kind: Nodes, Pods in the namespace `default`, ConfigMaps and Leases in the
+    /// daemon's namespace, or Secrets in `kube-system`. The list may be slightly out of date.
     fn list(&self, kind: &str) -> Vec<Value>;
 
     /// The names of Nodes that do not belong to a pool.

@@ -1,5 +1,5 @@
-//! Code that the tests over TLS and those on a real control plane share: a bench, and the stories that run on
-//! both. The stories show that the real Kubernetes behaves like the embedded one.
+//! Code that the tests over TLS share with the tests on a real control plane: a bench, and the stories that
+//! run on both. The stories show that the embedded Kubernetes behaves like the real one.
 
 pub mod bench;
 pub mod failover;

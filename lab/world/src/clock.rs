@@ -1,4 +1,4 @@
-//! The world's wall clock: a fixed start plus the time that tokio says has passed.
+//! The world's wall clock: a fixed start time plus the time that has passed on tokio's clock.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ pub struct WorldClock {
 }
 
 impl WorldClock {
-    /// A clock that shows `base` now. Must be called inside a tokio runtime.
+    /// Creates a clock that currently shows `base`. Must be called inside a tokio runtime.
     pub fn starting_at(base: Timestamp) -> Self {
         Self { base, started: Instant::now() }
     }

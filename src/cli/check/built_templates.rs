@@ -34,8 +34,8 @@ pub(super) async fn check(pve: &Pve, config: &Config, answer: &mut Answer) {
     }
 }
 
-/// Storages that do not accept the content that the template needs. A storage that the token cannot see is
-/// skipped: `image_storage` is needed only to create the template.
+/// Returns a line for each storage that does not accept the content that the template needs. A storage that
+/// the token cannot see is skipped: `image_storage` is needed only to create the template.
 fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
     let mut wrong = Vec::new();
     let kinds =
@@ -43,8 +43,11 @@ fn storages(pve: &Pve, template: &Template) -> Vec<Line> {
     for (name, kind, key) in kinds {
         let Some(storage) = pve.storages.get(name) else { continue };
         if !storage.content.iter().any(|content| content == kind) {
-            let message = format!("storage `{name}` does not accept the content `{kind}`");
-            let help = format!("add it: `pvesm set {name} --content {},{kind}`", storage.content.join(","));
+            let message = format!("storage `{name}` does not accept the content type `{kind}`");
+            let help = format!(
+                "add the content type: `pvesm set {name} --content {},{kind}`",
+                storage.content.join(",")
+            );
             wrong.push(Line::wrong("", message).key(key).help(help));
         }
     }
@@ -55,26 +58,30 @@ fn line(what: &str, template: &Template, step: &Step) -> Line {
     let run = format!("run `pve-autoscaler template {}`", template.name);
     let version = templates::version(template);
     match step {
-        Step::Keep(vmid, host) => {
-            Line::good(what, format!("VM {vmid} on {host} matches its description, version {version}"))
-        }
+        Step::Keep(vmid, host) => Line::good(
+            what,
+            format!(
+                "VM {vmid} on {host} matches the template's description, version \
+                {version}"
+            ),
+        ),
         Step::Make(host, _) => {
             Line::doubtful(what, format!("{host} has no template that matches the description")).help(run)
         }
         Step::Finish(vmid, host, _) | Step::Serve(vmid, host, _) => {
-            Line::doubtful(what, format!("VM {vmid} on {host} is not finished")).help(run)
+            Line::doubtful(what, format!("the template in VM {vmid} on {host} is not finished")).help(run)
         }
         Step::Aside(vmid, host, mark) => {
             let has = &mark.version;
             let message = format!(
-                "VM {vmid} on {host} is still used as the template, with version {has}; the description has \
-                 version {version}"
+                "machines are still cloned from VM {vmid} on {host}, which has version {has}, but the \
+                    description has version {version}"
             );
             Line::doubtful(what, message).help(run)
         }
         Step::Destroy(vmid, host, mark) => {
             let help =
-                format!("`pve-autoscaler template {}` destroys it if no clone needs it", template.name);
+                format!("`pve-autoscaler template {}` destroys this VM if no clone needs it", template.name);
             let message = format!("VM {vmid} on {host} has version {}, which was replaced", mark.version);
             Line::good(what, message).help(help)
         }

@@ -1,5 +1,5 @@
 //! The rights that a token needs to clone a template and configure the clone. Proxmox VE checks them for
-//! every device and option of the template, even if the machine gets a different one later.
+//! every device and option of the template, even if the clone's device or option is replaced later.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,8 @@ pub(super) async fn networks(
         let line = |line: Line| {
             let (lacks, device) = (&line.message, on.device);
             let message = format!(
-                "{lacks}: Proxmox VE requires this right to clone the template with its own {device}"
+                "{lacks}: to clone the template, Proxmox VE requires this right for the template's \
+                    {device}, even if the clone uses a different network"
             );
             Line { message, ..line }
         };

@@ -70,13 +70,13 @@ pub(super) fn secrets(config: &Config, answer: &mut Answer) {
     for (name, host) in &config.hosts {
         let Some(Power::Redfish(controller)) = &host.power else { continue };
         if let Err(error) = controller.password.read() {
-            let words = format!("the password of its management controller: {}", chain(&error));
+            let words = format!("the management controller's password: {}", chain(&error));
             answer.say(Line::wrong(format!("host {name}"), words).key("host.redfish"), USAGE);
         }
     }
 }
 
-/// Checks the Proxmox VE cluster as a whole; `None` if nothing else about it can be checked.
+/// Checks the Proxmox VE cluster as a whole. Returns `None` if nothing else about the cluster can be checked.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
     let settings = config.proxmox.as_ref()?;
     let region = settings.region.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
@@ -156,11 +156,14 @@ pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
             let mine = guests(one);
             if !mine.is_empty() && mine == guests(other) {
                 let what = format!("regions {} and {}", name(theirs), name(config));
-                let line =
-                    Line::doubtful(what, "show the same guests on the same hosts: are they one cluster?");
+                let line = Line::doubtful(
+                    what,
+                    "have the same guests on the same hosts: they may be the same \
+                        Proxmox VE cluster",
+                );
                 answer.say(
                     line.key("proxmox.also")
-                        .help("list the hosts of one cluster in one table, as `endpoints`"),
+                        .help("list all hosts of a cluster in the `endpoints` of one table"),
                     FINDINGS,
                 );
             }
@@ -197,7 +200,11 @@ async fn cluster(client: &Client, answer: &mut Answer) {
             answer.say(Line::good(what, name), SUCCESS);
         }
         Err(error) if error.kind == Kind::Forbidden => {
-            let line = Line::wrong(what, "the token cannot see the quorum: no machine is ever removed");
+            let line = Line::wrong(
+                what,
+                "the token cannot see whether the cluster is quorate, so the \
+                daemon never removes a machine",
+            );
             answer.say(line.help("give the token Sys.Audit on / (propagation is not needed)"), UNREACHABLE);
         }
         Err(error) => answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
@@ -214,7 +221,8 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
             if let Err(error) = pve.client.pool_members(name).await {
                 let line = match error.kind {
                     Kind::NotFound => Line::wrong(what, "there is no such pool").help(format!(
-                        "`pvesh create /pools --poolid {name}`, or fix `proxmox.resource_pool`"
+                        "create the pool with `pvesh create /pools --poolid {name}`, or fix \
+                            `proxmox.resource_pool`"
                     )),
                     Kind::Forbidden => Line::wrong(what, "the token cannot see this pool")
                         .help(format!("give the token VM.Audit on /pool/{name}; also check the name")),
@@ -233,7 +241,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
     if pve.resource_pool.is_some()
         && let Ok(Some((lacks, help))) = pve.lacks(&path, &["Pool.Audit"]).await
     {
-        let message = format!("{lacks}: the pool's VMs are not visible, so `adopt` finds none of them");
+        let message = format!("{lacks}: `adopt` cannot find any VMs in the resource pool");
         answer.say(Line::doubtful(what.clone(), message).help(help).key("proxmox.resource_pool"), SUCCESS);
     }
     match pve.lacks(&path, &wanted).await {
@@ -245,7 +253,8 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
                 Some(_) => help,
                 None => {
                     format!(
-                        "set `proxmox.resource_pool` to a pool on which the token has these privileges; or {help}"
+                        "set `proxmox.resource_pool` to a resource pool on which the token has these \
+                            privileges, or {help}"
                     )
                 }
             };
@@ -339,8 +348,10 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
             };
             let mut wrong: Vec<Line> = missing.into_iter().map(line).collect();
             if let Some(last) = wrong.pop() {
-                wrong
-                    .push(last.help("`kubectl apply -f rbac.yaml` (packaging/rbac.yaml) grants all of them"));
+                wrong.push(last.help(
+                    "`kubectl apply -f rbac.yaml` (packaging/rbac.yaml) grants all \
+                        required rights",
+                ));
             }
             answer.say_all(wrong, Line::good(what, format!("{0} of {0}", rights.len())), UNREACHABLE);
             complete
@@ -365,20 +376,21 @@ async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mu
             return answer.say(Line::good(what, format!("K3s agents, at {}", k3s.server)), SUCCESS);
         }
         BootstrapMethod::Command(_) => {
-            return answer.say(Line::good(what, "with the configured command, in the guest"), SUCCESS);
+            return answer.say(Line::good(what, "the guest runs the configured command"), SUCCESS);
         }
         BootstrapMethod::None => {
-            return answer.say(Line::good(what, "the template joins by itself"), SUCCESS);
+            return answer.say(Line::good(what, "machines join by themselves"), SUCCESS);
         }
     };
     match cluster.cluster_info().await {
         Ok(info) => {
             let server = kubeadm.api_server.as_ref().unwrap_or(&info.server);
-            answer.say(Line::good(what, format!("at {server}, its CA pinned")), SUCCESS);
+            answer.say(Line::good(what, format!("at {server}, with its CA pinned")), SUCCESS);
         }
         Err(error) => {
             let line = Line::wrong(what, chain(&error));
-            let help = "create it with `kubeadm init phase bootstrap-token` on a control plane node";
+            let help = "to create the ConfigMap `cluster-info`, run `kubeadm init phase \
+                bootstrap-token` on a control plane node";
             answer.say(line.help(help), UNREACHABLE);
         }
     }

@@ -13,12 +13,13 @@ pub(super) fn check(config: &Config, snapshot: &Snapshot, answer: &mut Answer) {
         let say = |line: Line| line.key("device").of(&pool.name);
         let wrong = if snapshot.device_classes.is_empty() {
             let message = "there is no DeviceClass with which a pod could request these devices";
-            let help = "the driver's chart installs one; Kubernetes serves resource.k8s.io/v1 from 1.34 on";
+            let help = "the driver's Helm chart installs a DeviceClass; `resource.k8s.io/v1` requires \
+                Kubernetes 1.34 or newer";
             Some(Line::doubtful("declared devices", message).help(help))
         } else {
             unlike.get(&pool.name).map(|words| {
-                let help = "fix `[[pool.device]]` or the driver: the planner uses the devices that nodes have, and \
-                    the declaration only while the pool has no node";
+                let help = "fix `[[pool.device]]` or the driver: if the pool has a node, the planner \
+                    uses the node's actual devices, otherwise the declared ones";
                 Line::doubtful("declared devices", words.clone()).help(help)
             })
         };

@@ -114,7 +114,8 @@ pub(super) fn unfit(pool: &Pool, minor: u32) -> Vec<Line> {
     arguments.chain(fields).filter_map(line).collect()
 }
 
-/// Parses a value as the kubelet does (Go's `ParseBool`); other values are not judged here.
+/// Parses a value as the kubelet does (Go's `ParseBool`). Returns `None` for other values, which are not
+/// judged here.
 fn is_on(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -137,19 +138,20 @@ fn judge(name: &str, value: Option<bool>, minor: u32) -> Option<Line> {
         }
         (_, Some((since, to, _))) if *since <= minor => {
             let message = format!(
-                "`{name}` is locked to {to} since Kubernetes 1.{since}: a kubelet does not start with another value"
+                "`{name}` is locked to {to} since Kubernetes 1.{since}: a kubelet does not start with a \
+                    different value"
             );
             (Line::wrong(what, message), "remove it")
         }
         (Some(since), _) => {
             let message = format!("`{name}` is removed in Kubernetes 1.{since}; this cluster has 1.{minor}");
-            (Line::doubtful(what, message), "remove it before the upgrade")
+            (Line::doubtful(what, message), "remove the feature gate before the upgrade")
         }
         (None, Some((since, to, _))) => {
             let message = format!(
                 "`{name}` is locked to {to} from Kubernetes 1.{since} on; this cluster has 1.{minor}"
             );
-            (Line::doubtful(what, message), "remove it before the upgrade")
+            (Line::doubtful(what, message), "remove the feature gate before the upgrade")
         }
         (None, None) => return None,
     };

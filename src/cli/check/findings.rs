@@ -14,7 +14,7 @@ use settings::{Finding, Report};
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 const WRONG: Style = AnsiColor::Red.on_default();
-/// The maximum width of the column of subjects. The verdict on a longer subject is not aligned with the
+/// The maximum width of the subject column. If a subject is longer, its verdict is not aligned with the
 /// others.
 const WIDEST: usize = 60;
 
@@ -43,7 +43,7 @@ pub(super) struct Line {
     /// The setting to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'static str>,
-    /// What to do about it.
+    /// How to fix the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
     /// The place in the configuration.
@@ -119,7 +119,7 @@ impl Line {
 }
 
 impl Answer {
-    /// Adds a line; if it is an error, the exit status becomes `status`.
+    /// Adds a line. If it is an error, raises the exit status to at least `status`.
     pub(super) fn say(&mut self, line: Line, status: u8) {
         if line.level == Level::Error {
             self.status = self.status.max(status);
@@ -171,7 +171,7 @@ impl Answer {
         out
     }
 
-    /// The number of errors and warnings, and their consequence.
+    /// Writes the number of errors and warnings, and what follows from them.
     fn conclude(&self, out: &mut String) {
         let of_level = |level| self.lines.iter().filter(move |line| line.level == level);
         let number = |level| of_level(level).map(|line| line.stands_for).sum();

@@ -6,7 +6,7 @@ use super::proxmox_view::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use settings::Pool;
 
-/// Checks what the pool's firewall requires of the datacenter.
+/// Checks whether the datacenter's firewall meets the requirements of the pool's `security` settings.
 pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
     let Some(security) = &pool.security else { return };
     let what = "  firewall";
@@ -20,7 +20,8 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
         security.groups.iter().filter(|group| !groups.contains(*group)).map(String::as_str).collect();
     if !missing.is_empty() {
         let line = Line::wrong(what, format!("there is no security group {}", missing.join(", ")));
-        let help = "create it in the datacenter's firewall, or fix `groups`: without it no machine of the pool starts";
+        let help = "create the group in the datacenter's firewall, or fix `groups`: the pool's machines \
+            do not start without the group";
         return answer.say(line.help(help).key("security").of(&pool.name), FINDINGS);
     }
     if !on {

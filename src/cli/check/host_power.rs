@@ -43,11 +43,12 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
             );
         } else if (all - own) * 2 <= all {
             let message = format!(
-                "the host is never switched off: without its {own} of {all} votes, the other hosts have no majority"
+                "the host is never switched off: without its {own} of {all} votes, the other hosts \
+                    would have no majority"
             );
             answer.say(Line::doubtful(what, message).key("power"), SUCCESS);
         } else {
-            answer.say(Line::good(what, "can be switched off, and woken"), SUCCESS);
+            answer.say(Line::good(what, "can be switched off and woken"), SUCCESS);
         }
     }
 }

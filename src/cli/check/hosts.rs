@@ -42,12 +42,16 @@ pub(super) fn silent(pve: &Pve, answer: &mut Answer) {
     for host in pve.seen.silent() {
         let name = &host.name;
         let message = "pvestatd has reported nothing for five minutes: the host's memory and the names of its VMs and templates are unknown";
-        let help = format!("run `systemctl restart pvestatd` on {name}; a storage that hangs may block it");
+        let help = format!(
+            "run `systemctl restart pvestatd` on {name}; an unresponsive storage may \
+            block pvestatd"
+        );
         answer.say(Line::wrong(format!("host {name}"), message).help(help), FINDINGS);
     }
 }
 
-/// Whether a pool cannot be checked because a host that it may use reports nothing. If so, a line is added.
+/// Returns true if a pool cannot be checked because a host that it may use reports nothing. Adds a line in
+/// this case.
 pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     let silent = |host: &&String| pve.seen.hosts.get(*host).is_some_and(|host| host.silent);
     let Some(host) = pve.allowed(pool).find(silent) else { return false };
@@ -56,7 +60,7 @@ pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
     true
 }
 
-/// Reports how many more machines of the pool's size the hosts can take, counted as in a plan. `key` is the
+/// Reports how many more machines of the pool's size fit on the hosts, calculated as for a plan. `key` is the
 /// setting that contains the size.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
@@ -104,8 +108,8 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
         Line::wrong(what, message).key(key).help("lower `memory` or `memory_reserve`")
     } else {
         let message = format!("no host has room for a machine of {size} now: {parts}");
-        let help =
-            "a new machine waits for room; `cpu_overcommit` and `memory_reserve` set how much stays free";
+        let help = "a new machine waits until a host has room; `cpu_overcommit` and `memory_reserve` determine \
+                how much room hosts have";
         Line::doubtful(what, message).key(key).help(help)
     };
     answer.say(line.of(&pool.name), FINDINGS);
@@ -117,7 +121,12 @@ fn most_memory(pool: &Pool, host: &Host, own: Option<&HostSettings>) -> i64 {
 }
 
 /// The memory that the host has left for machines of the pool.
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "an amount for people")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "an approximate amount \
+    is enough"
+)]
 fn free_memory(pool: &Pool, host: &Host, own: Option<&HostSettings>) -> i64 {
     let promised = (host.memory as f64 * pool.memory_overcommit) as i64 - host.memory_assigned;
     let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
@@ -140,7 +149,7 @@ fn fits(pool: &Pool, host: &Host, own: Option<&HostSettings>, here: usize) -> i6
     more.max(0)
 }
 
-/// Whether the VMID is one of the pool's.
+/// Whether the VMID is in one of the pool's ranges.
 pub(super) fn in_range(pool: &Pool, vmid: Vmid) -> bool {
     pool.vmids.iter().any(|range| range.contains(&vmid.0))
 }
@@ -183,7 +192,7 @@ pub(super) fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Opti
         }
         all.extend(templates.iter().filter_map(|fit| Some((of(fit, &key, "bridge")?, tag(Some(fit))))));
     }
-    // Machines keep the template's devices that the pool does not mention.
+    // Machines keep the template's network devices that the pool does not configure.
     for fit in templates {
         let beyond = |key: &&str| {
             let number = key.strip_prefix("net").and_then(|number| number.parse::<usize>().ok());
@@ -197,7 +206,7 @@ pub(super) fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Opti
     all
 }
 
-/// The hosts without the bridge, and those on which it is down.
+/// Returns a line for the hosts without the bridge, and a line for the hosts on which it is down.
 async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result<Vec<Line>, Error> {
     let (mut without, mut down, mut there) = (Vec::new(), Vec::new(), BTreeSet::new());
     for host in hosts {
@@ -205,7 +214,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
         match bridges.iter().find(|one| one.name == bridge) {
             Some(found) if found.active => {}
             Some(_) => down.push(*host),
-            // Without the privilege the list is empty, and the missing privilege was already reported.
+            // If the token lacks the privilege, the list is empty. The missing privilege was already
+            // reported.
             None if pve.lacking.contains("SDN.Use") => {}
             None => {
                 without.push(*host);
@@ -226,7 +236,10 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
     }
     if !down.is_empty() {
         let message = format!("bridge `{bridge}` is down on {}", down.join(", "));
-        wrong.push(Line::doubtful(what, message).help("`ifreload -a` on the host brings it up"));
+        wrong.push(Line::doubtful(what, message).help(
+            "run `ifreload -a` on the host to bring the \
+            bridge up",
+        ));
     }
     Ok(wrong)
 }
@@ -262,7 +275,7 @@ mod tests {
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 4", 3, 1),
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 2", 3, 0),
             ("cores = 2\nmemory = \"80GiB\"", 0, 0),
-            // 96 - 20 GiB are not promised to guests, and 64 - 10 GiB are unused.
+            // 96 - 20 GiB are not yet promised to guests, but only 64 - 10 GiB are unused.
             ("cores = 2\nmemory = \"8GiB\"\nmemory_overcommit = 1.5", 0, 6),
         ] {
             let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{settings}\n");

@@ -1,5 +1,5 @@
-//! Warnings about what machines would inherit from a template, perhaps unintentionally. The caller fills in
-//! `what` of the lines.
+//! Warnings about settings that machines would inherit from a template, perhaps unintentionally. The caller
+//! fills in each line's `what`.
 
 use super::findings::Line;
 use super::proxmox_view::Pve;
@@ -22,16 +22,20 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
     wrong
 }
 
-/// Options that keep machines from using the CPUs that their Nodes offer.
+/// Returns a warning for each template option that keeps machines from using all the CPU that their Nodes
+/// offer.
 fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let vmid = usable.vmid_text();
     let mut wrong = Vec::new();
     if let Some(cpus) = vm.get("affinity").filter(|_| pool.pinning.is_none()) {
         let message = format!(
-            "every machine cloned from the template runs on CPUs {cpus} of its host, like the template"
+            "because of the template's `affinity`, every machine cloned from it runs on CPUs {cpus} of \
+                its host"
         );
-        let help =
-            format!("`qm set {vmid} --delete affinity`; `[pool.pinning]` gives machines CPUs of their own");
+        let help = format!(
+            "run `qm set {vmid} --delete affinity`; to give machines dedicated CPUs, use \
+                `[pool.pinning]`"
+        );
         wrong.push(Line::doubtful("", message).help(help));
     }
     let limit = vm.get("cpulimit").and_then(|text| text.parse::<f64>().ok()).filter(|limit| *limit > 0.0);
@@ -40,10 +44,10 @@ fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         limit.filter(|limit| *limit < f64::from(most) && !pool.vm_options.contains_key("cpulimit"))
     {
         let message = format!(
-            "the template's `cpulimit` is {limit}, but machines have {most} cores: their Nodes offer more CPU than the machines \
-            can use"
+            "the template's `cpulimit` is {limit}, but machines have up to {most} cores: their Nodes \
+                offer more CPU than the machines can use"
         );
-        let help = format!("`qm set {vmid} --delete cpulimit`, or set `cpulimit` in `vm_options`");
+        let help = format!("run `qm set {vmid} --delete cpulimit`, or set `cpulimit` in `vm_options`");
         wrong.push(Line::doubtful("", message).key("cores").help(help));
     }
     if vm.get("kvm").and_then(truth) == Some(false) {
@@ -53,23 +57,26 @@ fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     wrong
 }
 
-/// Huge pages of the template that do not divide a machine's memory evenly: such a machine does not start.
+/// Reports a huge page size in the template if a machine's memory is not a multiple of it. Such a machine
+/// does not start.
 fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
     let pages = vm.get("hugepages").filter(|_| pool.pinning.is_none())?;
     let mib: i64 = pages.parse().unwrap_or(2);
     let odd = pool.sizes.iter().find(|size| (size.memory >> 20) % mib.max(1) != 0)?;
     let message = format!(
-        "the template has `hugepages` of {mib} MiB, and {} MiB of memory is not a multiple of that: a machine of that size cannot start",
+        "the template uses huge pages of {mib} MiB, and {} MiB of memory is not a multiple of that \
+            size: a machine with this much memory cannot start",
         odd.memory >> 20
     );
     let help = format!(
-        "make `memory` a multiple of {mib} MiB, or `qm set {} --delete hugepages`",
+        "make `memory` a multiple of {mib} MiB, or run `qm set {} --delete hugepages`",
         usable.vmid_text()
     );
     Some(Line::wrong("", message).key("memory").help(help))
 }
 
-/// Host devices that the template uses. Each exists only once on a host.
+/// Returns a warning for each host device that the template uses. Only one machine on each host can use such
+/// a device.
 fn devices(usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let real = |(key, value): &(&str, &str)| match stem(key) {
         "serial" => *value != "socket",
@@ -78,15 +85,15 @@ fn devices(usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     };
     let line = |(key, value): (&str, &str)| {
         let message = format!(
-            "the template's `{key}` is the host's `{value}`: only one machine on each host can use this device, and only if the \
-            host has it"
+            "the template's `{key}` uses the host's device `{value}`: only one machine on each host can \
+                use this device, and only if the host has it"
         );
         Line::doubtful("", message).help(format!("`qm set {} --delete {key}`", usable.vmid_text()))
     };
     vm.all().filter(real).map(line).collect()
 }
 
-/// Static addresses of the template that the pool does not replace.
+/// Returns a warning for each static address of the template that the pool does not replace.
 fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let fixed = |key: &str| {
         let parts = vm.parts(key);
@@ -99,10 +106,11 @@ fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     };
     let line = |key: &str| {
         let message = format!(
-            "the template's `{key}` has a static address, which every machine would share: the daemon removes the address from machines"
+            "the template's `{key}` has a static address, which every machine would share, so the \
+                daemon removes the address from machines"
         );
         let help = format!(
-            "give the device addresses with `[[pool.network]]`, or `qm set {} --delete {key}`",
+            "set the device's addresses in `[[pool.network]]`, or run `qm set {} --delete {key}`",
             usable.vmid_text()
         );
         Line::doubtful("", message).key("network").help(help)
@@ -110,13 +118,19 @@ fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     vm.all().map(|(key, _)| key).filter(beyond).map(line).collect()
 }
 
-/// Problems with the administrator's own cloud-init files: they replace other data, or are not on every host.
+/// Returns problems with the administrator's own cloud-init files: a file replaces other data, or does not
+/// exist on every host.
 fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let parts = vm.parts("cicustom");
     let mut wrong = Vec::new();
     if parts.get("network").is_some() && pool.gives_addresses() {
-        let message = "the template's `cicustom` has network data, with which all machines would have the same address: the daemon removes that part from machines";
-        let help = format!("leave `network` out of `qm set {} --cicustom`", usable.vmid_text());
+        let message = "the template's `cicustom` contains network data with which all machines would \
+            have the same address, so the daemon removes the network data from machines";
+        let help = format!(
+            "set the template's `cicustom` again without `network`: `qm set {} \
+            --cicustom …`",
+            usable.vmid_text()
+        );
         wrong.push(Line::doubtful("", message).key("addresses").help(help));
     }
     if parts.get("user").is_some() {
@@ -125,7 +139,8 @@ fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line>
         let void = set.chain(["the machine's name"]).collect::<Vec<_>>().join(", ");
         let message =
             format!("the template's `cicustom` replaces the user data, so the guest does not receive {void}");
-        let help = "use `vendor` instead of `user`, or `[pool.cloud_init]` with `method = \"seed\"`";
+        let help = "in `cicustom`, use `vendor` instead of `user`; or set `method = \"seed\"` in \
+            `[pool.cloud_init]`";
         wrong.push(Line::doubtful("", message).key("cloud_init").help(help));
     }
     let kept = parts.all().filter(|(key, _)| *key != "network" || !pool.gives_addresses());
@@ -133,7 +148,7 @@ fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line>
     wrong
 }
 
-/// A problem with a file that a host needs to start a machine: some hosts lack its storage, or may lack the
+/// Reports a file that a host needs to start a machine, if some hosts lack the file's storage or may lack the
 /// file.
 fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str) -> Option<Line> {
     let (name, file) = volume.split_once(':')?;
@@ -146,7 +161,8 @@ fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str
         .collect();
     if !hosts.is_empty() {
         let message = format!(
-            "the template's `{option}` names {volume}, and there is no storage `{name}` on {}: no machine starts there",
+            "the template's `{option}` names {volume}, but storage `{name}` is not available on {}: no \
+                machine starts there",
             hosts.join(", ")
         );
         return Some(
@@ -160,6 +176,6 @@ fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str
         let message = format!(
             "the template's `{option}` names {volume}: no machine starts on a host whose storage `{name}` lacks {file}"
         );
-        Line::doubtful("", message).help("put the file on every host, or on a storage that they share")
+        Line::doubtful("", message).help("put the file on every host, or on a shared storage")
     })
 }

@@ -1,5 +1,6 @@
-//! Kubelet arguments that a release of Kubernetes removes: a kubelet does not start with one of them, and its
-//! machine never becomes a node. The same applies to feature gates ([`super::feature_gates`]).
+//! Kubelet arguments that a Kubernetes release removes. A kubelet that is given a removed argument does not
+//! start, and its machine never becomes a node. The same applies to removed feature gates
+//! ([`super::feature_gates`]).
 
 use super::feature_gates;
 use super::findings::{Answer, Line};
@@ -9,32 +10,57 @@ use settings::{Config, Pool};
 /// An argument that was or will be removed.
 struct Gone {
     argument: &'static str,
-    /// The first minor version of Kubernetes 1 without the argument.
+    /// The first minor version of Kubernetes 1 that no longer accepts the argument.
     since: u32,
     help: &'static str,
 }
 
-/// The help for cAdvisor's flags, which the kubelet had by mistake.
-const CADVISOR: &str = "remove it: there is no replacement";
-/// The help for the flags of cAdvisor's database, which the kubelet never used.
-const STORAGE: &str = "remove it: the kubelet's cAdvisor writes to no database";
+/// The help for cAdvisor's flags, which the kubelet exposed by mistake.
+const CADVISOR: &str = "remove the argument: it has no replacement";
+/// The help for cAdvisor's database flags. The kubelet never used that database.
+const STORAGE: &str = "remove the argument: the kubelet's cAdvisor does not write to a database";
 /// The arguments that each release removes, according to its change log and `cmd/kubelet/app/options`.
 const GONE: [Gone; 22] = [
     gone("application-metrics-count-limit", 37, CADVISOR),
-    gone("boot-id-file", 37, "remove it: the kubelet reads the kernel's boot ID"),
-    gone("cgroup-driver", 38, "remove it: containerd 2 tells the kubelet which cgroup driver it uses"),
-    gone("cloud-config", 34, "remove it: the cloud controller manager has a configuration of its own"),
+    gone("boot-id-file", 37, "remove the argument: the kubelet reads the boot ID from the kernel"),
+    gone(
+        "cgroup-driver",
+        38,
+        "remove the argument: containerd 2 tells the kubelet which cgroup driver \
+        it uses",
+    ),
+    gone(
+        "cloud-config",
+        34,
+        "remove the argument: the cloud controller manager has its own \
+        configuration",
+    ),
     gone("container-hints", 37, CADVISOR),
-    gone("containerd", 37, "remove it: kubeadm tells the kubelet the runtime's socket"),
-    gone("containerd-namespace", 37, "remove it: kubeadm tells the kubelet the runtime's socket"),
+    gone("containerd", 37, "remove the argument: kubeadm tells the kubelet which runtime socket to use"),
+    gone(
+        "containerd-namespace",
+        37,
+        "remove the argument: kubeadm tells the kubelet which runtime \
+        socket to use",
+    ),
     gone("enable-load-reader", 37, CADVISOR),
     gone("event-storage-age-limit", 37, CADVISOR),
     gone("event-storage-event-limit", 37, CADVISOR),
-    gone("global-housekeeping-interval", 37, "remove it; `housekeeping-interval` still exists"),
+    gone(
+        "global-housekeeping-interval",
+        37,
+        "remove the argument; `housekeeping-interval` is still \
+        supported",
+    ),
     gone("log-cadvisor-usage", 37, CADVISOR),
-    gone("machine-id-file", 37, "remove it: the kubelet reads `/etc/machine-id`"),
-    gone("pod-infra-container-image", 35, "remove it: containerd's configuration names the sandbox image"),
-    gone("register-schedulable", 34, "use the pool's `taints`"),
+    gone("machine-id-file", 37, "remove the argument: the kubelet reads `/etc/machine-id`"),
+    gone(
+        "pod-infra-container-image",
+        35,
+        "remove the argument: the sandbox image is set in \
+        containerd's configuration",
+    ),
+    gone("register-schedulable", 34, "use the pool's `taints` instead"),
     gone("storage-driver-buffer-duration", 37, STORAGE),
     gone("storage-driver-db", 37, STORAGE),
     gone("storage-driver-host", 37, STORAGE),

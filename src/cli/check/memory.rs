@@ -16,8 +16,8 @@ const NAMED: &str = "vmstatestorage";
 /// The storage that is used if the VM has no disk.
 const FALLBACK: &str = "local";
 
-/// The storages on which the pool's machines can save their memory; none if the pool keeps no suspended
-/// machines.
+/// Returns the storages on which the pool's machines can save their memory. The set is empty if the pool
+/// keeps no suspended machines.
 pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String> {
     if pool.warm.count == 0 || pool.warm.state.state_bytes(pool.memory) == 0 {
         return BTreeSet::new();
@@ -37,9 +37,9 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
     [with(of_template.collect())].into()
 }
 
-/// The storage that Proxmox VE chooses among the storages of a VM's disks (`find_vmstate_storage` of
-/// qemu-server's `QemuConfig`). Shared storages are preferred to others; in both groups, storages that store
-/// files are preferred.
+/// Returns the storage that Proxmox VE chooses from the storages of a VM's disks (`find_vmstate_storage` in
+/// qemu-server's `QemuConfig`). It prefers shared storages, and within each group it prefers file-based
+/// storages.
 fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     let known = || used.iter().filter_map(|name| pve.storages.get(*name));
     let of = |shared: bool| {
@@ -55,11 +55,11 @@ fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     found.or_else(|| used.first().copied()).unwrap_or(FALLBACK).to_owned()
 }
 
-/// Reasons why suspending would fail. The caller fills in `what` of the lines.
+/// Returns the reasons why suspending a machine would fail. The caller fills in each line's `what`.
 pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     let one = pool.warm.state.state_bytes(pool.memory);
-    // The memory of machines that are already suspended is part of the storage's used space.
+    // The storage's used space already includes the memory of suspended machines.
     let is_there = |guest: &&Guest| in_range(pool, guest.vmid) && guest.lock.as_deref() == Some(SUSPENDED);
     let there = pve.seen.guests.values().filter(is_there).count();
     let more = pool.warm.count.saturating_sub(u32::try_from(there).unwrap_or(u32::MAX));
@@ -81,7 +81,7 @@ pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> V
                     let more = count(more as usize, "more machine");
                     format!("{of} has {free} left on {host}, but suspending {more} needs {all}")
                 };
-                let help = format!("each machine takes {one}: twice its memory and 500 MiB");
+                let help = format!("each suspended machine takes {one}: twice its memory plus 500 MiB");
                 wrong.push(Line::doubtful("", message).key("warm").help(help));
                 // A shared storage has the same free space on every host, so one finding is enough.
                 if known.shared {

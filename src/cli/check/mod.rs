@@ -1,7 +1,7 @@
-//! `check`: checks whether the configuration is right, whether both clusters answer, whether the daemon has
-//! its rights, and whether all objects that the pools name exist.
+//! `check`: checks whether the configuration is valid, whether both clusters answer, whether the daemon has
+//! the rights it needs, and whether all objects that the pools name exist.
 //!
-//! All findings are reported together; what cannot be checked because of another problem is left out.
+//! All findings are reported together. A check that another problem makes impossible is skipped.
 
 mod bare_metal;
 mod built_templates;
@@ -72,7 +72,7 @@ enum Purpose {
     Plan,
 }
 
-/// Checks the configuration in this file for `run`.
+/// Checks this configuration file and the clusters, as `check` does for `run`.
 pub(super) fn whole(file: &Path) -> Result<u8, Failure> {
     let config = ConfigFile { config: file.to_owned() };
     run(&Arguments { config, offline: false, purpose: Purpose::Run, output: Output::Text })
@@ -119,8 +119,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     Ok(answer.status)
 }
 
-/// For JSON output, adds each finding with its place. For text, returns the findings with excerpts of the
-/// file, and adds one line with their number.
+/// For JSON output, adds each finding with its location to the answer. For text output, returns the findings
+/// with excerpts from the file, and adds a line with their number to the answer.
 fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> String {
     if output == Output::Json {
         for finding in report.findings() {
@@ -134,7 +134,8 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> 
     format!("{}\n", report.styled())
 }
 
-/// Values that `migrate` left for the administrator to fill in, and that are still marked.
+/// Reports values that `migrate` left for the administrator to fill in, if the file still contains their
+/// marks.
 fn to_fill_in(path: &Path) -> Option<Line> {
     /// At most this many lines are named.
     const NAMED: usize = 20;
@@ -148,7 +149,7 @@ fn to_fill_in(path: &Path) -> Option<Line> {
     let more = if marked.len() > NAMED { ", …" } else { "" };
     let (places, at) = if marked.len() == 1 { ("place is", "line") } else { ("places are", "lines") };
     let marks = format!("{} {places} still marked FILL IN: {at} {}{more}", marked.len(), lines.join(", "));
-    let help = "fill in what they ask for, and remove the marks";
+    let help = "fill in each marked value, and remove its mark";
     (!marked.is_empty()).then(|| Line::doubtful(format!("config {}", path.display()), marks).help(help))
 }
 

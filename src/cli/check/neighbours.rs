@@ -1,4 +1,4 @@
-//! What the configuration shares with those of other clusters on this host.
+//! Checks what the configuration shares with the configurations of other clusters on this host.
 
 use std::path::Path;
 
@@ -27,22 +27,25 @@ pub(super) fn check(file: &Path, config: &Config, answer: &mut Answer) {
     }
     let pinned = config.pools.iter().find(|pool| pool.pinning.is_some());
     if let (Some(pool), Some((_, Some(_)))) = (pinned, cluster::base_of(file)) {
-        let words = "the helper that runs as root reads only the configuration of the cluster without a name";
-        let help = "leave `[pool.pinning]` out, or move the pool to that cluster";
+        let words = "the pinning helper, which runs as root, reads only the configuration of the \
+            cluster without a name";
+        let help = "remove `[pool.pinning]`, or move the pool to the cluster without a name";
         answer.say(Line::wrong("pinning", words).of(&pool.name).key("pinning").help(help), FINDINGS);
     }
 }
 
-/// Checks whether the token sees the VMs of other clusters: if not, the room promised to those VMs is
-/// unknown.
+/// Checks whether the token can see the VMs of other clusters. If it cannot, the daemon does not know how
+/// much room is promised to those VMs.
 pub(super) async fn rights(file: &Path, pve: &Pve, answer: &mut Answer) {
     if neighbours::read_beside(file).is_empty() {
         return;
     }
     // If this query fails, the reason is reported elsewhere.
     if let Ok(Some((lacks, help))) = pve.lacks("/vms", &["VM.Audit"]).await {
-        let words =
-            format!("{lacks}: room promised to machines of other clusters is not visible until they use it");
+        let words = format!(
+            "{lacks}: the daemon cannot see room promised to other clusters' machines until \
+                they use it"
+        );
         answer.say(Line::doubtful("shared hosts", words).key("proxmox.token_id").help(help), SUCCESS);
     }
 }

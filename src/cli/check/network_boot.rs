@@ -39,7 +39,8 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
 fn unfit(pve: &Pve, pool: &Pool, storage: &str) -> Option<Line> {
     let Some(known) = pve.storages.get(storage).filter(|one| StorageConfig::holds_disks(one)) else {
         let message = format!("the token cannot see a storage `{storage}` that can hold disks");
-        let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
+        let help = "name a different storage, or grant the token Datastore.AllocateSpace and \
+            Datastore.Audit on this storage";
         return Some(Line::wrong("", message).key("storage").help(help));
     };
     let host = pve.allowed(pool).find(|host| !known.is_on(host))?;

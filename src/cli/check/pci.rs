@@ -12,9 +12,11 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
         let mut wrong = Vec::new();
         let there = hosts(pve, pool, one);
         if there.is_empty() {
-            let message = "no host of the pool has a device of this mapping, or the token cannot see it";
+            let message = "none of the pool's hosts has a device in this mapping, or the token cannot \
+                see the mapping";
             let help = format!(
-                "create it under Datacenter, Resource Mappings, and give the token Mapping.Use on /mapping/pci/{}",
+                "create the mapping under Datacenter, Resource Mappings, and give the token Mapping.Use \
+                    on /mapping/pci/{}",
                 one.mapping
             );
             wrong.push(Line::wrong(what.clone(), message).help(help));
@@ -22,8 +24,14 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
         for (host, problem) in there.iter().filter_map(|one| Some((one.name, one.problem?))) {
             let help = "if the mapping no longer matches the host's hardware, map the device again";
             wrong.push(
-                Line::doubtful(what.clone(), format!("no machine can use it on {host}: {problem}"))
-                    .help(help),
+                Line::doubtful(
+                    what.clone(),
+                    format!(
+                        "no machine can use the mapping on {host}: \
+                    {problem}"
+                    ),
+                )
+                .help(help),
             );
         }
         wrong.extend(bus(pool, one, templates).map(|line| Line { what: what.clone(), ..line }));
@@ -64,8 +72,8 @@ fn hosts<'p>(pve: &'p Pve, pool: &'p Pool, one: &Pci) -> Vec<Here<'p>> {
         .collect()
 }
 
-/// Only machines of the type `q35` have a PCI Express bus. With `pcie`, others fail to start (`q35 machine
-/// model is not enabled`).
+/// Only machines of the type `q35` have a PCI Express bus. With `pcie`, machines of other types fail to start
+/// (`q35 machine model is not enabled`).
 fn bus(pool: &Pool, one: &Pci, templates: &[Fit]) -> Option<Line> {
     let express = |machine: &str| machine.contains("q35");
     let own = pool.vm_options.get("machine").map(|machine| express(machine));

@@ -5,7 +5,7 @@ use crate::cli::exit::{FINDINGS, SUCCESS, chain};
 use pinning::{Door, DoorError, ENABLE, Request, SOCKET, SocketDoor};
 use settings::Config;
 
-const WHAT: &str = "pinning helper of this host";
+const WHAT: &str = "this host's pinning helper";
 
 /// Asks the helper which CPUs are free, if a pool pins its machines.
 pub(super) async fn check(config: &Config, answer: &mut Answer) {

@@ -18,7 +18,7 @@ pub(super) struct Pve {
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
     pub seen: ClusterResources,
-    /// The hosts, with their room as the planner counts it.
+    /// The hosts, with their room as the planner calculates it.
     pub hosts: Vec<Host>,
     /// The `[[host]]` settings, by host.
     pub special: BTreeMap<HostKey, HostSettings>,
@@ -26,9 +26,9 @@ pub(super) struct Pve {
     pub storages: BTreeMap<String, StorageConfig>,
     /// Privileges that the token has on no path; they are reported once.
     pub lacking: BTreeSet<&'static str>,
-    /// Bridges by host, filled in as they are requested.
+    /// Bridges by host. A host's bridges are added when they are first requested.
     pub bridges: Mutex<BTreeMap<String, Vec<Bridge>>>,
-    /// The privilege for agent calls in this release, if the daemon runs programs in guests.
+    /// The privilege that this release requires for guest agent calls, if the daemon runs programs in guests.
     pub agent: Option<&'static str>,
 }
 
@@ -64,8 +64,8 @@ impl Pve {
         Ok(bridges)
     }
 
-    /// The `wanted` privileges that the token has elsewhere but not on this path, in words, with the command
-    /// that grants them.
+    /// Returns the `wanted` privileges that the token has elsewhere but lacks on this path, in words, and the
+    /// command that grants them.
     pub(super) async fn lacks(
         &self,
         path: &str,
@@ -80,7 +80,8 @@ impl Pve {
         let user = self.token_id.split('!').next().unwrap_or_default();
         let what = format!("the token lacks {} on {path}", missing.join(", "));
         let help = format!(
-            "grant a role that has them: `pveum acl modify {path} --users {user} --tokens '{}' --roles ROLE`",
+            "grant a role that has these privileges: `pveum acl modify {path} --users {user} --tokens \
+                '{}' --roles ROLE`",
             self.token_id
         );
         Ok(Some((what, help)))

@@ -1,16 +1,16 @@
-//! What to do if a cluster cannot be reached, by cause.
+//! Advice for each reason why a cluster cannot be reached.
 
 use std::path::Path;
 
 use proxmox::{Error, Kind};
 use settings::{Proxmox, ProxmoxTrust};
 
-/// Why a connection fails, as far as its error shows.
+/// The reason why a connection failed, if the error text reveals it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     /// No server listens at the address.
     Refused,
-    /// The name has no address.
+    /// The name does not resolve to an address.
     UnknownName,
     /// There is no route to the address.
     NoRoute,
@@ -28,7 +28,7 @@ enum Obstacle {
     NoTls,
 }
 
-/// Error texts of the operating system, of rustls, and of this program's check of fingerprints.
+/// Error texts from the operating system, rustls and this program's fingerprint check.
 const TEXTS: [(&str, Obstacle); 14] = [
     ("fingerprint", Obstacle::OtherFingerprint),
     ("unknownissuer", Obstacle::UnknownIssuer),
@@ -56,7 +56,8 @@ pub(super) fn proxmox(error: &Error, settings: &Proxmox) -> Option<String> {
     let (user, name) = settings.token_id.split_once('!').unwrap_or((&settings.token_id, ""));
     match error.kind {
         Kind::Unauthorized => Some(format!(
-            "`pveum user token list {user}` must list `{name}` as not expired, and the secret must belong to that token"
+            "check that `pveum user token list {user}` lists `{name}` as not expired, and that the \
+                secret belongs to this token"
         )),
         Kind::HostUnreachable | Kind::OutcomeUnknown => {
             Some(hindered(obstacle(&error.text), &settings.trust))
@@ -69,7 +70,8 @@ fn hindered(obstacle: Option<Obstacle>, trust: &ProxmoxTrust) -> String {
     const SHOW: &str = "openssl x509 -noout -fingerprint -sha256 -in /etc/pve/local/pve-ssl.pem";
     match obstacle {
         Some(Obstacle::Refused) => {
-            "no server listens there: `endpoints` must name hosts of the cluster with port 8006; check `systemctl status pveproxy` on the host"
+            "no server listens at this address: `endpoints` must name hosts of the cluster, with port \
+                8006; check `systemctl status pveproxy` on the host"
                 .to_owned()
         }
         Some(Obstacle::UnknownName) => {
@@ -81,40 +83,45 @@ fn hindered(obstacle: Option<Obstacle>, trust: &ProxmoxTrust) -> String {
         }
         Some(Obstacle::UnknownIssuer) => authority(trust),
         Some(Obstacle::OtherName) => {
-            "use the name from the host's certificate in `endpoints`: `openssl x509 -noout -ext subjectAltName -in \
-             /etc/pve/local/pve-ssl.pem` on the host shows it"
+            "in `endpoints`, use the name from the host's certificate; `openssl x509 -noout -ext \
+                subjectAltName -in /etc/pve/local/pve-ssl.pem` on the host shows this name"
                 .to_owned()
         }
         Some(Obstacle::Expired) => {
             "`pvecm updatecerts --force` on the host creates a new certificate; also check the clock of this host".to_owned()
         }
         Some(Obstacle::OtherFingerprint) => format!(
-            "if the host has a new certificate, put its fingerprint into `fingerprint`: `{SHOW}` on the host shows the right one \
-             (for a custom certificate, pveproxy-ssl.pem in the same folder)"
+            "if the host has a new certificate, set `fingerprint` to the new certificate's fingerprint; \
+                `{SHOW}` on the host shows it (for a custom certificate, use pveproxy-ssl.pem in the \
+                same folder)"
         ),
-        Some(Obstacle::NoTls) => "the server there does not speak TLS: `endpoints` must name port 8006 of a Proxmox VE host".to_owned(),
+        Some(Obstacle::NoTls) => "the server at this address does not speak TLS: `endpoints` must name \
+            port 8006 of a Proxmox VE host".to_owned(),
         None => {
-            "`endpoints` must name hosts of the cluster with port 8006, and the trusted CA or certificate must belong to the cluster".to_owned()
+            "`endpoints` must name hosts of the cluster, with port 8006, and the trusted CA or \
+                certificate must belong to the cluster".to_owned()
         }
     }
 }
 
-/// How to trust the host's certificate, which Proxmox VE's own CA has issued unless an administrator has
-/// installed another one.
+/// Explains how to trust the host's certificate. Proxmox VE's own CA has issued it, unless an administrator
+/// has installed a different certificate.
 fn authority(trust: &ProxmoxTrust) -> String {
     const OWN: &str = "/etc/pve/pve-root-ca.pem";
     const UNIT: &str = "`ca_credential = \"pve-root-ca\"` (the unit loads it from /etc/pve-autoscaler/credentials/pve-root-ca)";
     match trust {
         ProxmoxTrust::System => format!(
-            "the system does not trust Proxmox VE's own CA: copy {OWN} from a host, and replace `ca` with `ca_file`, which names the copy, or with {UNIT}"
+            "the system does not trust Proxmox VE's own CA: copy {OWN} from a host, and replace `ca` \
+                with `ca_file` and the path of the copy, or with {UNIT}"
         ),
         ProxmoxTrust::CaFile(path) if path == Path::new(OWN) => {
-            "the host's certificate is from another authority: set `ca = \"system\"` if that is a public one, otherwise name its file in `ca_file`"
+            "the host's certificate was issued by a different CA: if that CA is public, set `ca = \
+                \"system\"`; otherwise, set `ca_file` to the CA's certificate"
                 .to_owned()
         }
         ProxmoxTrust::CaFile(_) | ProxmoxTrust::CaCredential(_) => format!(
-            "that CA did not issue the host's certificate: the cluster's own CA is {OWN} on any of its hosts; set `ca = \"system\"` if the host has a \
-             certificate of a public authority"
+            "the configured CA did not issue the host's certificate: if a public CA issued it, set `ca \
+                = \"system\"`; the cluster's own CA is {OWN} on any of its hosts"
         ),
         ProxmoxTrust::Fingerprint(_) => hindered(Some(Obstacle::OtherFingerprint), trust),
     }
@@ -125,7 +132,8 @@ pub(super) fn kubernetes(text: &str) -> String {
     let same = "also try `kubectl --kubeconfig FILE version` with the same kubeconfig";
     let what = match obstacle(text) {
         Some(Obstacle::Refused) => {
-            "no server listens there: check `server` in the kubeconfig, and whether the API server is up"
+            "no server listens at this address: check `server` in the kubeconfig, and whether the API \
+                server is up"
         }
         Some(Obstacle::UnknownName) => {
             "this host cannot resolve the API server's name: fix `server` in the kubeconfig, DNS or /etc/hosts"
@@ -140,12 +148,16 @@ pub(super) fn kubernetes(text: &str) -> String {
             "`certificate-authority-data` in the kubeconfig is not the API server's CA: with kubeadm, it is /etc/kubernetes/pki/ca.crt on a control plane node"
         }
         Some(Obstacle::OtherName) => {
-            "use the name from the API server's certificate in the kubeconfig (`server`), or set it as `tls-server-name`"
+            "in the kubeconfig, use the name from the API server's certificate in `server`, or set \
+                `tls-server-name` to that name"
         }
         Some(Obstacle::Expired) => {
             "`kubeadm certs check-expiration` on a control plane node shows which certificate has expired; also check the clock of this host"
         }
-        Some(Obstacle::NoTls) => "the server there does not speak TLS: check `server` in the kubeconfig",
+        Some(Obstacle::NoTls) => {
+            "the server at this address does not speak TLS: check `server` in the \
+            kubeconfig"
+        }
         Some(Obstacle::OtherFingerprint) | None => return same.to_owned(),
     };
     format!("{what}; {same}")

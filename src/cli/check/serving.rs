@@ -1,5 +1,5 @@
-//! If approval of serving certificates is enabled, checks whether the daemon has the rights that approval
-//! needs, and for which pools it works.
+//! If approval of serving certificates is enabled, checks whether the daemon has the rights that it needs for
+//! this, and which pools' certificates it can approve.
 
 use super::findings::{Answer, Line};
 use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};
@@ -13,7 +13,7 @@ fn is_on(config: &Config) -> bool {
     config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
 }
 
-/// One line for each right that is missing.
+/// Reports each missing right on a line of its own.
 pub(super) async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) {
     if !is_on(config) {
         return;
@@ -29,9 +29,10 @@ pub(super) async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answ
     };
     let mut wrong: Vec<Line> = missing.map(line).collect();
     if let Some(last) = wrong.pop() {
-        wrong.push(
-            last.help("`kubectl apply -f rbac-serving.yaml` (packaging/rbac-serving.yaml) grants them"),
-        );
+        wrong.push(last.help(
+            "`kubectl apply -f rbac-serving.yaml` (packaging/rbac-serving.yaml) grants these \
+                rights",
+        ));
     }
     answer.say_all(wrong, Line::good(what, format!("{0} of {0} rights", rights.len())), UNREACHABLE);
 }
@@ -41,7 +42,8 @@ pub(super) fn addresses(config: &Config, pool: &Pool, answer: &mut Answer) {
     if is_on(config) && matches!(pool.addressing, Addressing::Dhcp) {
         let line = Line::doubtful(
             "serving certificates",
-            "the pool's machines get their addresses by DHCP: no certificate is approved",
+            "the pool's machines get their addresses by DHCP, so the daemon approves none of their \
+                certificates",
         );
         let help = "give the pool `addresses`, or use another approver";
         answer.say(line.help(help).key(KEY).of(&pool.name), SUCCESS);

@@ -16,16 +16,16 @@ use proxmox::marker::Description;
 use proxmox::{Error, Guest, Kind};
 use settings::{Addressing, Config, Pool};
 
-/// How many calls are made at a time.
+/// The maximum number of concurrent calls.
 const AT_A_TIME: usize = 4;
 /// At most this many VMIDs of a pool are queried one by one, to find guests that the token cannot see.
 const ASKED: usize = 256;
 /// At most this many VMs are read for their addresses.
 const READ: usize = 500;
-/// At most this many slots of one kind are named.
+/// At most this many slots are named for each kind of problem.
 const NAMED: usize = 5;
 
-/// Errors for a guest that has disappeared or whose host is off. They say nothing about the guest.
+/// Errors that occur if a guest has disappeared or its host is off. They reveal nothing else about the guest.
 const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable, Kind::OutcomeUnknown];
 
 /// What occupies a VMID of the pool.
@@ -69,9 +69,10 @@ pub(super) async fn check(
         let what = what.clone();
         move |words| Line::doubtful(what.clone(), words).key(key).help(help)
     };
-    let leave_out =
-        "such a slot is never used: leave it out (`vmids = [\"9100-9149\", \"!9110\"]`), or move that guest";
-    let choose = "such a slot is never used: choose addresses that no other machine has and that are outside any DHCP range";
+    let leave_out = "the daemon never uses a slot whose VMID is taken: leave the VMID out (`vmids = [\"9100-9149\", \
+            \"!9110\"]`), or move the guest to a different VMID";
+    let choose = "the daemon never uses a slot whose address is taken: choose addresses that no other \
+        machine has and that are outside any DHCP range";
     let mut wrong: Vec<Line> = named(strangers).into_iter().map(doubtful("vmids", leave_out)).collect();
     wrong.extend(named(elsewhere).into_iter().map(doubtful("addresses", choose)));
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
@@ -88,7 +89,7 @@ pub(super) async fn check(
     answer.say_all(wrong, Line::good(what, count).of(&pool.name), FINDINGS);
 }
 
-/// The guests that have VMIDs of the pool.
+/// Returns what occupies each of the pool's VMIDs. Free VMIDs are left out.
 async fn holders(
     pve: &Pve,
     config: &Config,
@@ -115,7 +116,7 @@ async fn holders(
     Ok(holders)
 }
 
-/// Guests that have VMIDs of the pool but are not its machines, in words.
+/// Describes the guests that have one of the pool's VMIDs but are not the pool's machines.
 fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
     let words = |(vmid, holder): (&Vmid, &Holder)| match holder {
         Holder::Foreign(words) => Some(format!("{vmid} is {words}")),
@@ -130,7 +131,7 @@ fn strangers(holders: &BTreeMap<Vmid, Holder>) -> Vec<String> {
     holders.iter().filter_map(words).collect()
 }
 
-/// SMBIOS uuids of the machines that have VMIDs of the pool.
+/// Returns the SMBIOS uuids of the machines that have one of the pool's VMIDs.
 fn uuids(holders: &BTreeMap<Vmid, Holder>) -> BTreeSet<&str> {
     let mut all = BTreeSet::new();
     for holder in holders.values() {
@@ -165,8 +166,8 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
     })
 }
 
-/// The static addresses of the VMs that the token can see (at most `READ` of them), with each VM's VMID and
-/// name. They are read once for all pools.
+/// Returns the static addresses of the VMs that the token can see, with each VM's VMID and name. At most
+/// `READ` VMs are read. The result is used for all pools.
 pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, Vmid, String)>, Error> {
     let guests = pve.seen.guests.values().filter(|guest| !guest.container && !guest.template);
     let asked = guests.take(READ).map(|guest| async move {
@@ -187,8 +188,8 @@ pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, Vmid, String)>,
     Ok(found)
 }
 
-/// Describes the VMs that have an address of the pool's slots but not the slot's VMID. These addresses are
-/// added to `taken`.
+/// Describes the VMs that have the address of one of the pool's slots, but not that slot's VMID. Adds these
+/// addresses to `taken`.
 fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, Vmid, String)], taken: &mut Taken) -> Vec<String> {
     let slots = pool.slots();
     let mut words = Vec::new();
@@ -202,8 +203,8 @@ fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, Vmid, String)], taken: &mut
     words
 }
 
-/// Describes the addresses of the pool that belong to an unmanaged Node. Those that belong to any Node are
-/// added to `taken`.
+/// Describes the pool's addresses that belong to an unmanaged Node. Adds the pool's addresses that belong to
+/// any Node, managed or unmanaged, to `taken`.
 fn addresses(pool: &Pool, nodes: &[Arc<Node>], uuids: &BTreeSet<&str>, taken: &mut Taken) -> Vec<String> {
     let own: BTreeSet<IpAddr> = pool.slots().iter().flat_map(Slot::addresses).collect();
     let mut words = Vec::new();

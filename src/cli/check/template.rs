@@ -30,7 +30,7 @@ pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut 
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
     let templates = Templates::default();
     let looked = templates.refresh(&pve.client, &alone, &pve.seen).await;
-    // If a template cannot be read, that is reported with the problems below.
+    // A template that cannot be read is reported with the other problems below.
     let status = if looked.is_err() { UNREACHABLE } else { FINDINGS };
     let found = templates.all().remove(&pool.name).unwrap_or_default();
     for problem in &found.problems {
@@ -83,12 +83,15 @@ fn described(pve: &Pve, pool: &Pool, wanted: &TemplateRef, usable: &Usable) -> S
     format!("{name} ({} on {}, {kind})", usable.vmid_text(), usable.host)
 }
 
-/// Reasons why a clone or its configuration would fail. The caller fills in `what` of the lines.
+/// Returns the reasons why creating or configuring a clone would fail. The caller fills in each line's
+/// `what`.
 fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     if let Some(lock) = vm.lock() {
-        let help =
-            format!("check which task is running; `qm unlock {}` removes a stale lock", usable.vmid_text());
+        let help = format!(
+            "check which task holds the lock; `qm unlock {}` removes a stale lock",
+            usable.vmid_text()
+        );
         wrong.push(
             Line::wrong("", format!("the template is locked ({lock}) and cannot be cloned")).help(help),
         );
@@ -113,11 +116,12 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     for disk in &pool.extra_disks {
         if vm.get(&disk.device).is_some() {
             let line = Line::wrong("", format!("the template already has a drive {}", disk.device));
-            wrong.push(line.key("extra_disks").help("give the additional disk another number"));
+            wrong.push(line.key("extra_disks").help("use a different number for the additional disk"));
         }
         if !pve.storages.get(&disk.storage).is_some_and(proxmox::StorageConfig::holds_disks) {
             let message = format!("the token cannot see a storage `{}` that can hold disks", disk.storage);
-            let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
+            let help = "name a different storage, or grant the token Datastore.AllocateSpace and \
+                Datastore.Audit on this storage";
             wrong.push(Line::wrong("", message).key("extra_disks").help(help));
         }
     }
@@ -141,10 +145,11 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     wrong
 }
 
-/// A linked clone needs storages that support it, and disks that are base images.
+/// Checks whether linked clones are possible: the storages must support them, and the template's disks must
+/// be base images.
 fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     let mut told = BTreeSet::new();
-    // TPM state is always copied.
+    // TPM state is always copied, even for a linked clone.
     for disk in vm.disks().filter(|disk| disk.key != "tpmstate0") {
         let volume = disk.volume;
         let (storage, file) = volume.split_once(':').unwrap_or((volume, ""));
@@ -170,7 +175,8 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
                 format!("the template's disk `{volume}` is not a base image, which a linked clone needs"),
             );
             let help = format!(
-                "the disk was added after the conversion to a template: convert a VM that has the disk, or run `qm template {} --disk DISK`",
+                "the disk was added after the VM had become a template: make a template from a VM that \
+                    already has the disk, or run `qm template {} --disk DISK`",
                 usable.vmid_text()
             );
             wrong.push(line.key("clone").help(help));
@@ -178,7 +184,8 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     }
 }
 
-/// A full clone needs a storage for disks on every host, with room for one machine.
+/// Checks whether every host has the storages that a full clone needs for its disks, with room for one
+/// machine.
 fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     let wants = full_clone_bytes(pool, vm);
     let targets: BTreeSet<&str> = if pool.storages.is_empty() {
@@ -190,10 +197,10 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
         let Some(known) = pve.storages.get(storage) else {
             let line = Line::wrong("", format!("the token cannot see a storage `{storage}`"));
             let names = pve.storages.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            wrong
-                .push(line.key("storage").help(format!(
-                    "the token sees {names}; it needs Datastore.AllocateSpace on the storage"
-                )));
+            wrong.push(line.key("storage").help(format!(
+                "the token can see only {names}; grant the token Datastore.AllocateSpace on the \
+                        missing storage"
+            )));
             continue;
         };
         if !known.holds_disks() {
@@ -286,14 +293,15 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
     paths
 }
 
-/// A problem with the seed: the storage takes no seeds, a disk occupies the drive for the seed, or the seed
-/// has no name servers.
+/// Reports a problem with the seed: the storage does not accept seeds, a disk occupies the drive for the
+/// seed, or the seed has no name servers.
 pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Line> {
     let CloudInit::Seed(seed) = &pool.cloud_init else { return None };
     let storage = &seed.storage;
     if let Some(disk) = vm.and_then(|vm| vm.disks().find(|disk| disk.key == SEED_DRIVE)) {
         let message = format!(
-            "the template's `{SEED_DRIVE}` is the disk {}, but a machine's seed goes there",
+            "the template's `{SEED_DRIVE}` is the disk {}, but this drive is reserved for the machine's \
+                seed",
             disk.volume
         );
         let help = "move the disk to another bus or number in the VM that becomes the template";
@@ -303,7 +311,8 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
         return without_name_servers(pool, seed);
     }
     let message = format!(
-        "the token cannot see the storage `{storage}` for seeds, or the storage does not accept the content `iso`"
+        "the token cannot see the seed storage `{storage}`, or the storage does not accept the content \
+            type `iso`"
     );
     let help = format!(
         "add `iso` to the storage's content (`pvesm set {storage} --content …,iso`), or name another storage"
@@ -315,8 +324,10 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
 /// servers; a seed does not.
 fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
     let Addressing::Static { dns, .. } = &pool.addressing else { return None };
-    let message = "the pool's machines have no name servers: the pool has no `dns`, and a seed does not contain those of the host";
-    let help = "set `dns`, or a `network_config` or `user_data` with name servers; ignore this if the template sets them";
+    let message = "the pool's machines have no name servers: the pool has no `dns`, and a seed does not \
+        contain the host's name servers";
+    let help = "set `dns`, or a `network_config` or `user_data` with name servers; ignore this warning \
+        if the template sets name servers";
     (dns.is_empty() && seed.network_config.is_none())
         .then(|| Line::doubtful("", message).key("cloud_init").help(help))
 }
@@ -337,9 +348,13 @@ fn reach(pve: &Pve, pool: &Pool, general: &str, fit: &[Fit], answer: &mut Answer
         format!("no clone can be made on {}: the template's storage is not available there", lost.join(", "));
     let help = match &pool.template {
         Some(TemplateRef::Name(name)) => {
-            format!("put a template called `{name}` on each of these hosts too, move the existing template to a shared storage, or set `hosts`")
+            format!(
+                "put a template called `{name}` on each of these hosts too, move the existing \
+                template to a shared storage, or list only hosts with the template in `hosts`"
+            )
         }
-        _ => "move the template to a shared storage, or give the templates of all hosts the same name and set `template` to that name, or set `hosts`"
+        _ => "move the template to a shared storage, give the templates on all hosts the same name and \
+            set `template` to that name, or list only hosts with the template in `hosts`"
             .to_owned(),
     };
     answer.say(verdict(what, message).key("hosts").help(help).of(&pool.name), FINDINGS);
@@ -350,7 +365,7 @@ fn kind(pve: &Pve, storage: &str) -> String {
     pve.storages.get(storage).map(|one| one.kind.clone()).or_else(seen).unwrap_or_default()
 }
 
-/// A storage of this host that takes disks and supports linked clones.
+/// Returns a storage on this host that accepts disks and supports linked clones.
 fn thin<'p>(pve: &'p Pve, host: &str) -> Option<&'p str> {
     let fine = |one: &&proxmox::StorageConfig| {
         one.holds_disks() && one.is_on(host) && makes_linked_clones(&one.kind) == Some(true)
@@ -358,7 +373,7 @@ fn thin<'p>(pve: &'p Pve, host: &str) -> Option<&'p str> {
     pve.storages.values().find(fine).map(|one| one.name.as_str())
 }
 
-/// A size in the largest binary unit in which it is at least 1.
+/// Formats a size in the largest binary unit in which the number is at least 1.
 pub(super) fn binary(bytes: i64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20)];
     let (unit, shift) = units.into_iter().find(|(_, shift)| bytes >> shift > 0).unwrap_or(("KiB", 10));

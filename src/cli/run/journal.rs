@@ -1,5 +1,5 @@
-//! systemd's journal, over its native protocol. Each event is sent with its fields, and its message repeats
-//! them, because `journalctl` shows only the message by default.
+//! Sends events to systemd's journal through its native protocol. Each event is sent with its fields. Its
+//! message repeats the fields, because `journalctl` shows only the message by default.
 //!
 //! The protocol: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
 
@@ -16,7 +16,7 @@ use tracing_subscriber::layer::Context;
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// The identifier of this program in the journal.
 const IDENTIFIER: &str = "pve-autoscaler";
-/// The longest value that is sent, in bytes; longer values are cut. A datagram can hold about 200 KiB.
+/// The maximum length of a value, in bytes. Longer values are truncated. A datagram can hold about 200 KiB.
 const LONGEST: usize = 32 * 1024;
 
 /// Sends events to the journal.
@@ -42,7 +42,7 @@ impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut told = Told::default();
         event.record(&mut told);
-        // A journal that is full or gone must not end the daemon.
+        // A full or missing journal must not end the daemon.
         let _ = self.0.send(&told.datagram(*event.metadata().level(), event.metadata().target()));
     }
 }

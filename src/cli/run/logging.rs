@@ -14,8 +14,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Checks the value of `--log-level`. A level alone applies only to this program's own crates: libraries then
-/// log warnings at most, because their lower levels may quote requests.
+/// Checks the value of `--log-level`. A level on its own applies only to this program's own crates. Libraries
+/// then log at most warnings and errors, because their lower levels may quote requests.
 pub(super) fn directives(text: &str) -> Result<String, String> {
     let text = text.trim();
     let level = text.to_ascii_lowercase();
@@ -52,8 +52,8 @@ fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Whether standard error is the stream that `JOURNAL_STREAM` names (systemd.exec(5)). It is a different
-/// stream if it was redirected later.
+/// Whether standard error is the stream that `JOURNAL_STREAM` names (systemd.exec(5)). It is not if standard
+/// error was redirected later.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let seen = std::io::stderr().as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());

@@ -1,8 +1,8 @@
 //! `run`: the daemon.
 //!
-//! The daemon ends immediately if the configuration, a secret or the control socket cannot be used, because
-//! waiting would not help. An unreachable cluster does not end it. SIGTERM and SIGINT end it, and a second
-//! signal ends it immediately; SIGHUP reloads the configuration.
+//! The daemon exits immediately if the configuration, a secret or the control socket cannot be used, because
+//! waiting would not help. It keeps running if a cluster is unreachable. SIGTERM and SIGINT stop the daemon,
+//! and a second signal stops it immediately. SIGHUP reloads the configuration.
 
 mod journal;
 mod logging;
@@ -36,8 +36,8 @@ use settings::{Config, Mode, Needs};
 
 /// Enough for a round and all other work at the same time. The lease has its own thread.
 const THREADS: usize = 2;
-/// How long the daemon may take to end. Machines' tasks end at their next wait, and continue from their
-/// records after the next start.
+/// How long the daemon may take to stop. Each machine's task ends the next time it waits, and continues from
+/// the machine's record after the next start.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 const SIGNALS: &str = "\
@@ -183,7 +183,7 @@ async fn serve(
     end(daemon, &mut signals).await
 }
 
-/// Waits until the daemon has ended, or until the limit or a second signal.
+/// Waits until the daemon has ended, the time limit has passed, or a second signal arrives.
 async fn end(mut daemon: JoinHandle<()>, signals: &mut Signals) -> Result<u8, Failure> {
     tokio::select! {
         biased;
@@ -193,14 +193,15 @@ async fn end(mut daemon: JoinHandle<()>, signals: &mut Signals) -> Result<u8, Fa
             Ok(again.status())
         }
         () = tokio::time::sleep(STOP_LIMIT) => {
-            tracing::warn!("a task did not end in time and was abandoned; it continues from its record at the next start");
+            tracing::warn!("a task did not end in time and was abandoned; its work continues from the \
+                record at the next start");
             Ok(SUCCESS)
         }
     }
 }
 
-/// The exit status after the daemon's task has ended. A panic in the task is passed on, so that the process's
-/// supervisor restarts it.
+/// Returns the exit status after the daemon's task has ended. A panic in the task is passed on, so that the
+/// process ends and its supervisor restarts it.
 fn over(ended: Result<(), JoinError>) -> Result<u8, Failure> {
     match ended.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
@@ -260,7 +261,7 @@ struct Signals {
     hangup: Signal,
 }
 
-/// The meaning of a signal.
+/// What a signal asks the daemon to do.
 enum Heard {
     End(Ending),
     Reload,

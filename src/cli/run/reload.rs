@@ -13,9 +13,9 @@ use files::ReadSecret;
 use observability::MachineStatus;
 use settings::{Config, Needs, PhysicalMachine, Pool, SecretSource};
 
-/// The secrets in use. Comparing them shows whether a file has a new secret.
+/// The secrets in use. They are compared with the files to detect new secrets.
 pub(super) struct Secrets {
-    /// The tokens of all clusters, the one of `[proxmox]` first.
+    /// The tokens of all Proxmox VE clusters, starting with the token of `[proxmox]`.
     tokens: Vec<SecretString>,
     kubeconfig: Option<SecretString>,
 }
@@ -41,7 +41,7 @@ impl Secrets {
                 read(what, secret);
             }
         }
-        // Errors about Proxmox VE come first, as in the file.
+        // Errors about Proxmox VE come first, just as `[proxmox]` does in the configuration.
         let of_proxmox = config.clusters().flat_map(live::unreadable);
         wrong.splice(0..0, of_proxmox);
         if wrong.is_empty() { Ok(Self { tokens, kubeconfig }) } else { Err(Failure::Secrets(wrong)) }
@@ -52,8 +52,8 @@ impl Secrets {
     }
 }
 
-/// Reads the configuration again. If it is wrong, the log contains the full report, and the old settings stay
-/// in force.
+/// Reads the configuration again. If it is invalid, the full report is logged, and the old settings stay in
+/// force.
 ///
 /// Returns one line about what the administrator has to do, if anything.
 pub(super) fn reload(
@@ -110,16 +110,19 @@ pub(super) fn reload(
 }
 
 fn refused(findings: &[String], report: &str) -> String {
-    tracing::error!("configuration not applied, the old one stays in force:\n{report}");
-    let first = findings.first().map_or("it cannot be read", String::as_str);
+    tracing::error!("configuration not applied; the old one stays in force:\n{report}");
+    let first = findings.first().map_or("the file cannot be read", String::as_str);
     let more = match findings.len() {
         0 | 1 => String::new(),
         many => format!(", and {} more", many - 1),
     };
-    format!("the file was not applied, the old settings stay in force: {first}{more} (see the log)")
+    format!(
+        "the configuration file was not applied, and the old settings stay in force: {first}{more} \
+        (see the log)"
+    )
 }
 
-/// The new settings, except that keys that need a restart keep their old values. Also returns which of those
+/// Returns the new settings, but with the old values of keys that need a restart. Also returns which of these
 /// keys have changed.
 fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     let mut differs = Vec::new();
@@ -183,7 +186,7 @@ fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Optio
     let address = new.address.map(|address| address.to_string()).unwrap_or_default();
     (address != machine.address).then(|| {
         format!(
-            "pool `{}`: machine `{}` is on: change its `address` while it is off",
+            "pool `{}`: machine `{}` is on; change its `address` only while it is off",
             pool.name, machine.name
         )
     })
@@ -196,14 +199,14 @@ fn renamed(old: &Config, new: &Config) -> Option<String> {
     let (old, new) = both.find(|(old, new)| old.region != new.region)?;
     let name = |region: &Option<String>| region.clone().unwrap_or_else(|| "nothing".to_owned());
     Some(format!(
-        "a region is now named {} instead of {}: a change of regions' names or order needs a restart",
+        "a region is now named {} instead of {}: renaming or reordering regions requires a restart",
         name(&new.region),
         name(&old.region)
     ))
 }
 
-/// Conflicts of the new settings with existing machines, in words. If a machine's VMID or address is no
-/// longer in a range, that is not a conflict: the machine keeps it.
+/// Describes conflicts between the new settings and existing machines. It is not a conflict if a range no
+/// longer contains a machine's VMID or address, because the machine keeps both.
 fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
     let mut found = Vec::new();
     for pool in &new.pools {
@@ -222,7 +225,8 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
             let here = machine.host.region() == pool.prefix;
             if pool.name == machine.pool && !here {
                 found.push(format!(
-                    "pool `{}` is now in a different region from its machine `{name}` on {}: give the new region a pool of its own",
+                    "pool `{}` is now in a different region from its machine `{name}` on {}: create a \
+                        separate pool for the new region",
                     pool.name, machine.host
                 ));
                 continue;
@@ -248,7 +252,8 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
             };
             found.extend(machine.further_addresses.iter().find_map(differs).map(|(other, own)| {
                 format!(
-                    "pool `{}`: VMID {vmid} would be assigned {other}, but machine `{name}` uses it with {own}",
+                    "pool `{}`: VMID {vmid} would be assigned {other}, but machine `{name}` uses this \
+                        VMID with {own}",
                     pool.name
                 )
             }));
@@ -256,7 +261,8 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
                 && let Some(other) = slot.address.filter(|other| *other != own)
             {
                 found.push(format!(
-                    "pool `{}`: VMID {vmid} would be assigned {other}, but machine `{name}` uses it with {own}",
+                    "pool `{}`: VMID {vmid} would be assigned {other}, but machine `{name}` uses this \
+                        VMID with {own}",
                     pool.name
                 ));
             }

@@ -14,7 +14,7 @@ use proxmox::Client;
 use proxmox::cloning::AskedFor;
 use settings::Config;
 
-/// How many guests are queried at a time.
+/// The maximum number of guests that are queried at the same time.
 const AT_A_TIME: usize = 4;
 /// The first VMID that is proposed.
 const FIRST: u32 = 9100;
@@ -41,8 +41,8 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// The value that refers to the template in a configuration. It is the name if a `[[template]]` creates
-    /// the template, because each version has its own VMID.
+    /// Returns the value that refers to the template in a configuration. This is the name if a `[[template]]`
+    /// creates the template, because each version has its own VMID. Otherwise, it is the VMID.
     pub fn in_configuration(&self) -> String {
         self.mark.as_ref().map_or_else(|| self.vmid.to_string(), |mark| super::draft::quoted(&mark.template))
     }
@@ -105,7 +105,7 @@ pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Disco
 }
 
 impl Discovered {
-    /// Excludes what the configurations of other clusters on this host reserve.
+    /// Excludes the VMIDs and addresses that the configurations of other clusters on this host reserve.
     #[must_use]
     pub fn without(mut self, reserved: &Reserved) -> Self {
         self.vmids.extend(&reserved.vmids);
@@ -133,8 +133,8 @@ impl Discovered {
         })
     }
 
-    /// The longest range of free addresses between `.128` and `.249` of the network, with at most 50
-    /// addresses. No known machine has them, and no other cluster reserves them.
+    /// Returns the longest range of free addresses between `.128` and `.249` of the network, with at most 50
+    /// addresses. An address is free if no known machine has it and no other cluster reserves it.
     pub fn free_addresses(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
         let [a, b, c] = self.network()?;
         let (mut best, mut run): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
@@ -164,8 +164,8 @@ impl Discovered {
         self.offered().into_iter().map(|one| (one.vmid.to_string(), about(one))).collect()
     }
 
-    /// The VMIDs of all versions of a template: of existing ones, and of future ones if a `[[template]]` of
-    /// this configuration creates it.
+    /// Returns the VMIDs of all existing versions of a template. If a `[[template]]` of the existing
+    /// configuration creates the template, the VMIDs of future versions are included.
     pub fn versions(&self, template: &Template, configured: Option<&Config>) -> BTreeSet<Vmid> {
         let mut all = BTreeSet::from([template.vmid]);
         let Some(mark) = &template.mark else { return all };

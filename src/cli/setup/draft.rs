@@ -34,10 +34,11 @@ pub(super) fn configuration(
     let listen = name.map(|_| format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n\n"));
     let (id, listen) = (id.unwrap_or_default(), listen.unwrap_or_default());
     let mut out = format!(
-        "{SCHEMA_LINE}\n# Created by `pve-autoscaler setup`. All other settings have their defaults: pve-autoscaler.toml(5) lists them.\n\n\
-         {id}[proxmox]\nendpoints = [{}]\ntoken_id = {}\n{}\n{}\nresource_pool = {}\n\n[kubernetes]\n{}\n\n{listen}[bootstrap]\n\n\
-         [[pool]]\nname = \"workers\"\nmin = 0\nmax = {}\ncores = {}\nmemory = \"{}MiB\"\ntemplate = {}\nvmids = {}\n\
-         addresses = {}\nprefix = {}\n",
+        "{SCHEMA_LINE}\n# Created by `pve-autoscaler setup`. All other settings use their defaults; \
+            pve-autoscaler.toml(5) lists them.\n\n{id}[proxmox]\nendpoints = [{}]\ntoken_id = \
+            {}\n{}\n{}\nresource_pool = {}\n\n[kubernetes]\n{}\n\n{listen}[bootstrap]\n\n[[pool]]\nname \
+            = \"workers\"\nmin = 0\nmax = {}\ncores = {}\nmemory = \"{}MiB\"\ntemplate = {}\nvmids = \
+            {}\naddresses = {}\nprefix = {}\n",
         quoted(arguments.proxmox.trim_end_matches('/')),
         quoted(&token_id),
         source("token", "pve-token", &places.token),

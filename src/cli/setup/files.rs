@@ -1,5 +1,5 @@
-//! The files that `setup` writes. Other users can never read the secrets. Existing credential files are kept,
-//! and so is a configuration with settings.
+//! The files that `setup` writes. Other users can never read the secrets. Existing credential files are kept.
+//! An existing configuration is kept if it contains settings.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{ErrorKind, Write};
@@ -21,7 +21,7 @@ use kubernetes::{AccountToken, Cluster};
 const UNTOUCHED: [&str; 2] =
     [include_str!("../../../packaging/config.minimal.toml"), include_str!("../../../config.example.toml")];
 
-/// The permissions that other users need on the configuration, and on its folder.
+/// The permission bits that other users need: `READ` on the configuration, and `PASS` on its folder.
 const READ: u32 = 0o004;
 const PASS: u32 = 0o001;
 
@@ -52,9 +52,9 @@ impl Places {
         cluster::is_the_units(&self.folder)
     }
 
-    /// The command that gives the service's user the right to read the configuration, or `None` if that user
-    /// has it. `setup` does not change the permissions itself: an administrator may have restricted them on
-    /// purpose, to protect other files in the folder.
+    /// Returns the command that lets the service's user read the configuration, or `None` if that user can
+    /// already read it. `setup` does not change the permissions itself, because an administrator may have
+    /// restricted them on purpose to protect other files in the folder.
     pub fn opening(&self) -> Option<String> {
         let file = self.folder.join("config.toml");
         let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
@@ -184,9 +184,8 @@ fn is_closed(found: &Metadata, right: u32) -> bool {
     keeps_out(found.mode(), found.gid(), right)
 }
 
-/// Whether the mode denies a right to the service's user, who is neither root nor in root's group. If a group
-/// other than root's has the right, it counts as granted: an administrator may have made that group the
-/// service's.
+/// Whether the mode denies a right to the service's user, who is neither root nor in root's group. A right of
+/// any other group is treated as granted, because an administrator may have made that group the service's.
 fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     let by_group = group != 0 && mode & (right << 3) != 0;
     mode & right == 0 && !by_group
@@ -212,7 +211,7 @@ fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
 }
 
 fn kubeconfig(server: &str, account: &AccountToken) -> String {
-    // JSON is valid YAML, and has no pitfalls with quotes.
+    // JSON is valid YAML, and avoids YAML's pitfalls with quotes.
     let text = json!({
         "apiVersion": "v1",
         "kind": "Config",

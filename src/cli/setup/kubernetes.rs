@@ -16,7 +16,7 @@ const SECRET: &str = "pve-autoscaler-token";
 const TOKEN_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The cluster, with the administrator's access.
+/// Returns a client for the cluster that uses the administrator's kubeconfig.
 pub(super) async fn administrator(arguments: &Arguments) -> Result<Cluster, Failure> {
     let wrong = |error| {
         let what = "the administrator's kubeconfig (`--admin-kubeconfig`; on a control plane node it is \
@@ -40,7 +40,7 @@ pub(super) async fn make(cluster: &Cluster, say: &Steps) -> Result<Option<Accoun
         return Ok(None);
     }
     let applied = cluster.apply_manifest(MANIFEST).await.map_err(|error| failed(cluster, error))?;
-    say.made(&format!("{} objects of rbac.yaml, or updated them if they existed", applied.len()))?;
+    say.made(&format!("{} objects from rbac.yaml; those that existed were updated", applied.len()))?;
     let waiting = async {
         loop {
             if let Some(token) = cluster.account_token(SECRET).await? {

@@ -109,7 +109,7 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let cluster = kubernetes::administrator(arguments).await?;
     let reserved = Reserved::by(&neighbours::read_beside(&arguments.folder.join("config.toml")));
     let found = discovered::look(&admin, &cluster).await?.without(&reserved);
-    // A configuration that cannot be used counts as having no `[[template]]`.
+    // An invalid configuration is treated as if it had no `[[template]]`.
     let configured = ::files::load(&arguments.folder.join("config.toml"), Needs::Plan).ok();
     let choice = prompts::choose(&arguments.answers, &found, configured.as_ref(), &admin).await?;
     let say = Steps { dry: arguments.dry_run };

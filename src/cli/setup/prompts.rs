@@ -1,4 +1,4 @@
-//! The answers that only the administrator knows. They are given as flags; otherwise setup asks for them on a
+//! Settings that only the administrator knows. If a flag is not given, setup prompts for the value on the
 //! terminal, and proposes a value if it can.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use settings::Config;
 /// The administrator's answers as flags; `setup` prompts for the missing ones.
 #[derive(Debug, Args)]
 pub(super) struct Answers {
-    /// The template of the workers, by VMID or name
+    /// The workers' template, by VMID or name
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
     /// The workers' addresses, FIRST-LAST, free and not assigned by DHCP
@@ -57,7 +57,7 @@ pub(super) struct Choice {
     pub dns: Option<IpAddr>,
     pub vmids: String,
     pub max: u32,
-    /// The privilege for agent calls, which has another name before Proxmox VE 9.
+    /// The privilege for guest agent calls, which has a different name before Proxmox VE 9.
     pub agent_privilege: &'static str,
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn choose(
     } else {
         let there = proxmox.bridges(&template.host).await.unwrap_or_default();
         let names: Vec<_> = there.iter().map(|one| one.name.clone()).collect();
-        ask("--bridge", &format!("bridge of the workers ({})", names.join(", ")), names.first().cloned())?
+        ask("--bridge", &format!("bridge for the workers ({})", names.join(", ")), names.first().cloned())?
     };
     let storage = template.storage.clone().ok_or_else(|| {
         Failure::NotFound(format!("the template {} has no disk on a storage", template.vmid))
@@ -138,7 +138,7 @@ fn template(given: &Answers, found: &Discovered) -> Result<Template, Failure> {
         (None, [only]) => only.vmid.to_string(),
         (None, all) => {
             let first = all.first().map(|one| one.vmid.to_string());
-            ask("--template", &format!("template of the workers: {}", list()), first)?
+            ask("--template", &format!("template for the workers: {}", list()), first)?
         }
     };
     let is_it = |one: &&Template| one.vmid.to_string() == wanted || one.name == wanted;
@@ -152,7 +152,7 @@ fn ask(flag: &str, what: &str, proposal: Option<String>) -> Result<String, Failu
     if !std::io::stdin().is_terminal() {
         let hint = proposal.map(|text| format!(", e.g. `{flag} {text}`")).unwrap_or_default();
         return Err(Failure::NotFound(format!(
-            "cannot ask without a terminal: give `{flag}` ({what}){hint}"
+            "cannot prompt without a terminal: pass `{flag}` ({what}){hint}"
         )));
     }
     let shown = proposal.as_ref().map(|text| format!(" [{text}]")).unwrap_or_default();
@@ -178,7 +178,7 @@ fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
     Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
 }
 
-/// How many addresses a range has.
+/// Returns the number of addresses in a range.
 fn length((first, last): (IpAddr, IpAddr)) -> Option<u32> {
     let number = |address: IpAddr| match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),

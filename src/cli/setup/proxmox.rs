@@ -30,7 +30,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
 /// A client with the administrator's token, or one that uses `pvesh`, which needs no token.
 pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
-    // This file is read before anything is created, because setup copies it for the daemon at the end.
+    // The CA file is read before anything is created, because setup copies it for the daemon at the end.
     let trust = live::authorities(&arguments.proxmox_ca)?;
     let (transport, token_id, secret) = if let Some(file) = &arguments.admin_token_file {
         let secret = SecretSource::File(file.clone()).read();
@@ -55,7 +55,7 @@ pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
         .map_err(|error| Failure::Named("the administrator's token".to_owned(), error.into()))
 }
 
-/// The path of the `pvesh` program, which is looked for in `PATH` if only its name is given.
+/// Returns the path of the `pvesh` program. If only the program's name is given, `PATH` is searched.
 fn pvesh(name: &Path) -> Result<PathBuf, Failure> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let named = name.components().count() > 1;
@@ -101,7 +101,7 @@ pub(super) async fn make(
             say.made(&format!("role {role}: {privileges}"))?;
             continue;
         };
-        // The role may have more privileges, for settings that need them.
+        // The role may have additional privileges, for settings that need them.
         let lacks: Vec<&str> = privileges.split_whitespace().filter(|one| !has.contains(*one)).collect();
         if lacks.is_empty() {
             kept(&format!("role {role}"))?;
@@ -157,7 +157,8 @@ async fn token(
         kept(&format!("token {user}!{token}"))?;
         return Ok(None);
     }
-    // The folders are created before the token: without them, its secret would be lost.
+    // The folders are created before the token, because the token's secret would be lost if it could not be
+    // saved.
     places.prepare(arguments.dry_run)?;
     let secret = if arguments.dry_run {
         None
@@ -207,9 +208,9 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
     Ok(())
 }
 
-/// The paths and roles that Proxmox VE requires for cloning the template, even if the machine uses other
-/// devices later. Sys.Console, which is needed if the template uses the host's physical CD-ROM drive, is left
-/// to an administrator.
+/// Returns the paths and roles that Proxmox VE requires for cloning the template, even if the machine uses
+/// other devices later. If the template uses the host's physical CD-ROM drive, Sys.Console is needed as well,
+/// and an administrator has to grant it.
 fn of_template(template: &Template) -> Vec<(String, &'static str)> {
     let storages = template.storages.iter().map(|storage| (format!("/storage/{storage}"), STORAGE));
     let bridges = template.bridges.iter();

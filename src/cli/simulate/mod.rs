@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// The result of one configuration, or of the record itself.
+/// The figures for one configuration, or for the record itself.
 struct Column {
     name: String,
     figures: Figures,
@@ -112,8 +112,8 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
         .map(|(name, config)| (name, Simulation::new(config, facts.clone(), what_if.clone())))
         .collect();
     let (mut rounds, mut demand) = (recording.rounds(), Demand::default());
-    // Read only as far as in the first pass: the daemon may still be recording, and may drop the oldest
-    // rounds.
+    // The second pass ends where the first one ended, because the daemon may still be recording. It may also
+    // lack the oldest rounds, if the daemon has dropped them in the meantime.
     while rounds.next_round() && rounds.fold().time() <= facts.to {
         let round = rounds.fold().snapshot();
         let events = demand.round(&round);
@@ -126,15 +126,16 @@ fn simulate(arguments: &Arguments, what_if: WhatIf) -> Result<Found, Failure> {
     Ok(Found { facts, what_if, columns, damages, doubts })
 }
 
-/// Recorded pools that a configuration lacks: the record may come from another cluster.
+/// Warns if a configuration lacks recorded pools, because the record may come from another cluster.
 fn doubt(name: &str, config: &Config, facts: &Facts) -> Option<String> {
     let has = |pool: &&PoolName| config.pools.iter().any(|own| own.name == **pool);
     let unknown: Vec<&str> =
         facts.happened.pools.keys().filter(|pool| !has(pool)).map(PoolName::as_str).collect();
     (!unknown.is_empty()).then(|| {
         format!(
-            "{name} has no pool {}, but the record has machines of it: they stay as they are. \
-             If this is the record of another cluster, name the right one with `--records`",
+            "{name} does not define these recorded pools: {}. The simulation leaves their machines as \
+                they are. If this is the record of another cluster, select the right record with \
+                `--records`",
             unknown.join(", ")
         )
     })

@@ -13,7 +13,7 @@ const HEIGHT: f64 = 170.0;
 const LEFT: f64 = 52.0;
 const TOP: f64 = 58.0;
 const GAP: f64 = 46.0;
-/// The number of equal parts of the time axis; each end of a part has a label.
+/// The number of equal parts into which the time axis is divided. Both ends of each part have a label.
 const LABELS: u32 = 6;
 /// Colours that colour-blind people can distinguish (Okabe and Ito).
 const COLOURS: [&str; 6] = ["#6b7686", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900"];
@@ -53,7 +53,7 @@ fn key(columns: &[Column], out: &mut String) {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the width of a name")]
+#[expect(clippy::cast_precision_loss, reason = "names are short enough for an exact conversion")]
 fn text_width(name: &str) -> f64 {
     name.chars().count() as f64
 }
@@ -76,7 +76,7 @@ fn chart(title: &str, top: f64, columns: &[Column], of: fn(&(u32, u32)) -> u32, 
     let y = |value: u32| bottom - f64::from(value) / f64::from(most) * HEIGHT;
     let width = right - LEFT;
     let longest = columns.iter().map(|column| seconds(&column.figures.series)).fold(1.0, f64::max);
-    // The record is drawn last, as a dashed line, so that a line that equals it shows through.
+    // The record is drawn last, as a dashed line, so that an identical line below it shows through.
     for (number, column) in columns.iter().enumerate().rev() {
         let line = steps(&column.figures.series, of, |passed| LEFT + passed / longest * width, y);
         let dashes = if number == 0 { " stroke-dasharray=\"4 3\"" } else { "" };

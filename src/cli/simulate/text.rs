@@ -33,11 +33,11 @@ pub(super) fn render(found: &Found) -> String {
     }
     out.push('\n');
     machines(found, &mut out);
-    out.push_str("\nWaiting for room, by pool\n");
+    out.push_str("\nPods waiting for room, by pool\n");
     waits(found, &mut out);
     out.push_str("\nHosts, on average\n");
     hosts(found, &mut out);
-    out.push_str("\nHours of each host\n");
+    out.push_str("\nHours on and off, by host\n");
     host_hours(found, &mut out);
     refusals(found, &mut out);
     assumptions(found, &mut out);
@@ -177,8 +177,8 @@ fn host_hours(found: &Found, out: &mut String) {
     }
     table.render(out);
     out.push_str(
-        "off: hosts with `power` are off as the planner decides. Any other host could have been off for \
-            at most the hours in which it was on and empty; other reasons to stay on are not \
+        "off: the planner decides when hosts with `power` are off. Any other host could have been off \
+            for at most the hours in which it was on and empty; other reasons to stay on are not \
             considered.\n",
     );
 }
@@ -217,10 +217,11 @@ fn assumptions(found: &Found, out: &mut String) {
         };
         said.extend(all.iter().filter_map(told));
     }
-    let said = if said.is_empty() { "none in the record".to_owned() } else { said.join(", ") };
+    let said = if said.is_empty() { "no recorded times".to_owned() } else { said.join(", ") };
     let _ = writeln!(
         out,
-        "* Machines: {said}; without a recorded time, a machine is created in {} s, woken in {} s and removed in {} s.",
+        "* Machines: {said}; if no time was recorded, a machine is assumed to be created in {} s, woken \
+            in {} s and removed in {} s.",
         CREATION.as_secs(),
         WAKING.as_secs(),
         RETIREMENT.as_secs()

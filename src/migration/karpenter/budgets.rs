@@ -1,4 +1,4 @@
-//! `disruption` of a `NodePool`: when its nodes are removed, and how many at a time.
+//! A `NodePool`'s `disruption`: when Karpenter removes the pool's nodes, and how many at a time.
 
 use serde_json::Value as Json;
 use toml::{Table as Inline, Value};
@@ -7,7 +7,7 @@ use super::super::draft::Table;
 use super::super::parts;
 use super::super::source::{Tree, text_at};
 
-/// Karpenter's reasons, each with the matching ones of `[[disruption]]`.
+/// Karpenter's reasons for disruption, each with the matching reasons in `[[disruption]]`.
 const REASONS: [(&str, &[&str]); 4] = [
     ("Empty", &["empty"]),
     ("Underutilized", &["underutilized", "consolidation"]),
@@ -58,7 +58,7 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
     let path = ["disruption", "budgets"];
     let mut place = tree.place(&path);
     let (mut tables, mut strictest) = (Vec::new(), None);
-    // As if the API server had filled in the default of the NodePool's schema.
+    // If no budgets are set, the NodePool schema's default applies, as if the API server had filled it in.
     if tree.peek(&path).is_none() {
         place = format!("{place}: 10 %, which is Karpenter's default");
         strictest = Some(10);
@@ -72,8 +72,8 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
     tables
 }
 
-/// Reads one budget. If it limits all removals to a share of the nodes, `strictest` becomes that share,
-/// unless an earlier budget's share is smaller: in Karpenter, all budgets apply together.
+/// Reads one budget. If it limits all removals to a share of the nodes, `strictest` is lowered to that share.
+/// In Karpenter, all budgets apply together, so the smallest share decides.
 fn one(
     budget: &Json,
     pool: &str,
@@ -105,7 +105,7 @@ fn one(
     if !unknown.is_empty() {
         let names: Vec<&str> = unknown.iter().map(|reason| name_of(reason)).collect();
         down.note(format!(
-            "{place}: these reasons of a budget are unknown and not converted: {}",
+            "{place}: unknown reasons in a budget, which are not converted: {}",
             names.join(", ")
         ));
         if ours.is_empty() {
@@ -144,12 +144,12 @@ fn one(
             table.set(
                 "max_nodes",
                 i64::from(share > 0),
-                format!("{place}: a percentage in Karpenter, a number here"),
+                format!("{place}: a percentage of nodes in Karpenter, a number of nodes here"),
             );
         }
         (nodes, None, None) => {
             let Ok(most) = nodes.parse::<i64>() else {
-                down.note(format!("{place}: its number of nodes could not be parsed"));
+                down.note(format!("{place}: the number of nodes in a budget could not be parsed"));
                 return None;
             };
             table.set("max_nodes", parts::count(most), format!("{place}.nodes"));
@@ -158,10 +158,10 @@ fn one(
     Some(table)
 }
 
-/// A schedule as it is written in a crontab. If a step over all days (`*/2`) is combined with a day of the
-/// week, Karpenter (robfig/cron 3) accepts a day that matches either field. A crontab treats a field that
-/// begins with `*` as unrestricted, so the day would have to match both fields. The step is therefore written
-/// as a range, unless it is 1. In Karpenter, `?` means `*`.
+/// Converts a schedule to crontab syntax. If a step over all days (`*/2`) is combined with a day of the week,
+/// Karpenter (robfig/cron 3) accepts a day that matches either field. A crontab treats a field that begins
+/// with `*` as unrestricted, so the day would have to match both fields. The step is therefore written as a
+/// range, unless it is 1. In Karpenter, `?` means `*`.
 fn as_in_a_crontab(start: &str) -> String {
     let fields = start.split_whitespace().map(|field| field.replace('?', "*")).enumerate();
     let fields = fields.map(|(at, field)| match (at, field.strip_prefix("*/")) {

@@ -42,7 +42,10 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
     let method = ["bootMethod"];
     if tree.text(&method).as_deref() == Some("pxe") {
         let place = tree.place(&method);
-        table.note(format!("{place}: pxe; `boot = \"network\"` creates such machines without a template, and they join by themselves (docs/guides/network-boot.md)"));
+        table.note(format!(
+            "{place}: pxe; set `boot = \"network\"` to create machines that boot from \
+            the network. They need no template, and join by themselves (docs/guides/network-boot.md)"
+        ));
     }
     let reference = tree.take(&["instanceTemplateRef"]);
     let older = tree.text(&["template"]);
@@ -82,7 +85,7 @@ fn placement(table: &mut Table, tree: &mut Tree) {
             table.set(
                 "placement",
                 "spread",
-                format!("{}; by the number of machines, not by load", tree.place(&path)),
+                format!("{}; hosts are chosen by their number of machines, not by load", tree.place(&path)),
             );
         }
         None => table.set(
@@ -93,7 +96,7 @@ fn placement(table: &mut Table, tree: &mut Tree) {
     }
 }
 
-/// Writes the region of the class's machines to the table, and returns it.
+/// Writes the region of the class's machines to the table, and returns the region.
 fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String> {
     let place = tree.place(&["region"]);
     let named = tree.text(&["region"]);
@@ -102,7 +105,10 @@ fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String
         return named;
     }
     match (named, known) {
-        (Some(name), []) => table.note(format!("{place}: {name}, but the files have no such cluster")),
+        (Some(name), []) => table.note(format!(
+            "{place}: {name}, but the files contain no cluster with \
+            this name"
+        )),
         (Some(name), [first, ..]) => {
             table.fill("region", first.as_str(), format!("{place}: no cluster in the files is named {name}"));
         }
@@ -135,7 +141,8 @@ fn boot_device(table: &mut Table, tree: &mut Tree) {
             table.set(
                 "clone",
                 "full",
-                "as in Karpenter; a linked clone takes a second and shares the template's storage",
+                "as in Karpenter; a linked clone would be created within about a second, and would \
+                    share the template's storage",
             );
             table.set("storage", storage_id, tree.place(&storage));
         }
@@ -154,15 +161,16 @@ fn metadata(table: &mut Table, tree: &mut Tree) {
         if tree.was(&["metadataOptions", key]) {
             let place = tree.place(&["metadataOptions", key]);
             table.note(format!(
-                "{place}: Proxmox VE's own cloud-init drive configures guests; to use \
-                your own texts, put them into `[pool.cloud_init]` with `method = \"seed\"`, with this \
-                program's variables and without secrets (docs/guides/cloud-init.md)"
+                "{place}: guests are configured through Proxmox VE's own cloud-init drive; to use your \
+                    own cloud-init texts, put them into `[pool.cloud_init]` with `method = \"seed\"`. \
+                    They may contain pve-autoscaler's variables, but no secrets \
+                    (docs/guides/cloud-init.md)"
             ));
         }
     }
     if kind.as_deref() == Some("cdrom") {
         table.note(format!(
-            "{}: the join runs over the guest agent, and no token is on a disk",
+            "{}: machines join through the guest agent, so no disk contains a token",
             tree.place(&path)
         ));
     }
@@ -219,7 +227,15 @@ fn template(
                 let key = (name.to_owned(), region.unwrap_or_default().to_owned());
                 objects.made.entry(key).or_insert(made);
             }
-            None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is created by the provider in Karpenter; here by `pve-autoscaler template`, from a `[[template]]` table with its image and the checksum (docs/guides/template.md)")),
+            None => table.missing(
+                "template",
+                "\"k8s-worker\"",
+                format!(
+                    "in Karpenter, the provider \
+                creates ProxmoxTemplate {name}; here, `pve-autoscaler template` creates it from a \
+                `[[template]]` table with the image and its checksum (docs/guides/template.md)"
+                ),
+            ),
         }
         further.extend(image::of_clones(ours, table, &mut read));
         objects.left.insert(read.what().to_owned(), read);

@@ -10,8 +10,8 @@ use super::super::source::{Tree, text_at};
 /// How many placeholder VMIDs each template gets.
 const VMIDS: usize = 20;
 
-/// The `[[template]]` for the pools of a region; `None` if the image has no URL. `number` such tables precede
-/// it.
+/// Returns the `[[template]]` table for the pools of a region, or `None` if the image has no URL. `number` is
+/// the number of such tables before this one.
 pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: usize) -> Option<Table> {
     let url = tree.text(&["sourceImage", "url"])?;
     let mut table = Table::new("[[template]]");
@@ -39,7 +39,7 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
             "the checksum that the image's publisher lists: an image with a different one is refused",
         ),
     }
-    // The name of the image's file is not needed.
+    // The image's file name is not needed.
     tree.was(&["sourceImage", "imageName"]);
     let storages = tree.texts(&["storageIDs"]);
     let place = tree.place(&["storageIDs"]);
@@ -48,8 +48,8 @@ pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: us
             "storage",
             first.as_str(),
             format!(
-                "{place}: for the template's disk; `image_storage` is for the image, and must accept the content \
-                `import`"
+                "{place}: the storage for the template's disk; `image_storage` is the storage for the \
+                    image, and must accept the content type `import`"
             ),
         ),
         None => table.fill("storage", "local-lvm", "the storage for the template's disk"),
@@ -114,7 +114,7 @@ pub(super) fn of_clones(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<T
         "onBoot",
     ] {
         if tree.was(&[key]) {
-            table.note(format!("{}: as in the template", tree.place(&[key])));
+            table.note(format!("{}: machines take this from the template", tree.place(&[key])));
         }
     }
     let mut options = Table::of_pool("[pool.vm_options]", ours);
@@ -147,8 +147,8 @@ fn device_of_host(ours: &str, device: &Json, place: &str) -> Option<Table> {
     pci.missing(
         "resource",
         "\"nvidia.com/gpu\"",
-        "the resource of the device plugin, so that pods that request it can trigger a machine; Karpenter does not \
-        count PCI devices",
+        "the device plugin's resource, so that pods that request it can trigger the creation of a \
+            machine; Karpenter does not count PCI devices",
     );
     Some(pci)
 }
@@ -210,12 +210,13 @@ fn one_device(table: &mut Table, device: &Json, place: &str) {
         );
         table.missing("addresses", &example, why);
         table.note(format!(
-            "{place}: with such a range, also set prefix = {prefix}, and `gateway` and `dns` as in Karpenter"
+            "{place}: with an address range, also set prefix = {prefix}, and `gateway` and `dns` as in \
+                Karpenter"
         ));
     }
 }
 
-/// The network of a device with fixed addresses, and its prefix.
+/// Returns the network address and prefix length of a device with fixed addresses.
 fn network_of(device: &Json) -> Option<(&str, &str)> {
     text_at(device, &["address4"])?.split_once('/')
 }

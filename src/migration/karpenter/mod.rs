@@ -45,8 +45,8 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     bootstrap.set(
         "method",
         "kubeadm",
-        "over the guest agent, with a token for each machine; \"none\" \
-        is for templates that join by themselves, \"k3s\" for K3s, \"command\" for your own script",
+        "through the guest agent, with a token for each machine; \"none\" is for templates that join by \
+            themselves, \"k3s\" for K3s, \"command\" for your own script",
     );
     draft.push(bootstrap);
     let mut down = Table::new("[scale_down]");
@@ -128,7 +128,7 @@ impl Objects {
             ),
             "NodeOverlay" => draft.unneeded(
                 format!("NodeOverlay {name}"),
-                "machines have no prices; `allocatable` of a pool is what its fresh nodes offer",
+                "machines have no prices; a pool's `allocatable` setting is what its fresh nodes offer",
             ),
             _ => draft.unneeded(format!("{kind} {name}"), "the daemon is a service on a host, not a pod"),
         }

@@ -84,7 +84,8 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
     table.missing(
         "vmids",
         "\"20000-20049\"",
-        "at least `max` VMIDs, for this pool only; Karpenter uses the next free one from `--proxmox-vmid` on",
+        "at least `max` VMIDs, for this pool only; Karpenter uses the next free VMID, starting at \
+            `--proxmox-vmid`",
     );
     let mut tables = vec![table];
     tables.extend(further);
@@ -165,7 +166,10 @@ fn settings(table: &mut Table, tree: &mut Tree) {
         table.set(
             "drain",
             limit,
-            format!("{}; here the drain is given up after this time, never forced", tree.place(&path)),
+            format!(
+                "{}; here, the daemon gives up the drain after this time and never forces it",
+                tree.place(&path)
+            ),
         );
     }
     if let Some(weight) = tree.whole(&["weight"]) {
@@ -196,8 +200,10 @@ fn requirements(tree: &mut Tree) -> Requirements {
             (TYPE, "In") => read.sizes = Some(values.iter().filter_map(|value| instance_type(value)).collect()),
             (FAMILY, "In") => families = Some(values.iter().map(ToString::to_string).collect::<Vec<_>>()),
             (ZONE, "In") => read.hosts = values.iter().map(ToString::to_string).collect(),
-            ("kubernetes.io/arch" | "kubernetes.io/os", _) => read.notes.push(format!("{place}: {key} is as in the template")),
-            ("karpenter.sh/capacity-type", _) => read.notes.push(format!("{place}: {key}: there is only one kind of machine")),
+            ("kubernetes.io/arch" | "kubernetes.io/os", _) => read.notes.push(format!("{place}: {key} \
+                depends on the template")),
+            ("karpenter.sh/capacity-type", _) => read.notes.push(format!("{place}: {key}: machines have \
+                no capacity types")),
             _ => read.notes.push(format!("{place}: {key} {operator} has no counterpart; the pool's `labels`, `hosts` or `sizes` may serve instead")),
         }
     }

@@ -1,4 +1,4 @@
-//! CapacityBuffers, and the templates that they refer to.
+//! Converts CapacityBuffers and the templates that they refer to.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,5 +1,5 @@
-//! Objects of dynamic resource allocation: claims, classes, slices and taint rules, and the devices that pods
-//! request.
+//! Converts the objects of dynamic resource allocation (claims, classes, slices and taint rules), and the
+//! devices that pods request.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use model::devices::{
     ResourceClaim, ResourceSlice, TaintedDevices, may_be_devices,
 };
 
-/// The annotation that marks a claim that the scheduler has created for extended resources.
+/// The annotation on claims that the scheduler has created for extended resources.
 pub const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// A ResourceClaim.
@@ -91,7 +91,7 @@ pub fn device_taint_rule(object: &resource::DeviceTaintRule) -> DeviceTaintRule 
     }
 }
 
-/// The claims of a pod.
+/// Returns a pod's resource claims.
 pub(super) fn pod_claims(spec: &core::PodSpec, status: Option<&core::PodStatus>) -> Vec<PodClaim> {
     let made = |name: &str| {
         let mut all = status.and_then(|status| status.resource_claim_statuses.as_ref()).into_iter().flatten();
@@ -123,10 +123,10 @@ fn amount_of(container: &core::Container, resource: &str) -> i64 {
     requested.and_then(|amount| Amount::read(&amount.0).ok()).and_then(Amount::whole).unwrap_or(0)
 }
 
-/// Each container's requests for extended resources. A resource that needs only one request is left out. An
-/// init container that runs to completion leaves its devices to later containers, so it only requests the
-/// devices that it needs in addition to theirs. Of these init containers, only the one with the most
-/// additional devices counts.
+/// Returns each container's requests for extended resources. A resource for which one request suffices is
+/// left out. An init container that runs to completion leaves its devices to later containers, so it only
+/// requests the devices that it needs in addition to theirs. Of several such init containers, only the one
+/// that needs the most additional devices gets a request.
 pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
     let init = spec.init_containers.iter().flatten();
     let ends = |one: &core::Container| one.restart_policy.as_deref() != Some("Always");
@@ -154,7 +154,7 @@ pub(super) fn extended_requests(spec: &core::PodSpec) -> Vec<ExtendedRequest> {
         let later = |at: usize| lasting[at..].iter().fold(0_i64, |sum, one| sum.saturating_add(*one));
         let beyond = |at: usize| amounts[at].saturating_sub(later(at));
         let short = (0..containers.len()).filter(|at| containers[*at].1).map(|at| (at, beyond(at)));
-        // If two init containers add the same amount, the first counts.
+        // If two init containers need the same number of additional devices, the first one is used.
         counts.extend(short.filter(|one| one.1 > 0).rev().max_by_key(|one| one.1));
         counts.sort_unstable();
         if counts.len() > 1 {

@@ -1,7 +1,7 @@
-//! Converts Kubernetes objects to the model's plain data, keeping only what decisions read.
+//! Converts Kubernetes objects to the model's plain data. Keeps only the data that decisions use.
 //!
-//! The conversion fills in the same defaults as the API server, so that a hand-written object and a stored
-//! one mean the same. There is one file per family of objects.
+//! The conversion fills in the same defaults as the API server, so that a hand-written object has the same
+//! meaning as a stored one. Each file converts one family of objects.
 
 mod buffer;
 mod devices;
@@ -48,7 +48,7 @@ pub enum ConvertError {
         source: QuantityError,
     },
     /// A field has a value that Kubernetes does not know.
-    #[error("`{field}` is `{value}`, which is not a known value")]
+    #[error("`{field}` has the unknown value `{value}`")]
     Word {
         /// The field's path in the object.
         field: String,
@@ -87,9 +87,9 @@ fn limited(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
         .map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
 }
 
-/// Converts a list of quantities by resource name to the model's units. Negative amounts become zero: the API
+/// Converts quantities, listed by resource name, to the model's units. Negative amounts become zero: the API
 /// server refuses them (`ValidateResourceQuantityValue`), but a file may contain them. Large amounts are
-/// clamped, so that no difference between offered and used amounts can overflow.
+/// clamped, so that subtracting used from offered amounts cannot overflow.
 fn resources(field: &str, list: Option<&BTreeMap<String, Quantity>>) -> Result<Resources, ConvertError> {
     let mut sum = Resources::default();
     for (name, amount) in list.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Nodes, CSINodes and namespaces.
+//! Converts Nodes, CSINodes and namespaces.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
@@ -17,8 +17,8 @@ pub(super) fn effect(field: &str, word: &str) -> Result<TaintEffect, ConvertErro
     })
 }
 
-/// Converts a Node. If `status.allocatable` is missing, its capacity is used, which is the API server's
-/// default.
+/// Converts a Node. If `status.allocatable` is missing, `status.capacity` is used instead, which is the API
+/// server's default.
 pub fn node(object: &core::Node) -> Result<Node, ConvertError> {
     let meta = &object.metadata;
     let spec = object.spec.as_ref();

@@ -121,7 +121,7 @@ fn from_parts(
     })
 }
 
-/// The part of a pod that equal pods share.
+/// Converts the part of a pod that pods with equal specs share.
 fn common_parts(
     meta: &ObjectMeta,
     spec: &core::PodSpec,
@@ -323,8 +323,8 @@ fn features(spec: &core::PodSpec) -> Features {
         .with(Feature::BindMountOptions, mounts.into_iter().any(options))
 }
 
-/// Host ports of containers and sidecars. With `hostNetwork`, a container port without a host port is a host
-/// port too.
+/// The host ports of containers and sidecars. With `hostNetwork`, a container port that specifies no host
+/// port is also a host port.
 fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
     let on_host = spec.host_network == Some(true);
     let sidecars =

@@ -1,6 +1,6 @@
-//! The resources that a pod requests, as kube-scheduler computes them: `PodRequests` of
+//! Computes the resources that a pod requests in the same way as kube-scheduler: with `PodRequests` of
 //! `k8s.io/component-helpers/resource`, after the API server's defaulting. For pods with a node,
-//! kube-scheduler sets `UseStatusResources`, and the result depends on the version.
+//! kube-scheduler sets `UseStatusResources`, and the result depends on the Kubernetes version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ const ALLOCATED: &str = "status.containerStatuses[].allocatedResources";
 
 type List = BTreeMap<String, Quantity>;
 
-/// The requests of a pod without a node. Only the spec counts, as in `PreFilter` of NodeResourcesFit.
+/// Returns the requests of a pod without a node. They depend only on the spec, as in the `PreFilter` step of
+/// NodeResourcesFit.
 pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     let containers = of_spec(spec)?;
     let mut sum = containers.clone();
@@ -27,8 +28,8 @@ pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     finished(spec, sum)
 }
 
-/// The resources that a pod uses on its node, as the scheduler of this version counts them; `pods` is 1.
-/// During an in-place resize, they differ from the pod's spec.
+/// Returns the resources that a pod uses on its node, as computed by the scheduler of this version. The
+/// amount of `pods` is 1. During an in-place resize, the result can differ from the pod's spec.
 pub(super) fn taken(
     spec: &core::PodSpec,
     status: &core::PodStatus,
@@ -47,8 +48,8 @@ fn finished(spec: &core::PodSpec, mut sum: Resources) -> Result<Resources, Conve
     Ok(sum)
 }
 
-/// Whether a pending resize cannot be carried out. The first condition of type `PodResizePending` decides,
-/// whatever its status is.
+/// Whether a pending resize cannot be carried out. Only the reason in the first `PodResizePending` condition
+/// matters, not the condition's status.
 fn resize_is_infeasible(status: &core::PodStatus) -> bool {
     let pending = status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending");
     pending.is_some_and(|one| one.reason.as_deref() == Some("Infeasible"))
@@ -58,8 +59,8 @@ fn is_sidecar(container: &core::Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The sum of containers and sidecars, but at least the amount that any init container needs together with
-/// the sidecars that start before it.
+/// Returns the sum over all containers and sidecars, but at least the amount that any init container needs
+/// together with the sidecars that start before it.
 fn aggregate(
     spec: &core::PodSpec,
     of: impl Fn(&core::Container) -> Result<Resources, ConvertError>,
@@ -90,7 +91,7 @@ fn of_spec(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     aggregate(spec, spec_requests)
 }
 
-/// A container's requests in its spec. A missing request equals the limit.
+/// Returns the requests in a container's spec. A missing request defaults to the limit.
 fn spec_requests(container: &core::Container) -> Result<Resources, ConvertError> {
     let field = "spec.containers[].resources.requests";
     match &container.resources {
@@ -134,7 +135,7 @@ fn set(of: &mut Resources, name: &str, amount: i64) {
     }
 }
 
-/// The amounts in a list that can be requested at the pod level.
+/// Returns the amounts in a list, but only of the resources that can be requested at the pod level.
 fn pod_level_amounts(field: &str, list: Option<&List>) -> Result<BTreeMap<String, i64>, ConvertError> {
     let all = resources(field, list)?;
     let names = list.into_iter().flatten().map(|(name, _)| name).filter(|name| is_pod_level(name));
@@ -192,7 +193,8 @@ impl Reckoning<'_> {
         if self.version < KubernetesVersion::V1_37 {
             return aggregate(self.spec, |container| self.most_of(container));
         }
-        // Since 1.37 the sums are compared, not individual containers.
+        // Since Kubernetes 1.37, the sums over all containers are compared, not the amounts of individual
+        // containers.
         let (allocated, actual) = match self.pod_status()? {
             Some(both) => both,
             None => (
@@ -208,8 +210,8 @@ impl Reckoning<'_> {
         Ok(most)
     }
 
-    /// The allocated and actual amounts in the kubelet's pod-level status. Since 1.36, every pod has this
-    /// status, and it includes the overhead.
+    /// The allocated and actual amounts in the kubelet's pod-level status. Since Kubernetes 1.36, every pod
+    /// has this status, and it includes the overhead.
     fn pod_status(&self) -> Result<Option<(Resources, Resources)>, ConvertError> {
         let actual = self.status.resources.as_ref().and_then(|actual| actual.requests.as_ref());
         let (Some(allocated), Some(actual)) = (&self.status.allocated_resources, actual) else {
@@ -225,8 +227,9 @@ impl Reckoning<'_> {
         all.next()
     }
 
-    /// The resources that a container uses, as counted before 1.37: the largest of its spec, actual and
-    /// allocated requests. Without a status, or if the container cannot be resized, only its spec counts.
+    /// Returns the resources that a container uses, as computed before Kubernetes 1.37. For each resource,
+    /// this is the largest of the request in the spec, the actual amount and the allocated amount. If there
+    /// is no status, or if the container cannot be resized, only its spec is used.
     fn most_of(&self, container: &core::Container) -> Result<Resources, ConvertError> {
         let is_initial = self.spec.init_containers.iter().flatten().any(|one| std::ptr::eq(one, container));
         let resizable = !is_initial || is_sidecar(container);
@@ -265,7 +268,7 @@ impl Reckoning<'_> {
         if level.is_empty() {
             return Ok(());
         }
-        // Pod-level resize was added in 1.36.
+        // Kubernetes 1.36 added pod-level resize.
         let actual = self.status.resources.as_ref().filter(|_| self.version >= KubernetesVersion::V1_36);
         let Some(actual) = actual else {
             for (name, amount) in &level {
@@ -278,8 +281,8 @@ impl Reckoning<'_> {
             pod_level_amounts("status.allocatedResources", self.status.allocated_resources.as_ref())?;
         let of = |list: &BTreeMap<String, i64>, name: &str| list.get(name).copied().unwrap_or(0);
         let before_1_37 = self.version < KubernetesVersion::V1_37;
-        // 1.36 considers the resources that the spec names. 1.37 considers those that the status names and,
-        // if the resize is feasible, those that the spec names.
+        // Kubernetes 1.36 considers the resources that the spec names. Kubernetes 1.37 considers those that
+        // the status names and, if the resize is feasible, also those that the spec names.
         let mut names: BTreeSet<&String> = BTreeSet::new();
         if before_1_37 || !self.infeasible {
             names.extend(level.keys());

@@ -1,4 +1,4 @@
-//! Volumes, claims, classes and attachments.
+//! Converts volumes, volume claims, storage classes and volume attachments.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;

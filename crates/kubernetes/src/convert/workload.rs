@@ -1,4 +1,4 @@
-//! Controllers of pods, disruption budgets and priority classes.
+//! Converts pod controllers, disruption budgets and priority classes.
 
 use std::collections::BTreeMap;
 
@@ -36,28 +36,28 @@ fn selecting(controller: Controller, selector: &MetaSelector) -> Result<Controll
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
 }
 
-/// A ReplicaSet, with its template if `template` is set.
+/// Converts a ReplicaSet, including its pod template if `template` is true.
 pub fn replica_set(object: &apps::ReplicaSet, template: bool) -> Result<Controller, ConvertError> {
     let (meta, spec) = (&object.metadata, &object.spec);
     let base = selecting(controller("apps/v1", "ReplicaSet", meta, spec.replicas), &spec.selector)?;
     with_template(base, meta, spec.template.as_ref().filter(|_| template))
 }
 
-/// A StatefulSet, with its template if `template` is set.
+/// Converts a StatefulSet, including its pod template if `template` is true.
 pub fn stateful_set(object: &apps::StatefulSet, template: bool) -> Result<Controller, ConvertError> {
     let (meta, spec) = (&object.metadata, &object.spec);
     let base = selecting(controller("apps/v1", "StatefulSet", meta, spec.replicas), &spec.selector)?;
     with_template(base, meta, template.then_some(&spec.template))
 }
 
-/// A Deployment, with its template if `template` is set.
+/// Converts a Deployment, including its pod template if `template` is true.
 pub fn deployment(object: &apps::Deployment, template: bool) -> Result<Controller, ConvertError> {
     let (meta, spec) = (&object.metadata, &object.spec);
     let base = selecting(controller("apps/v1", "Deployment", meta, spec.replicas), &spec.selector)?;
     with_template(base, meta, template.then_some(&spec.template))
 }
 
-/// A ReplicationController, with its template if `template` is set.
+/// Converts a ReplicationController, including its pod template if `template` is true.
 pub fn replication_controller(
     object: &core::ReplicationController,
     template: bool,
@@ -73,14 +73,14 @@ pub fn replication_controller(
     with_template(Controller { selector, ..base }, &object.metadata, own)
 }
 
-/// A Job, with its template if `template` is set.
+/// Converts a Job, including its pod template if `template` is true.
 pub fn job(object: &batch::Job, template: bool) -> Result<Controller, ConvertError> {
     let spec = object.spec.as_ref();
     let base = controller("batch/v1", "Job", &object.metadata, spec.and_then(|spec| spec.parallelism));
     with_template(base, &object.metadata, spec.map(|spec| &spec.template).filter(|_| template))
 }
 
-/// The controller with a pod built from its template.
+/// Adds a pod that is built from the template to the controller.
 fn with_template(
     controller: Controller,
     meta: &ObjectMeta,
@@ -90,7 +90,7 @@ fn with_template(
     Ok(Controller { template: pod.map(Box::new), ..controller })
 }
 
-/// A DaemonSet, with the pod that its controller would put on a node.
+/// Converts a DaemonSet, including the pod that its controller would create on a node.
 pub fn daemon_set(object: &apps::DaemonSet) -> Result<DaemonSet, ConvertError> {
     Ok(DaemonSet {
         namespace: text(object.metadata.namespace.as_ref()),

@@ -1,5 +1,5 @@
-//! CapacityBuffers and ProvisioningRequests, and the objects that are only watched because these refer to
-//! them.
+//! Tests CapacityBuffers and ProvisioningRequests, and the objects that are watched only while a buffer or
+//! request refers to them.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn buffer(name: &str, spec: &Value) -> Value {
     })
 }
 
-/// A Deployment of the namespace `demo`.
+/// A Deployment in the namespace `demo`.
 fn deployment(name: &str) -> Value {
     let labels = json!({ "app": name });
     json!({

@@ -301,7 +301,7 @@ async fn an_event_is_said_once_in_ten_minutes() {
         spec: PodSpec { namespace: "demo".into(), ..PodSpec::default() }.into(),
         ..Pod::default()
     };
-    // The same event with other figures is not sent again.
+    // An event that differs only in its figures is not sent again.
     let free = AtomicU32::new(0);
     let say = || async {
         recorder.event_on_pod(&pod, &saying(&free.fetch_add(4096, Ordering::Relaxed).to_string())).await

@@ -69,7 +69,7 @@ async fn an_api_server_that_is_not_there_is_logged_once_for_all_watches() {
         tokio::task::yield_now().await;
     }
     assert!(watches.problems().len() >= 20, "each kind has its problem: {:?}", watches.problems());
-    // Only the daemon's own lines count, not those of the client library.
+    // Only log lines from the daemon itself are checked, not those from the client library.
     let text = lines.text();
     let own: Vec<_> = text.lines().filter(|line| line.contains("kubernetes::")).collect();
     let [text] = own[..] else { panic!("one line for all kinds: {own:#?}") };

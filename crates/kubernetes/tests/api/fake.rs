@@ -29,7 +29,7 @@ pub enum Reply {
     Json(u16, Value),
     /// A JSON response after this delay.
     Late(Duration, Value),
-    /// JSON lines as they are sent, until the sender is dropped.
+    /// A stream of JSON lines, which ends when the sender is dropped.
     Stream(mpsc::UnboundedReceiver<Value>),
     /// No connection.
     Refused,

@@ -1,4 +1,4 @@
-//! Two instances and one lease.
+//! Tests two instances that compete for one lease.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Tests the Kubernetes client against an API server that answers from a script. The answers have the form of
-//! recorded ones.
+//! Tests the Kubernetes client against an API server that answers from a script. The responses have the same
+//! form as recorded ones.
 
 #![expect(clippy::unwrap_used, reason = "a test helper may panic if the test has failed")]
 

@@ -92,7 +92,8 @@ impl Server {
         sleep(Duration::from_millis(1)).await;
     }
 
-    /// Ends all watches and refuses new connections; with `false`, accepts connections again.
+    /// Ends all watches. If `down` is true, new connections are refused from then on; otherwise, they are
+    /// accepted again.
     pub fn down(&self, down: bool) {
         let mut state = self.0.lock().unwrap();
         state.down = down;

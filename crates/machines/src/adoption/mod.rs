@@ -1,13 +1,13 @@
 //! Adopts a worker that the daemon did not create: its VM and its Node become a machine of a pool.
 //!
-//! An adopted machine is drained and destroyed like any other once it is unneeded. So everything is checked
-//! first, and all obstacles are reported together ([`judge`]). Then the record is written, which claims the
-//! slot and names the VM by its SMBIOS uuid. After that, the mark in the VM's notes and the daemon's tag are
-//! written and, last, the pool's labels, taints and annotations are added to the Node. An interrupted
-//! adoption can be run again to do the rest. Nothing else in the VM is changed.
+//! An adopted machine is drained and destroyed like any other once it is unneeded. Therefore, everything is
+//! checked first, and all obstacles are reported together ([`judge`]). Then the record is written, which
+//! claims the slot and identifies the VM by its SMBIOS uuid. After that, the mark in the VM's notes and the
+//! daemon's tag are written. Last, the pool's labels, taints and annotations are added to the Node. Nothing
+//! else in the VM is changed. An interrupted adoption can be repeated, which completes the remaining steps.
 //!
-//! The record states that its Node has registered, so that the machine is never mistaken for one whose
-//! creation timed out.
+//! The record states that the machine's Node has registered. Otherwise, the daemon might mistake the machine
+//! for one whose creation timed out.
 
 mod obstacles;
 
@@ -44,7 +44,7 @@ pub struct Candidate {
     pub status: VmStatus,
 }
 
-/// Everything that the judgement depends on.
+/// All data that is needed to decide about an adoption.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The Node.
@@ -91,7 +91,7 @@ pub enum Judgement {
     May(Box<Adoption>),
     /// The worker is already a machine of the pool, with this name.
     Already(String),
-    /// The worker may not be adopted, for these reasons.
+    /// The worker cannot be adopted, for these reasons.
     Not(Vec<String>),
 }
 
@@ -107,7 +107,7 @@ pub enum AdoptionError {
     /// No Node has this name.
     #[error("there is no node `{0}`")]
     NoNode(String),
-    /// The record could not be written: nothing was done.
+    /// The record could not be written, so nothing was changed.
     #[error("the record could not be written")]
     Record(#[from] RecordError),
     /// The record exists, but the mark could not be written.
@@ -122,7 +122,7 @@ pub enum AdoptionError {
         #[source]
         source: Option<proxmox::Error>,
     },
-    /// Record and mark exist, but the Node lacks some of the pool's labels or taints.
+    /// The record and the mark exist, but the Node lacks some of the pool's labels or taints.
     #[error("node `{name}` did not get all of its pool's labels and taints: repeat the command")]
     Unlabelled {
         /// The Node.
@@ -133,7 +133,7 @@ pub enum AdoptionError {
     },
 }
 
-/// Reads everything that the judgement depends on.
+/// Reads all data that is needed to decide about an adoption.
 ///
 /// # Errors
 /// Returns an error if the Node does not exist, or if one of the clusters does not answer.
@@ -148,7 +148,7 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
     for guest in guests.into_iter().filter(|_| !node.system_uuid.is_empty()) {
         let config = match client.config(&guest.host, guest.vmid).await {
             Ok(config) => config,
-            // The list contains VMs that the token may not read.
+            // The list may contain VMs that the token has no right to read.
             Err(error) if matches!(error.kind, proxmox::Kind::Forbidden | proxmox::Kind::NotFound) => {
                 continue;
             }
@@ -172,8 +172,8 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
     })
 }
 
-/// Judges whether the Node and its VM may become a machine of the pool. `id` is the machine's id in a new
-/// record.
+/// Decides whether the Node and its VM may become a machine of the pool. `id` is the machine id to use in a
+/// new record.
 pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timestamp) -> Judgement {
     let mut against = of_node(pool, found);
     let vm = match found.vms.as_slice() {
@@ -185,7 +185,8 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
         several => {
             let ids: Vec<_> = several.iter().map(|one| one.guest.vmid.to_string()).collect();
             against.push(format!(
-                "several VMs have its SMBIOS uuid ({}), so its own VM cannot be determined",
+                "several VMs ({}) have the node's systemUUID as their SMBIOS uuid, so the node's own VM \
+                    cannot be determined",
                 ids.join(", ")
             ));
             return Judgement::Not(against);
@@ -264,7 +265,7 @@ pub async fn carry_out(
 }
 
 /// Adds the pool's taints, annotations and labels to the Node. The labels come last, because one of them
-/// makes the Node a node of the pool.
+/// assigns the Node to the pool.
 async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes::Error> {
     let name = &adoption.record.name;
     for taint in &adoption.taints {

@@ -24,7 +24,7 @@ pub(super) fn of_node(pool: &Pool, found: &Found) -> Vec<String> {
         .iter()
         .any(|key| node.labels.contains_key(*key) || node.taints.iter().any(|taint| taint.key == *key))
     {
-        against.push("it is a node of the control plane".to_owned());
+        against.push("it is a control plane node".to_owned());
     }
     if node.deleted.is_some() || node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT) {
         against.push("it is being deleted".to_owned());
@@ -57,7 +57,10 @@ pub(super) fn unseen(config: &Config, node: &Node) -> String {
              --vms VMID` adds a VM"
         )
     });
-    format!("no VM that the token may see has its systemUUID {} as SMBIOS uuid{help}", node.system_uuid)
+    format!(
+        "no VM that the token can see has the node's systemUUID {} as its SMBIOS uuid{help}",
+        node.system_uuid
+    )
 }
 
 /// What prevents the VM from being adopted in its current state.
@@ -77,7 +80,7 @@ pub(super) fn of_vm(
     match vm.config.owner() {
         Description::Ours(marker) if known.is_none_or(|record| record.id != marker.machine) => {
             let what = format!(
-                "VM {vmid} carries the mark of machine {} of cluster `{}`",
+                "VM {vmid} bears the mark of machine {} of cluster `{}`",
                 marker.machine, marker.cluster
             );
             no(true, format!("{what}: remove the first line of its notes if that machine no longer exists"));
@@ -128,7 +131,7 @@ pub(super) fn of_vm(
 }
 
 /// Describes the disks that would be destroyed with the VM although the pool does not name them. The main
-/// disk, EFI and TPM disks, and the cloud-init and CD-ROM drives do not count.
+/// disk, EFI and TPM disks, and the cloud-init and CD-ROM drives are not included.
 pub(crate) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
     let main = pool.disk.as_ref().map_or("scsi0", |DiskSize { device, .. }| device.as_str());
     let cloud_init = config.cloudinit_drive();
@@ -146,12 +149,18 @@ pub(crate) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
         .into_iter()
         .filter(|key| !key.starts_with("efidisk") && !key.starts_with("tpmstate"))
         .chain(left)
-        .map(|key| format!("its disk `{key}` would be destroyed with it: detach it, or name it in `extra_disks` of the pool"))
+        .map(|key| {
+            format!(
+                "its disk `{key}` would be destroyed with it: detach the disk, or list it in \
+            the pool's `extra_disks`"
+            )
+        })
         .collect()
 }
 
-/// The VM's slot: its VMID must be one of the pool's, and its addresses must be those of that VMID. If the VM
-/// used an address of another slot, the machine in that slot would get the same address.
+/// Returns the VM's slot. Its VMID must be one of the pool's, and its addresses must be those of that VMID.
+/// Returns an error if the VM uses an address of another slot, because a machine in that slot would get the
+/// same address.
 pub(super) fn slot(
     config: &Config,
     pool: &Pool,
@@ -190,7 +199,7 @@ pub(super) fn slot(
             && let Some(address) = other.addresses().find(|address| own.contains(address))
         {
             return Err(format!(
-                "it has {address}, the address of the slot of VMID {} in pool `{name}`",
+                "its address {address} belongs to the slot of VMID {} in pool `{name}`",
                 other.vmid
             ));
         }
@@ -198,7 +207,7 @@ pub(super) fn slot(
     Ok(slot)
 }
 
-/// Why the VM cannot be added to the machines of the pool.
+/// Why the VM cannot become one of the pool's machines.
 pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String> {
     let (name, vmid) = (&pool.name, vm.guest.vmid);
     let mut against = Vec::new();
@@ -213,7 +222,7 @@ pub(super) fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String>
     };
     let mut records = found.records.iter().filter(here);
     if let Some(other) = records.find(|record| record.slot.vmid == vmid) {
-        against.push(format!("VMID {vmid} is the slot of machine `{}`", other.name));
+        against.push(format!("the slot of VMID {vmid} is occupied by machine `{}`", other.name));
     }
     let map = format!("machine-{name}-{vmid}");
     if found.unreadable.contains(&map) {

@@ -1,4 +1,5 @@
-//! The loop of a bare-metal machine's life: look, decide, act, until the run is finished or cannot continue.
+//! The control loop of a bare-metal machine: look, decide and act, until the run is finished or cannot
+//! continue.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +16,9 @@ use crate::machine_handle::MachineHandle;
 use crate::step_error::{StepError, Tries};
 use model::machine::Phase;
 
-/// Carries out decisions step by step. If a step fails but may work later, the next decision is made after a
-/// pause, because the step's preconditions may have changed by then. After the step's limit, its error ends
-/// the run.
+/// Carries out decisions step by step. If a step fails but may succeed later, the loop pauses and then
+/// decides again, because the step's preconditions may have changed. If the step still fails after its time
+/// limit, its error ends the run.
 pub(super) async fn follow<D>(
     ctx: &Context,
     machine: &mut MachineHandle,
@@ -61,7 +62,7 @@ pub(super) async fn follow<D>(
     }
 }
 
-/// Handles an unmet precondition of a step: either returns an error, or requests that the Node is read again.
+/// Handles an unmet precondition of a step: either returns an error, or causes the Node to be read again.
 fn look_again(unmet: Unmet, machine: &MachineHandle, sight: &mut Sight) -> Result<(), StepError> {
     match unmet {
         Unmet::NotOurs => Err(Stuck::Unclaimed { name: machine.record().name.clone() }.into()),

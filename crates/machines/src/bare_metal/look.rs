@@ -94,7 +94,8 @@ impl Performer<'_> {
     }
 }
 
-/// The answer; `None` after a temporary failure, for example because the controller is busy.
+/// Returns the controller's answer, or `None` after a temporary failure, for example if the controller is
+/// busy.
 fn unless_it_passes(
     seen: Result<redfish::SystemState, redfish::Error>,
 ) -> Result<Option<redfish::SystemState>, StepError> {

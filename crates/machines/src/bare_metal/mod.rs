@@ -1,5 +1,5 @@
-//! Bare-metal machines: they are switched on over Redfish, join by themselves, are drained like any other
-//! machine, and are switched off.
+//! Manages bare-metal machines. The daemon switches them on through Redfish. They join the cluster by
+//! themselves, are drained like any other machine, and are switched off again.
 //!
 //! ```text
 //!  follow:  look ─> next: what to do (pure) ─> do it ─> look …

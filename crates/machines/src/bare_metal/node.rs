@@ -13,8 +13,9 @@ pub(crate) fn is_ours(record: &Record) -> bool {
     record.entered.contains_key(&Phase::Starting)
 }
 
-/// The machine's Node in these watches; `None` if it has none, or if the daemon has not switched the machine
-/// on. The name is compared first, because some vendors give all their machines the same uuid.
+/// Returns the machine's Node according to these watches. Returns `None` if the machine has no Node, or if
+/// the daemon has not switched the machine on. The name is compared first, because some vendors give all
+/// their machines the same uuid.
 pub(crate) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     watches.node(&record.name).filter(|node| is_its(record, node))
 }
@@ -28,7 +29,7 @@ pub(super) fn watched(watches: &Watches, record: &Record) -> Watched {
     }
 }
 
-/// Whether a Node with the machine's name is the machine's own.
+/// Whether a Node with the machine's name belongs to the machine.
 pub(super) fn is_its(record: &Record, node: &Node) -> bool {
     is_ours(record) && record.smbios_uuid.as_deref().is_none_or(|uuid| is_same(uuid, &node.system_uuid))
 }

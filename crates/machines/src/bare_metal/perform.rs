@@ -19,7 +19,7 @@ pub(super) struct Performer<'a> {
     pub ctx: &'a Context,
     /// When the run began.
     pub began: Instant,
-    /// A client for the machine's controller, once it has been looked up.
+    /// A client for the machine's controller, once the controller has been looked up.
     pub client: Option<Client>,
 }
 
@@ -75,8 +75,8 @@ impl Performer<'_> {
         machine.enter(self.ctx, Phase::Starting, "it is being switched on");
         machine.stored.record.smbios_uuid = sight.power.as_ref().and_then(|power| power.uuid.clone());
         if let Err(error) = machine.save(self.ctx).await {
-            // The controller was not asked to do anything yet, so the removal must not treat the machine as
-            // ours.
+            // The controller has not been asked to do anything yet, so the removal must not treat the machine
+            // as ours.
             machine.stored.record = before;
             return Err(error);
         }
@@ -153,8 +153,8 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Updates the progress line. If the Node was emptied again just before the request to the controller,
-    /// the line still describes the emptying.
+    /// Updates the progress line if the Node was emptied again just before the request to the controller,
+    /// because the line then still describes the emptying.
     fn say_asked(&self, machine: &mut MachineHandle, sight: &Sight) {
         if matches!(sight.emptied, Emptied::Yes { again: true, .. }) {
             machine.say(self.ctx, "asking its controller to shut it down");
@@ -166,8 +166,8 @@ impl Performer<'_> {
             "it was off, but another client has switched it on since: leaving it on and deleting its Node";
         tracing::warn!(machine = %machine.record().name, "{what}");
         machine.enter(self.ctx, Phase::Deleting, what);
-        // Everything that ran on the machine ended when it was switched off. The Node is deleted even if it
-        // reports by now, but it is not tainted as out of service.
+        // Everything that ran on the machine ended when the machine was switched off. A Node that reports
+        // again is also deleted, but is not tainted as out of service.
         self.forget_node(machine, Off::Gone).await?;
         sight.cleared = Cleared::Node;
         Ok(())

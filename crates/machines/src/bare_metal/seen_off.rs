@@ -8,8 +8,9 @@ use model::Record;
 use model::node::Node;
 use proxmox::redfish::PowerState;
 
-/// When a machine that is not being switched on was first seen to be off, given its record, its power state
-/// and its Node. `None` if the machine was not seen to be off, or is in service again.
+/// Returns the time at which a machine was first seen to be off, given its record, its power state and its
+/// Node. Not meant for a machine that is being switched on. Returns `None` if the machine was not seen to be
+/// off, or is in service again.
 pub fn seen_off(
     record: &Record,
     power: PowerState,

@@ -15,7 +15,7 @@ use proxmox::redfish::{self, Kind, PowerState};
 /// A point in time, measured from the start of the run.
 pub(super) type Moment = Duration;
 
-/// The current time, by both clocks.
+/// The current time, by the wall clock and by the run's monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub date: Timestamp,
@@ -35,9 +35,10 @@ pub(super) struct Sight {
     pub start: Start,
     /// Whether a Node has the machine's name. This is queried before the machine is claimed.
     pub namesake: Option<bool>,
-    /// The machine's power state after its Node did not register, or why the state is unknown.
+    /// The machine's power state, read after its Node did not register in time, or the reason why the power
+    /// state is unknown.
     pub instead: Option<Result<PowerState, String>>,
-    /// Whether the API server has the machine's Node and the Node reports.
+    /// Whether the machine's Node exists in the API server and reports.
     pub heard: Option<bool>,
     /// The machine's Node from the API server, if it was read for the next decision.
     pub node: OwnNode,
@@ -65,7 +66,7 @@ pub(super) enum Watched {
 /// The machine's Node when it was last read from the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum OwnNode {
-    /// The Node was not read, or what was read is outdated.
+    /// The Node has not been read, or the last reading is outdated.
     #[default]
     Unknown,
     Gone,
@@ -88,8 +89,8 @@ pub(super) struct Power {
 pub(super) struct Start {
     /// Whether this run has claimed the machine.
     pub claimed: bool,
-    /// Whether the controller has accepted this run's request to switch the machine on, or may have. If so, a
-    /// running machine is ours.
+    /// Whether the controller has accepted, or may have accepted, this run's request to switch the machine
+    /// on. If so, a running machine is ours.
     pub asked: bool,
     /// When this run first tried to switch the machine on.
     pub since: Option<Moment>,
@@ -100,13 +101,13 @@ pub(super) struct Start {
 /// How a controller answered the request to switch its machine on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The controller accepted the request, or may have.
+    /// The controller has accepted the request, or may have accepted it.
     Asked,
-    /// No request was needed: the machine runs, or is about to.
+    /// No request was needed, because the machine is running or is about to run.
     WasOn,
     /// The controller could not be reached, or refuses for now because it is busy.
     NotNow,
-    /// The controller refuses permanently.
+    /// The controller permanently refuses to switch the machine on.
     Never(redfish::Error),
 }
 
@@ -115,10 +116,10 @@ pub(super) enum Answer {
 pub(super) enum Emptied {
     #[default]
     Unknown,
-    /// The Node was empty at this time. `again` means that this was checked again just before a request to
-    /// the controller.
+    /// The Node was empty at this time. `again` is true if the Node was checked a second time, just before a
+    /// request to the controller.
     Yes { at: Moment, again: bool },
-    /// A pod or a volume stays, for this reason.
+    /// A pod or a volume stays on the Node, for this reason.
     No(String),
 }
 
@@ -145,15 +146,15 @@ pub(super) enum Shutdown {
     Taken(Moment),
     /// It refuses.
     Refused(Refused),
-    /// The power has to be cut. If `may_stay`, the controller has never accepted a shutdown, so the machine
-    /// may still stay in service.
+    /// The power has to be cut. If `may_stay` is true, the controller has never accepted a shutdown, so the
+    /// machine may still stay in service.
     InVain { may_stay: bool },
     /// The power was cut at this time.
     Cut(Moment),
 }
 
-/// A controller that refuses to shut its machine down: the controller may be busy, or the machine may already
-/// be shutting down.
+/// A controller's refusal to shut its machine down. The controller may be busy, or the machine may already be
+/// shutting down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     /// When the controller first refused.
@@ -163,7 +164,8 @@ pub(super) struct Refused {
     pub error: redfish::Error,
 }
 
-/// The cleanup steps after the end of a machine, in order.
+/// The last completed cleanup step for a machine. The steps are listed in the order in which they are carried
+/// out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cleared {
     #[default]
@@ -207,7 +209,7 @@ impl Refused {
         self.error.kind != Kind::Unsupported && !self.left(shutdown).is_zero()
     }
 
-    /// How much of the time for a shutdown was left at the last refusal.
+    /// How much of the time limit for the shutdown was left at the last refusal.
     pub fn left(&self, shutdown: Duration) -> Duration {
         shutdown.saturating_sub(self.at.saturating_sub(self.since))
     }
@@ -236,7 +238,7 @@ impl Sight {
     }
 
     /// Notes that the record no longer claims the machine. From now on, another client may use the machine,
-    /// and a Node may have its name.
+    /// and a Node with the machine's name may appear.
     pub fn disowned(&mut self) {
         (self.start.claimed, self.namesake) = (false, None);
     }
@@ -269,7 +271,7 @@ impl Sight {
     }
 
     /// Notes a request to the controller to change the machine's power state. The last reading of the power
-    /// state is now outdated, and the last reading of the Node only counts while it is recent.
+    /// state is now outdated. The last check that found the Node empty remains valid only for a short time.
     pub fn asks(&mut self) {
         self.power = None;
         if let Emptied::Yes { again, .. } = &mut self.emptied {

@@ -1,4 +1,4 @@
-//! Steps of a bare-metal machine's life: how long each is tried, and what has to hold just before it.
+//! The steps of a bare-metal machine's life, how long each step is retried, and its preconditions.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ pub(super) enum Step {
     BeginShutdown,
     /// Ask the controller to shut the machine down.
     Shutdown,
-    /// Decide to cut the power, for this reason. If `may_stay`, the machine may still stay in service.
+    /// Decide to cut the power, for this reason. If `may_stay` is true, the machine may still stay in
+    /// service.
     GiveUpShutdown { why: String, may_stay: bool },
     /// Ask the controller to cut the machine's power.
     CutPower,
@@ -54,14 +55,14 @@ pub(super) enum Look {
     IsOff,
     /// Whether a Node has the machine's name.
     Namesake,
-    /// Asks the API server directly whether the machine's Node reports.
+    /// Whether the machine's Node reports. The API server is queried directly.
     Heard,
-    /// Reads the machine's Node directly from the API server.
+    /// The machine's Node, read directly from the API server.
     Node,
-    /// Reads directly from the API server whether an annotation keeps the machine's Node. For VMs, see
+    /// Whether an annotation keeps the machine's Node. The API server is queried directly. For VMs, see
     /// [`crate::returned_nodes::pinned`].
     Pin,
-    /// The machine's power state, after its Node did not register.
+    /// The machine's power state, read after its Node did not register in time.
     Instead,
 }
 
@@ -70,13 +71,13 @@ pub(super) enum Look {
 pub(super) enum Unmet {
     /// The record does not state that the daemon has switched the machine on.
     NotOurs,
-    /// The Node was seen to be empty too long ago, or not at all.
+    /// The Node was never seen to be empty, or was last seen to be empty too long ago.
     NotEmpty,
 }
 
 impl Step {
-    /// How long the step is retried if it fails but may succeed later. Zero if it is not retried by the loop,
-    /// for example because it has its own limit.
+    /// How long the step is retried after a temporary failure. Zero if the loop does not retry the step, for
+    /// example because the step has its own limit.
     pub fn limit(&self, settings: &Settings) -> Duration {
         match self {
             Self::Look(Look::Power | Look::Namesake) => settings.start,
@@ -93,14 +94,14 @@ impl Step {
         if self.is_for_ours() && !is_ours(record) {
             return Some(Unmet::NotOurs);
         }
-        // The second check counts even if its answer was slow. Otherwise, a slow API server could cause
+        // The second check is accepted even if its answer was slow. Otherwise, a slow API server could cause
         // endless checks.
         let is_empty =
             matches!(sight.emptied, Emptied::Yes { at, again } if again || now.moment <= at + FRESH);
         (self.needs_empty(sight) && !is_empty).then_some(Unmet::NotEmpty)
     }
 
-    /// Whether the step changes a machine or its Node. The machine then has to be ours.
+    /// Whether the step changes a machine or its Node. Such a step is only allowed if the machine is ours.
     fn is_for_ours(&self) -> bool {
         match self {
             Self::Look(_)

@@ -12,15 +12,15 @@ pub(super) enum Stuck {
     Closed { name: String },
     /// The machine is not off, and the record does not say that the daemon has switched it on.
     NotOurs { name: String, power: Option<PowerState> },
-    /// The record does not claim the machine, but a step would change it.
+    /// A step would change the machine, although the record does not claim it.
     Unclaimed { name: String },
     /// The machine is off, but a Node has its name.
     HasNode { name: String },
     /// Another client switched the machine on before the daemon could.
     JustTaken { name: String },
-    /// The controller refuses permanently.
+    /// The controller permanently refuses to switch the machine on.
     Refuses(redfish::Error),
-    /// The machine did not run within this limit.
+    /// The machine was not on within this time limit.
     NotOn { limit: Duration },
     /// The Node did not register within this limit. `power` is the machine's power state at that time, or why
     /// it is unknown.
@@ -31,7 +31,7 @@ pub(super) enum Stuck {
     NoUuid { node: String },
     /// The machine's Node can neither be emptied nor uncordoned.
     Stays { why: String },
-    /// The machine's power was cut, but it was not off within this limit.
+    /// The machine's power was cut, but the machine was not off within this time limit.
     NotOff { limit: Duration },
 }
 
@@ -48,10 +48,9 @@ impl From<Stuck> for StepError {
                 taken(format!("`{name}` was not switched on by this daemon, and its power is {power}"))
             }
             Stuck::Unclaimed { name } => taken(format!("`{name}` was not switched on by this daemon")),
-            Stuck::HasNode { name } => taken(format!(
-                "there is a Node `{name}` that belongs to no managed machine: delete it \
-                    first"
-            )),
+            Stuck::HasNode { name } => {
+                taken(format!("Node `{name}` belongs to no managed machine: delete the Node first"))
+            }
             Stuck::JustTaken { name } => taken(format!("`{name}` was just switched on by another client")),
             Stuck::Refuses(error) => Self::Redfish(error),
             Stuck::NotOn { limit } => late("switching it on", limit),
@@ -79,10 +78,10 @@ impl From<Stuck> for StepError {
     }
 }
 
-/// The text that says what was found instead of the machine's Node.
+/// Describes what was found instead of the machine's Node.
 fn instead(power: Result<PowerState, String>) -> String {
     match power {
-        Ok(PowerState::On) => "it is on, but its kubelet has not registered: see its console".to_owned(),
+        Ok(PowerState::On) => "it is on, but its kubelet has not registered: check its console".to_owned(),
         Ok(power) => format!("its power is {power:?}"),
         Err(error) => format!("its power cannot be read: {error}"),
     }

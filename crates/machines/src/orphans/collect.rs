@@ -66,8 +66,8 @@ impl Claim {
     }
 }
 
-/// Destroys an orphan, if recent answers prove that it is one: writes a record for it, and then discards it
-/// like any other machine.
+/// Destroys an orphan: writes a record for it, and then discards it like any other machine. The VM is left
+/// alone unless recent answers prove that it is an orphan.
 #[boxed]
 pub async fn collect(ctx: Context, claim: Claim, record: Record, reports: Reports) {
     match prove(&ctx, &claim, &record).await {
@@ -112,13 +112,18 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
     task::discarding(ctx, machine, &reason, reports).await;
 }
 
-/// Proves again that a VM is an orphan by querying both clusters. Only VMs with the same mark and Nodes with
-/// other names are not queried again; such Nodes come from the watches, which must be current. Returns an
+/// Proves again that a VM is an orphan by querying both clusters. Other VMs with the same mark and Nodes with
+/// other names are not queried again. These Nodes come from the watches, which must be current. Returns an
 /// error if the answers are not recent.
 async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict, String> {
     let asked = Instant::now();
     let (host, vmid) = (record.host.as_str(), claim.vmid);
-    let asks = |error: &dyn std::fmt::Display| format!("it cannot be proven to be an orphan now: {error}");
+    let asks = |error: &dyn std::fmt::Display| {
+        format!(
+            "it cannot currently be proven to be an orphan: \
+        {error}"
+        )
+    };
     if !ctx.watches.is_current() {
         return Err("the Kubernetes API does not answer".to_owned());
     }

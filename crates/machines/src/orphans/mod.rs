@@ -166,7 +166,7 @@ fn of_pool(vm: Vm, marker: &Marker, config: &Config) -> Vec<Result<Proof, Missin
     vec![vmid, name]
 }
 
-/// Whether Kubernetes has no trace of the VM.
+/// Checks that Kubernetes has no trace of the VM.
 fn of_kubernetes(vm: Vm, marker: &Marker, around: &Around) -> Vec<Result<Proof, Missing>> {
     let uuid = vm.config.smbios_uuid();
     let name = vm.config.get("name").unwrap_or_default();

@@ -19,20 +19,20 @@ pub enum Proof {
     /// The mark contains no uid.
     #[error("the mark names no Kubernetes cluster: an earlier version wrote it, or the VM was adopted")]
     NoUid,
-    /// The VMID is one of the pool's.
-    #[error("VMID {0} is one of pool `{1}`")]
+    /// The VMID is in one of the pool's VMID ranges.
+    #[error("VMID {0} is in `vmids` of pool `{1}`")]
     Vmid(Vmid, PoolName),
     /// The name has the form of a machine's name.
     #[error("`{0}` is a name that the daemon gives to machines")]
     Name(String),
     /// No record belongs to the VM.
-    #[error("no record names it")]
+    #[error("no record refers to it")]
     NoRecord,
     /// No Node belongs to the VM.
     #[error("no Node has its name, its SMBIOS uuid or one of its addresses")]
     NoNode,
     /// The VM has been seen unchanged for long enough.
-    #[error("it has been seen like this for {} min, {looks} times", .steady.as_secs() / 60)]
+    #[error("it has been unchanged for {} min and was seen {looks} times", .steady.as_secs() / 60)]
     Age {
         /// How long the VM has been seen unchanged.
         steady: Duration,
@@ -40,7 +40,7 @@ pub enum Proof {
         looks: u32,
     },
     /// The cluster, including the VM's host, is quorate.
-    #[error("the Proxmox VE cluster is quorate, and the VM's host is in it")]
+    #[error("the Proxmox VE cluster is quorate, and the VM's host is part of the quorum")]
     Quorum,
     /// No task is working on the VM.
     #[error("no task is working on it")]
@@ -65,7 +65,7 @@ pub enum Missing {
     /// The pool that the mark names is not in the configuration.
     #[error("the configuration has no pool `{0}` in its region")]
     NoPool(PoolName),
-    /// The VMID is not one of the pool's.
+    /// The VMID is in none of the pool's VMID ranges.
     #[error("VMID {0} is not in `vmids` of pool `{1}`")]
     Vmid(Vmid, PoolName),
     /// The name does not have the form of a machine's name.
@@ -75,7 +75,7 @@ pub enum Missing {
     #[error("VM {0} bears the same mark: one of them is a copy")]
     Twin(Vmid),
     /// A record belongs to the VM, or to the VM of which it is a copy.
-    #[error("the record of machine `{0}` names it, or it is a copy of that machine's VM")]
+    #[error("the record of machine `{0}` refers to it, or it is a copy of that machine's VM")]
     Record(String),
     /// An unreadable record may belong to the VM.
     #[error("a machine record, perhaps its own, cannot be read")]
@@ -88,8 +88,8 @@ pub enum Missing {
     Uuid,
     /// The VM has not been seen unchanged for long enough.
     #[error(
-        "it has been seen like this for {} min, {looks} times; {} min (`orphans_after`) and {LOOKS} times \
-         are required, and each change of the VM and each new leader restarts the count",
+        "it has been unchanged for {} min and was seen {looks} times, but {} min (`orphans_after`) and \
+            {LOOKS} times are required; any change to the VM or a new leader restarts the count",
         .steady.as_secs() / 60, .after.as_secs() / 60
     )]
     Age {
@@ -127,6 +127,6 @@ pub enum Missing {
     )]
     TasksHidden,
     /// The cluster is not quorate, or the VM's host is not part of the quorum.
-    #[error("the Proxmox VE cluster is not quorate, or the VM's host is not in it")]
+    #[error("the Proxmox VE cluster is not quorate, or the VM's host is not part of the quorum")]
     Quorum,
 }

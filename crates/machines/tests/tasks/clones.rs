@@ -1,4 +1,4 @@
-//! How many clones run at a time.
+//! Tests how many clones run at the same time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use world::proxmox::{Event, TaskFault};
 use crate::support;
 use crate::world::World;
 
-/// Creates all machines at once. Returns the number of clones, and the largest number of them that ran at the
-/// same time.
+/// Creates one machine for each VMID, all concurrently. Returns the number of clones, and the largest number
+/// of clones that ran at the same time.
 async fn at_a_time(vmids: std::ops::Range<u32>, kind: CloneKind) -> (usize, usize) {
     let world = World::new(support::pve(), |config| config.pools[0].clone = kind).await;
     let mut events = world.pve.events();

@@ -1,4 +1,4 @@
-//! What prevents, delays or interrupts the destruction of a VM.
+//! Tests of events that prevent, delay or interrupt the destruction of a VM.
 
 use std::time::Duration;
 
@@ -76,7 +76,8 @@ async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
     world.failed(VMID).await;
-    // Before 9.1.19, qemu-server fails with this error, which looks like the one for a missing VM.
+    // Versions of qemu-server before 9.1.19 fail with this error, which looks like the error for a missing
+    // VM.
     world.pve.inject_task("qmdestroy", TaskFault::Fails("storage 'old' does not exist".to_owned()));
     let ending = world.go_on().await;
     assert!(
@@ -89,7 +90,7 @@ async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// Ends the running destruction once the VM has the `destroyed` lock.
+/// Kills the running destroy task once the VM has the `destroyed` lock.
 async fn end_halfway(pve: Pve) {
     let is_halfway =
         || pve.vm(VMID.0).is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "destroyed"));
@@ -119,7 +120,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
             pve.inject(without_an_answer());
         }
         let (first, ()) = tokio::join!(world.go_on(), end_halfway(pve.clone()));
-        // The error occurs in this run, and in the run that is resumed after a restart.
+        // The error occurs in the first run, and again in the run that is resumed after a restart.
         for ending in [first, world.go_on().await] {
             let removes = "qm unlock 9101 && qm destroy 9101 --purge 1";
             let told = |why: &String| why.contains("destroyed") && why.contains(removes);
@@ -183,7 +184,7 @@ async fn a_destruction_of_which_no_answer_told_is_known_though_the_hosts_clock_d
         world.failed(VMID).await;
         let pve = world.pve.clone();
         pve.inject(without_an_answer());
-        // Another VM takes the VMID at once.
+        // Another VM takes the VMID as soon as the VMID is free.
         let taken = async {
             while pve.vm(VMID.0).is_some() {
                 tokio::time::sleep(Duration::from_millis(1)).await;

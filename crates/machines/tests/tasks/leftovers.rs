@@ -1,4 +1,4 @@
-//! Leftovers: disks of a destroyed VM, and the VM of a failed clone.
+//! Tests of leftovers: the disks of a destroyed VM, and the VM that a failed clone left behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     let mut world = World::new(seeing(), |_| {}).await;
     let kubernetes = world.context.kubernetes.clone();
     let read = kubernetes.create_record(&world.record(VMID)).await.unwrap();
-    // The list was read while the record still existed. The machine has ended since.
+    // The record was read while it still existed. The machine has been removed since.
     kubernetes.delete_record(&read).await.unwrap();
     let why = stuck(world.go_on_with(read).await);
     assert!(why.contains("was changed by another client"), "{why}");
@@ -88,7 +88,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_though_its_machines_ti
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_requested_long_ago_and_not_begun_has_its_time() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
-    // The machine waited for its turn under another instance, or the clock of this one is ahead.
+    // Another instance may have let the machine wait for its turn, or this instance's clock may be ahead.
     let created = world.context.clock.now() - Duration::from_mins(16);
     let record = Record { created, ..world.record(VMID) };
     world.context.kubernetes.create_record(&record).await.unwrap();
@@ -178,8 +178,8 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
             assert!(why.contains(&disk), "{why}");
         }
         let dropped = "kubectl -n pve-autoscaler delete configmap -l pve-autoscaler/machine=";
-        // The label identifies the record. So whenever the command is run, it does not delete the record of a
-        // later machine in the slot.
+        // The label identifies the record. So the command never deletes the record of a later machine in the
+        // slot, even if it is run late.
         let ids = world.store.labels("pve-autoscaler/machine");
         assert!(ids.len() == 1 && why.ends_with(&format!("{dropped}{}", ids[0])), "{why}");
     }
@@ -190,7 +190,7 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
 async fn what_can_no_longer_be_told_is_asked_of_the_administrator() {
     let mut world = doomed(support::pve()).await;
     world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
-    // The error occurs in this run, and in the run that is resumed after a restart.
+    // The error occurs in the first run, and again in the run that is resumed after a restart.
     for _ in 0..2 {
         let why = stuck(world.go_on().await);
         assert!(world.pve.vm(VMID.0).is_none());
@@ -268,8 +268,8 @@ async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
     assert_eq!(world.store.names(), ["machine-workers-9101"]);
 }
 
-/// A world in which one daemon waited for a clone until its limit and another one continued from the record.
-/// Also returns how the second run ended.
+/// Creates a world in which one daemon waited for a clone until the time limit, and another daemon continued
+/// from the record. Also returns how the second daemon's run ended.
 async fn left_by_a_clone(fault: TaskFault) -> (World, Ending) {
     let mut world = World::new(support::pve(), |_| {}).await;
     world.pve.inject_task("qmclone", fault);

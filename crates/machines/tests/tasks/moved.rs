@@ -179,7 +179,7 @@ async fn a_vm_that_runs_on_with_a_host_that_has_left_the_cluster_keeps_its_node_
         })
         .await;
         world.store.put_node("workers-9101", uuid, "True");
-        // The error occurs in this run, and in the run that is resumed after a restart.
+        // The error occurs in the first run, and again in the run that is resumed after a restart.
         for _ in 0..2 {
             let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
             assert!(why.contains("Node workers-9101 still reports"), "{why}");

@@ -46,7 +46,8 @@ vmids = "9101-9130"
 
 type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
 
-/// ConfigMaps, Nodes, and pods whose eviction is refused because of a disruption budget; each by name.
+/// Three sets of objects, each by name: ConfigMaps, Nodes, and pods. Evictions of the pods are refused
+/// because of a disruption budget.
 #[derive(Clone, Default)]
 pub struct Store(Objects, Objects, Objects);
 
@@ -255,7 +256,7 @@ impl World {
         self.failed_with(vmid, None).await
     }
 
-    /// Like [`Self::failed`], with the task for which the machine was waiting.
+    /// Like [`Self::failed`], but with the task that the machine was waiting for.
     pub async fn failed_with(&self, vmid: Vmid, task: Option<&Upid>) -> Versioned<Record> {
         let intent = Intent::Discard { reason: "a test".to_owned(), since: self.context.clock.now() };
         let record = Record { intent, task: task.map(ToString::to_string), ..self.record(vmid) };
@@ -273,13 +274,13 @@ impl World {
         assert!(support::done(&self.context.proxmox, &upid).await.is_success());
     }
 
-    /// Starts to create the VM of the machine with [`support::VMID`], and returns the task.
+    /// Begins to create the VM of the machine with [`support::VMID`], and returns the clone task.
     pub async fn begin_clone(&self) -> Upid {
         self.ask_for_clone().await.unwrap()
     }
 
     /// Requests the VM of the machine with [`support::VMID`]. The request is sent even if the caller does not
-    /// await the answer.
+    /// await the returned handle.
     pub fn ask_for_clone(&self) -> JoinHandle<Upid> {
         let machine = self.record(support::VMID).id;
         let marker = Marker {

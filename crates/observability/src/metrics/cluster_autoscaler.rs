@@ -60,7 +60,8 @@ impl ClusterAutoscaler {
         self.removed.get_or_create(&vec![("reason", word(reason))]).inc();
     }
 
-    /// Counts a machine that did not become a node; `outcome` as in `machines_made`.
+    /// Counts a machine that did not become a node. `outcome` has the same values as in the metric
+    /// `machines_made`.
     pub(super) fn failed(&self, outcome: &str) {
         self.failed.get_or_create(&vec![("reason", outcome.to_lowercase())]).inc();
     }
@@ -70,8 +71,8 @@ impl ClusterAutoscaler {
     }
 }
 
-/// A reason's code in lower case, as Cluster Autoscaler writes its reasons, e.g. `underutilized`; `asked` for
-/// an operator's order.
+/// Returns a reason's code in lower case, as Cluster Autoscaler writes its reasons, e.g. `underutilized`.
+/// Returns `asked` for an operator's order.
 fn word(reason: Option<RemovalReason>) -> String {
     reason.map_or_else(|| "asked".to_owned(), |reason| reason.code().to_lowercase())
 }
@@ -97,7 +98,7 @@ impl Collector for Gauges {
             ("unregistered", phases(&before) + phases(&[Phase::Joining])),
             ("longUnregistered", phases(&[Phase::Failed])),
         ];
-        let help = "Number of nodes of the pools, and of machines that are not nodes yet.";
+        let help = "Number of nodes in the pools, including machines that are not nodes yet.";
         let mut family = encoder.encode_descriptor("nodes_count", help, None, MetricType::Gauge)?;
         for (state, value) in states {
             family.encode_family(&[("state", state)])?.encode_gauge(&value)?;
@@ -110,7 +111,7 @@ impl Collector for Gauges {
             .sum();
         // An instance on standby does not serve this metric, because an old timestamp would raise an alert.
         if round.count_of(names::LAST_SUCCESS) > 0.0 {
-            let help = "When a round last completed its decisions.";
+            let help = "Time at which a round last completed its decisions.";
             let mut family = encoder.encode_descriptor("last_activity", help, None, MetricType::Gauge)?;
             family.encode_family(&[("activity", "main")])?.encode_gauge(&round.sum(names::LAST_SUCCESS))?;
         }
@@ -135,7 +136,12 @@ impl Collector for Gauges {
                 Some(("node_group_type", "autoscaled")),
                 board.count_of(names::MAX),
             ),
-            ("max_nodes_count", "Maximum number of nodes in all pools", None, board.sum(names::MAX)),
+            (
+                "max_nodes_count",
+                "Maximum total number of nodes across all pools",
+                None,
+                board.sum(names::MAX),
+            ),
             ("unneeded_nodes_count", "Number of unneeded nodes", None, unneeded),
             ("scale_down_in_cooldown", "1 while a cool-down prevents the removal of a node", None, cooling),
             (

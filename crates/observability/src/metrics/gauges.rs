@@ -1,4 +1,5 @@
-//! Gauges whose values are replaced together, so that the values of things that no longer exist disappear.
+//! Gauges whose values are all replaced at the same time, so that values for things that no longer exist
+//! disappear.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::names::Metric;
 
-/// Values by label values, which are in the order of the metric's labels.
+/// A metric's values, by their label values. The label values are in the order of the metric's labels.
 type Samples = BTreeMap<Vec<String>, f64>;
 
 /// The values of gauges at one point in time.
@@ -30,7 +31,7 @@ impl GaugeValues {
         *samples.entry(labels).or_default() += 1.0;
     }
 
-    /// The sum of a metric's values over all labels; 0 if the metric has no values.
+    /// Returns the sum of all values of a metric, or 0 if the metric has no values.
     pub(super) fn sum(&self, metric: &'static Metric) -> f64 {
         self.0.get(metric.name).map_or(0.0, |(_, samples)| total(samples.values()))
     }
@@ -51,7 +52,7 @@ impl GaugeValues {
         )
     }
 
-    /// A metric's values by their first label.
+    /// Returns a metric's values, each with the value of the metric's first label.
     pub(super) fn by_first(&self, metric: &'static Metric) -> impl Iterator<Item = (&str, f64)> {
         let samples = self.0.get(metric.name).map(|(_, samples)| samples);
         samples.into_iter().flatten().filter_map(|(labels, value)| Some((labels.first()?.as_str(), *value)))
@@ -82,7 +83,11 @@ fn total<'v>(values: impl Iterator<Item = &'v f64>) -> f64 {
 }
 
 /// A count or an amount as a metric value.
-#[expect(clippy::cast_precision_loss, reason = "metrics are floating point, and exact up to 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "metrics are floating-point numbers, which are exact up \
+    to 2^53"
+)]
 pub fn number(value: i64) -> f64 {
     value as f64
 }

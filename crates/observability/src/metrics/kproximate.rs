@@ -1,7 +1,7 @@
 //! Some metrics under the names of kproximate 0.3, so that its dashboards and alerts keep working.
 //!
-//! The names are those of kproximate, even if a gauge's name ends in `_total`. The values are sums over all
-//! pools.
+//! The names are exactly those of kproximate, even though some gauges' names end in `_total`. The values are
+//! sums over all pools.
 
 use std::fmt::Write;
 
@@ -11,10 +11,14 @@ use super::names;
 /// kproximate's eight gauges as OpenMetrics text, without the end marker.
 pub(super) fn text(board: &GaugeValues, round: &GaugeValues) -> String {
     let gauges = [
-        ("kpnodes_total", "Machines of all pools", board.sum(names::MACHINES)),
-        ("kpnodes_running", "Ready nodes of all pools", round.sum_with(names::NODES, "Ready")),
+        ("kpnodes_total", "Machines in all pools", board.sum(names::MACHINES)),
+        ("kpnodes_running", "Ready nodes in all pools", round.sum_with(names::NODES, "Ready")),
         ("cpu_provisioned_total", "vCPUs of all machines", round.sum(names::CPU_PROVISIONED)),
-        ("memory_provisioned_total", "Memory of all machines in bytes", round.sum(names::MEMORY_PROVISIONED)),
+        (
+            "memory_provisioned_total",
+            "Total memory of all machines, in bytes",
+            round.sum(names::MEMORY_PROVISIONED),
+        ),
         (
             "cpu_allocatable_total",
             "Cores that the pools' nodes offer to pods",
@@ -22,7 +26,7 @@ pub(super) fn text(board: &GaugeValues, round: &GaugeValues) -> String {
         ),
         (
             "memory_allocatable_total",
-            "Bytes that the pools' nodes offer to pods",
+            "Memory that the pools' nodes offer to pods, in bytes",
             round.sum(names::MEMORY_ALLOCATABLE),
         ),
         (
@@ -32,7 +36,7 @@ pub(super) fn text(board: &GaugeValues, round: &GaugeValues) -> String {
         ),
         (
             "memory_allocated_total",
-            "Bytes that pods on the pools' nodes request",
+            "Memory that pods on the pools' nodes request, in bytes",
             round.sum(names::MEMORY_ALLOCATED),
         ),
     ];

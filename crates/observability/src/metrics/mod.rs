@@ -108,7 +108,8 @@ struct Inner {
     counted: Counted,
     cluster_autoscaler: ClusterAutoscaler,
     shown: Arc<Shown>,
-    /// For each machine, the time when the first pod that it was requested for became unschedulable.
+    /// For each machine that was requested for pods, the time at which the first of these pods became
+    /// unschedulable.
     waiting: Mutex<BTreeMap<MachineId, Timestamp>>,
 }
 
@@ -223,7 +224,7 @@ impl Metrics {
         *locked(&self.0.shown.round) = GaugeValues::default();
     }
 
-    /// Shows the values of a round that reached a decision.
+    /// Stores the values of a round that reached a decision, so that they are served as metrics.
     pub fn show(&self, seen: GaugeValues, pools: &[PoolName]) {
         *locked(&self.0.shown.round) = seen;
         let counted = &self.0.counted;
@@ -461,7 +462,7 @@ fn calls() -> Histogram {
 }
 
 /// Buckets for the time from when a pod became unschedulable until a clone for it began. They range from the
-/// usual time to the longest time when clones are queued.
+/// usual time to the longest time that is likely when clones are queued.
 fn middling() -> Histogram {
     Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 }

@@ -76,15 +76,22 @@ metrics! {
             running";
         LEADER: Gauge "leader" None, &[], "1 while this instance leads; only the leader reports metrics about pools, pods, machines and hosts";
         TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How many times this instance lost leadership without being stopped, by cause: `Taken` if another instance took over, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, or `ApiFailed` if the API refused a request or could not be reached";
-        PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports it";
+        PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports this \
+            metric";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which the daemon changes nothing";
         PROBLEM: Gauge "problem" None, &["about"], "1 while there is a problem of the kind `about`; docs/reference/alerts.md explains each kind";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds by outcome: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if the settings changed or this instance lost leadership during the round";
-        ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, without the waits between rounds";
-        LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last completed its decisions";
+        ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, excluding the waits \
+            between rounds";
+        LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "Time at which a round last \
+            completed its decisions";
         REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate. Otherwise, no nodes are added to or removed from the region's pools. The metric exists only if there are several regions";
-        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "When a credential expires. Credentials with an expiry time are the kubeconfig's client certificate, token and certificate authority, and the authorities in Proxmox VE's `ca_file` or `ca_credential`";
-        LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last read successfully";
+        CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "Time at which a \
+            credential expires. Credentials with an expiry time are the kubeconfig's client \
+            certificate, token and certificate authority, and the authorities in Proxmox VE's `ca_file` \
+            or `ca_credential`";
+        LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "Time at which Proxmox VE was last \
+            read successfully";
         DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Decisions to create a machine (`add`, for `Pods` or the pool's `Minimum`), to enlarge a running machine (`grow`, for `Pods`) or to remove a node (`remove`, with the plan's reason, or `Asked` by an operator)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, except watches, by outcome: `Ok` or the kind of failure";
         CALL: Histogram "call_duration" SECONDS, &["api"], "Time from sending a call to receiving its answer";
@@ -92,43 +99,61 @@ metrics! {
     "Pools" {
         MIN: Gauge "pool_min_nodes" None, POOL, "The pool's `min`";
         MAX: Gauge "pool_max_nodes" None, POOL, "The pool's `max`";
-        SLOTS: Gauge "pool_free_slots" None, POOL, "Free slots of the pool, each a VMID with its addresses";
+        SLOTS: Gauge "pool_free_slots" None, POOL, "Free slots of the pool. Each slot is a VMID with \
+            its addresses";
         POOL_BACKOFF: Gauge "pool_backoff" None, POOL, "1 while the pool is in back-off after failures, or has no usable template";
-        POOL_BACKOFF_END: Gauge "pool_backoff_end_timestamp" SECONDS, POOL, "When the pool is tried again; only while it is in back-off";
-        NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool by state: `Ready`, `NotReady`, or `Leaving` while they are being removed, ready or not";
+        POOL_BACKOFF_END: Gauge "pool_backoff_end_timestamp" SECONDS, POOL, "Time at which the pool is \
+            tried again. The metric exists only while the pool is in back-off";
+        NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool by state: `Ready`, \
+            `NotReady`, or `Leaving` if they are being removed, whether ready or not";
         CPU_PROVISIONED: Gauge "cpu_provisioned" CORES, POOL, "vCPUs of the pool's machines";
         CPU_ALLOCATABLE: Gauge "cpu_allocatable" CORES, POOL, "CPU that the pool's nodes offer to pods";
         CPU_ALLOCATED: Gauge "cpu_allocated" CORES, POOL, "CPU that pods on the pool's nodes request";
         MEMORY_PROVISIONED: Gauge "memory_provisioned" BYTES, POOL, "Memory of the pool's machines";
         MEMORY_ALLOCATABLE: Gauge "memory_allocatable" BYTES, POOL, "Memory that the pool's nodes offer to pods";
         MEMORY_ALLOCATED: Gauge "memory_allocated" BYTES, POOL, "Memory that pods on the pool's nodes request";
-        NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason if the node is `Blocked`";
+        NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by their \
+            verdict in the last decision, as shown by `plan`. If the verdict is `Blocked`, the label \
+            `reason` contains the reason";
     }
     "Pods" {
-        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by reason. The reason is the pod's verdict in the last decision, as `plan` names it. If the pod's gang waits for something that a new machine cannot provide, the reason is the `gang.reason`";
-        MISSED: Counter "predictions_missed" None, POOL, "How many predictions were wrong: kube-scheduler refused a pod on the ready node that the planner had chosen for it, or the pods of a removed node did not start on other nodes. The label `pool` is empty for nodes outside all pools";
-        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Wrong predictions that currently limit changes of the pool. No machines are created for a kind of pod if kube-scheduler refused such a pod on a node that it seemed to fit. No more nodes are removed if the pods of a removed node did not start on other nodes";
+        PENDING: Gauge "pending_pods" None, &["reason"], "Pending pods by reason. The reason is the \
+            pod's verdict in the last decision, as shown by `plan`. If the pod's gang waits for \
+            something that a new machine cannot provide, the reason is that of the gang (`gang.reason`)";
+        MISSED: Counter "predictions_missed" None, POOL, "Number of wrong predictions: kube-scheduler \
+            refused a pod on the ready node that the planner had chosen for it, or the pods of a \
+            removed node did not start on other nodes. The label `pool` is empty for nodes outside all \
+            pools";
+        MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Wrong predictions that currently limit \
+            changes to the pool. No machines are created for a kind of pod if kube-scheduler refused \
+            such a pod on a node that it seemed to fit. No more nodes are removed if the pods of a \
+            removed node did not start on other nodes";
         UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left for later rounds";
         BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`) by state: `Filled` if the chunk fits an existing node, `Coming` if a machine for it is being created, or `Short` if it fits neither";
         POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from when a pod became unschedulable until it got a node";
     }
     "Machines" {
-        MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by phase, as `status` names it";
+        MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by phase, as shown by `status`";
         MADE: Counter "machines_made" None, &["pool", "outcome"], "Finished creations by outcome: `Ready`, `Warm` if the machine is kept until it is needed, `SlotTaken` if another VM or Node has its slot, or the cause of a failure: `Pool`, `Host` or `Other`";
         GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Finished attempts to enlarge a running machine, by outcome: `Grown`, or `NotGrown` if the machine stays in service unchanged";
         REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Finished removals by outcome: `Removed`, `GivenUp` if the node returned to service, `Discarded` after a failed creation, or `Stuck` if the removal is tried again later";
-        STEP: Histogram "machine_step" SECONDS, &["step"], "Duration of each step of a machine's creation (`clone`, `configure`, `start`, `boot`, `join`, `ready`), of the `whole` creation from the decision on, of the `drain` before a removal, and of the whole removal with the drain (`remove`)";
+        STEP: Histogram "machine_step" SECONDS, &["step"], "Duration of each step of a machine's \
+            creation (`clone`, `configure`, `start`, `boot`, `join`, `ready`), of the `whole` creation \
+            since the decision, of the `drain` before a removal, and of the whole removal including the \
+            drain (`remove`)";
         CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "Time from when a pod became unschedulable until a clone for it began";
         TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "Time from when a pod became unschedulable until the node for it was ready";
-        ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record, by state: `Proven` if every check shows that the VM is left over, or else `Unproven`";
-        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels name a zone or host other than \
-            that of their VM; only for pools that use `{{ zone }}` or `{{ host }}` in labels";
+        ORPHANS: Gauge "orphans" None, &["state"], "VMs with this cluster's mark but no record, by \
+            state: `Proven` if every check shows that the VM is left over, otherwise `Unproven`";
+        ASTRAY: Gauge "nodes_astray" None, POOL, "Nodes whose labels do not match the zone or host of \
+            their VM; only for pools that use `{{ zone }}` or `{{ host }}` in labels";
         DRAINS: Gauge "drains" None, POOL, "Nodes that are being drained";
     }
     "Hosts" {
         HOST_ONLINE: Gauge "host_online" None, HOST, "1 while the host is up and not in maintenance";
         HOST_BACKOFF: Gauge "host_backoff" None, HOST, "1 while the host is in back-off after failures, so no new machine is placed on it";
-        HOST_BACKOFF_END: Gauge "host_backoff_end_timestamp" SECONDS, HOST, "When the host is tried again; only while it is in back-off";
+        HOST_BACKOFF_END: Gauge "host_backoff_end_timestamp" SECONDS, HOST, "Time at which the host is \
+            tried again. The metric exists only while the host is in back-off";
         HOST_CPU: Gauge "host_cpu" CORES, HOST, "Hardware threads of the host";
         HOST_CPU_ASSIGNED: Gauge "host_cpu_assigned" CORES, HOST, "vCPUs of all running guests on the host";
         HOST_MEMORY: Gauge "host_memory" BYTES, HOST, "Memory of the host";

@@ -26,7 +26,7 @@ const STEPS: f64 = 700.0;
 /// The number of parts into which the labels divide the axis.
 const LABELS: u32 = 4;
 
-/// The captions of the charts, as plain text and as HTML with a key to the lines.
+/// The captions of the charts, as plain text and as HTML with a legend for the lines.
 const NODES: (&str, &str) = (
     "nodes over time",
     "nodes: <i class=\"line ready\"></i> ready, <i class=\"line coming\"></i> including those starting; \
@@ -41,7 +41,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// The requested period, or the part of it that has samples.
+    /// Returns the requested period, shortened to the time for which there are samples, but never shorter
+    /// than `LEAST`.
     fn new(wanted: Span, first: Timestamp, now: Timestamp) -> Self {
         let before = |length| now.saturating_sub(length).unwrap_or(first);
         let from = first.max(before(wanted.length())).min(before(LEAST));
@@ -54,7 +55,7 @@ impl Axis {
 }
 
 pub(super) fn section(status: &Status, timeline: &[Sample], view: &View<'_>, out: &mut String) {
-    out.push_str("<section id=\"timeline\"><h2>The last hours</h2>");
+    out.push_str("<section id=\"timeline\"><h2>Recent history</h2>");
     let Some(first) = timeline.first() else {
         out.push_str("<p class=\"none\">No data yet.</p></section>");
         return;
@@ -72,7 +73,11 @@ pub(super) fn section(status: &Status, timeline: &[Sample], view: &View<'_>, out
     });
     let oldest = status.decisions.last().filter(|oldest| oldest.time > axis.from);
     if oldest.is_some() && status.decisions.len() >= DECISIONS {
-        let _ = write!(out, "<p class=\"none\">Created and removed: the last {DECISIONS} decisions.</p>");
+        let _ = write!(
+            out,
+            "<p class=\"none\">The marks for created and removed nodes only cover the \
+            last {DECISIONS} decisions.</p>"
+        );
     }
     let pods = most(|one| one.waiting);
     figure(PODS, pods, &axis, view.zone, out, |out| {
@@ -81,9 +86,9 @@ pub(super) fn section(status: &Status, timeline: &[Sample], view: &View<'_>, out
     out.push_str("</section>");
 }
 
-/// Links to the page with a longer or shorter period.
+/// Writes links to the page with a longer or shorter period.
 fn choice(asked: Asked, out: &mut String) {
-    out.push_str("<nav aria-label=\"time shown\">");
+    out.push_str("<nav aria-label=\"time range\">");
     for span in Span::ALL {
         let current = if span == asked.span { " aria-current=\"true\"" } else { "" };
         let (address, words) = (Asked { span, ..asked }.address(), span.words());
@@ -175,7 +180,7 @@ fn steps(
         write!(out, "<path class=\"area {kind}\" d=\"{area}\"/><path class=\"line {kind}\" d=\"{line}\"/>");
 }
 
-/// A period without gaps: its values, each with the time until which it was valid.
+/// A period without gaps in the samples, with its values and the time until which each was valid.
 struct Run {
     from: Timestamp,
     steps: Vec<(usize, Timestamp)>,

@@ -1,5 +1,5 @@
-//! Hosts with their machines and storages. Bars show, to scale, how much memory and CPU other guests and each
-//! managed machine use, and how much is free.
+//! Shows hosts with their machines and storages. Bars show, to scale, how much memory and CPU the managed
+//! machines and other guests use, and how much is free.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,8 +13,8 @@ use model::machine::WarmState;
 const HOSTS: usize = 64;
 const MACHINES: usize = 64;
 const STORAGES: usize = 12;
-/// If a part of a bar is narrower than this, in percent, it shows a VMID instead of a name. If it is narrower
-/// than `NUMBERED`, it shows nothing.
+/// If a part of a bar is narrower than this percentage of the bar, it shows a VMID instead of a name. If it
+/// is narrower than `NUMBERED`, it shows no text.
 const NAMED: f64 = 12.0;
 const NUMBERED: f64 = 4.0;
 /// A storage is highlighted if more than this percentage of it is used.
@@ -81,8 +81,8 @@ fn label(name: &str, words: &str, out: &mut String) {
     let _ = write!(out, "<p><b>{name}</b> {words}</p>");
 }
 
-/// How one resource of a host is drawn: its total amount, the assigned amount, and how a machine's share is
-/// computed and shown.
+/// How one resource of a host is drawn: the host's total amount, the assigned amount, how a machine's share
+/// is determined, and how an amount is written.
 struct Bar {
     has: i64,
     given: i64,
@@ -94,7 +94,7 @@ impl Bar {
     fn draw(&self, machines: &[&MachineStatus], largest: i64, out: &mut String) {
         let running: i64 = machines.iter().filter(|one| runs(one)).map(|one| (self.of)(one)).sum();
         let others = (self.given - running).max(0);
-        // If more is assigned than the host has, the length of the bar is the assigned amount.
+        // If more is assigned than the host has, the bar's length represents the assigned amount.
         let ours: i64 = machines.iter().map(|one| (self.of)(one)).sum();
         let whole = self.has.max(others + ours);
         let _ = write!(out, "<div class=\"bar\" style=\"width:{:.2}%\">", share(whole, largest).min(100.0));
@@ -182,8 +182,8 @@ fn stores(stores: &[(String, &StorageStatus)], out: &mut String) {
     out.push_str("</div>");
 }
 
-/// Whether a machine in this phase is assumed to run. If so, its size is included in the amount that the host
-/// has assigned.
+/// Whether a machine in this phase is assumed to run. A running machine's size is included in the host's
+/// assigned amount.
 fn runs(machine: &MachineStatus) -> bool {
     match machine.phase.as_str() {
         "Warm" => machine.warm.is_some_and(WarmState::runs),

@@ -33,7 +33,7 @@ pub(super) fn span(time: SignedDuration) -> String {
 }
 
 /// An amount of bytes in GiB, or in TiB if it is at least 1 TiB.
-#[expect(clippy::cast_precision_loss, reason = "a size for people to read")]
+#[expect(clippy::cast_precision_loss, reason = "the size is only for display")]
 pub(super) fn gib(bytes: i64) -> String {
     let gib = bytes as f64 / f64::from(1 << 30);
     let (size, unit) = if gib >= 1024.0 { (gib / 1024.0, "TiB") } else { (gib, "GiB") };
@@ -76,7 +76,7 @@ struct Group {
     left_out: usize,
 }
 
-/// A table whose rows become cards on a narrow screen; cells are escaped here.
+/// A table whose rows become cards on a narrow screen. The table escapes the content of its cells.
 pub(super) struct Table {
     heading: &'static [&'static str],
     groups: Vec<Group>,
@@ -87,13 +87,13 @@ impl Table {
         Self { heading, groups: Vec::new() }
     }
 
-    /// Adds rows, at most `most` of them.
+    /// Adds at most `most` of the rows.
     pub fn rows(self, rows: impl ExactSizeIterator<Item = Vec<String>>, most: usize) -> Self {
         let rows = rows.map(|row| row.into_iter().map(Cell::from).collect());
         self.group(String::new(), rows, most)
     }
 
-    /// Adds rows under a heading, at most `most` of them.
+    /// Adds at most `most` of the rows, under a heading.
     pub fn group(
         mut self,
         heading: String,

@@ -9,8 +9,8 @@ use super::tables::{percent, verdict_text};
 use super::view::View;
 use crate::{MachineStatus, NodeStatus, PoolStatus, Status};
 
-/// The approximate number of rows in total, and the number of rows that each pool may have even if this
-/// exceeds the total.
+/// The approximate maximum number of rows in total, and the number of rows that each pool may have even if
+/// the total is exceeded.
 const LISTED: usize = 300;
 const EACH: usize = 10;
 
@@ -35,7 +35,7 @@ pub(super) fn section(status: &Status, view: &View<'_>, out: &mut String) {
     table.section("machines", "Machines and nodes", "There are no machines and no nodes in pools.", out);
 }
 
-/// Rows by the name of their pool, then by the name of the machine or node.
+/// Groups the rows by pool name. Within a pool, the rows are sorted by the name of the machine or node.
 fn grouped(status: &Status) -> BTreeMap<&str, BTreeMap<&str, Row<'_>>> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Row<'_>>> = BTreeMap::new();
     let nodes: BTreeMap<&str, &NodeStatus> =
@@ -92,8 +92,8 @@ fn cells((machine, node): Row<'_>, view: &View<'_>) -> Vec<Cell> {
 
 fn verdict(node: &NodeStatus, now: Timestamp) -> String {
     let verdict = verdict_text(&node.verdict);
-    // The time is only shown with these verdicts. With any other verdict, the node is kept for a different
-    // reason.
+    // The remaining time is shown only with these verdicts. With any other verdict, the node is kept for a
+    // reason other than the time.
     let waits = ["Unneeded", "CoolingDown", "Unready"].contains(&node.verdict.as_str());
     match node.removable_at.map(|at| at.duration_since(now)).filter(|_| waits) {
         Some(wait) if wait > SignedDuration::ZERO => format!("{verdict}, removable in {}", span(wait)),

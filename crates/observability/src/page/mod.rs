@@ -17,7 +17,7 @@ use super::{Status, counted};
 use html::{escaped, span};
 pub(super) use view::{Asked, Links, View};
 
-/// The browser may only show the page itself, with its inline styles.
+/// The Content-Security-Policy header. The browser may only show the page itself, with its inline styles.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const STYLE: &str = include_str!("style.css");
 /// How often the page reloads itself, in seconds.

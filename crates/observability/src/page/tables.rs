@@ -6,7 +6,8 @@ use crate::{Decision, Status};
 
 /// The maximum number of rows in the longer tables.
 const LISTED: usize = 100;
-/// The number of decisions at the top of the page, and the number at its end.
+/// The number of decisions at the top of the page, and the maximum number of earlier decisions at the end of
+/// the page.
 const LATEST: usize = 8;
 const EARLIER: usize = 50;
 
@@ -42,7 +43,8 @@ pub(super) fn pods(status: &Status, out: &mut String) {
     table.section("pods", "Pending pods", "No pod is pending.", out);
 }
 
-/// Appends the table of CapacityBuffers. Appends nothing if there are none, as in most clusters.
+/// Appends the table of CapacityBuffers. Appends nothing if there are none, which is the case in most
+/// clusters.
 pub(super) fn buffers(status: &Status, out: &mut String) {
     if status.buffers.is_empty() {
         return;

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use model::{HostKey, Vmid};
 use settings::Config;
 
-/// How much of the last day the charts show, as requested in the page's address.
+/// How much of the last day the charts show. The query string of the page's address selects it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Span {
     Hour,
@@ -43,11 +43,11 @@ impl Span {
     }
 }
 
-/// The request in the page's address. Unknown parts are ignored.
+/// What the query string of the page's address requests. Unknown parts are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(super) span: Span,
-    /// Whether the page does not reload itself.
+    /// Whether the page's automatic reload is turned off.
     pub(super) still: bool,
 }
 
@@ -64,7 +64,8 @@ impl Asked {
         asked
     }
 
-    /// The address of a link from the page to itself that makes the same request. It is already escaped.
+    /// Returns the address of a link to the same page that makes this request. The address is already
+    /// escaped.
     pub(super) fn address(self) -> String {
         let mut out = format!("?span={}h", self.span.hours());
         if self.still {
@@ -74,7 +75,7 @@ impl Asked {
     }
 }
 
-/// The addresses of the Proxmox VE web interfaces, by the prefix of a cluster's host names.
+/// The addresses of the Proxmox VE clusters' web interfaces, by the prefix of each cluster's host names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Links(BTreeMap<String, String>);
 

@@ -17,11 +17,11 @@ use crate::{NotSent, Transport};
 use runtime::error_chain::{chain, root};
 use runtime::fence::{Fence, Fenced};
 
-/// The standard path of the list of a controller's systems.
+/// The standard path of a controller's list of systems.
 const SYSTEMS: &str = "/redfish/v1/Systems";
 /// The action that switches a system on and off.
 const RESET: &str = "#ComputerSystem.Reset";
-/// The maximum length of the refusal text that is shown, in characters.
+/// The maximum length of an error message from the controller, in characters. Longer messages are truncated.
 const LONGEST: usize = 300;
 
 /// The settings for reaching a system.
@@ -52,12 +52,12 @@ pub enum PowerState {
     Other,
 }
 
-/// The changes that can be requested of a system (`ResetType`).
+/// The power state changes that can be requested of a system (`ResetType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Switch on.
     On,
-    /// Shuts down, as if the power button were pressed.
+    /// Shut down, as if the power button were pressed.
     GracefulShutdown,
     /// Cut the power.
     ForceOff,
@@ -104,7 +104,8 @@ pub struct SystemState {
     pub power: PowerState,
     /// The system's SMBIOS UUID in lower case, if it reports one that can identify it.
     pub uuid: Option<String>,
-    /// The requests that the system accepts, by their Redfish names; empty if it does not report them.
+    /// The reset types that the system accepts, by their Redfish names; empty if the system does not report
+    /// them.
     pub resets: Vec<String>,
 }
 
@@ -114,7 +115,8 @@ struct System {
     state: PowerState,
     target: String,
     uuid: Option<String>,
-    /// The requests that the system accepts; empty if it does not report them.
+    /// The reset types that the system accepts, by their Redfish names; empty if the system does not report
+    /// them.
     allowed: Vec<String>,
     tag: Option<HeaderValue>,
 }
@@ -159,9 +161,9 @@ impl Client {
         Ok(SystemState { power: system.state, uuid: system.uuid, resets: system.allowed })
     }
 
-    /// Requests a change of the power state. Requests nothing if the system already has the wanted state or
-    /// is changing to it, except that `ForceOff` is also requested while the system is being switched off.
-    /// Returns whether the change was requested.
+    /// Requests a power state change, and returns whether it sent the request. It sends nothing if the system
+    /// is already in the wanted state or is changing to it. `ForceOff` is an exception: it is also sent while
+    /// the system is being switched off.
     ///
     /// # Errors
     /// Returns an error if the controller does not answer, or refuses. With [`Kind::OutcomeUnknown`], the
@@ -174,11 +176,11 @@ impl Client {
         }
         let call = format!("POST {}", system.target);
         if !system.allowed.is_empty() && !system.allowed.iter().any(|one| one == reset.name()) {
-            let text = format!("it supports {}, but not {}", system.allowed.join(", "), reset.name());
+            let text = format!("the system supports {}, but not {}", system.allowed.join(", "), reset.name());
             return Err(Error::new(Kind::Unsupported, &call, text));
         }
         let mut answer = self.ask_for(&system, reset, None).await?;
-        // The request was not carried out, because the controller requires the tag of the current state.
+        // The request was not carried out, because the controller requires the current `ETag`.
         if matches!(answer.status().as_u16(), 412 | 428) {
             let again = self.system_at(&system.path).await?;
             if reset.is_there(again.state) {
@@ -207,7 +209,7 @@ impl Client {
         self.system_at(&path).await
     }
 
-    /// The path of the only system.
+    /// Returns the path of the controller's only system.
     async fn only_system(&self) -> Result<String, Error> {
         let call = format!("GET {SYSTEMS}");
         let (list, _) = self.get(SYSTEMS).await?;
@@ -350,7 +352,8 @@ fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
     Some(Error::new(kind, call, format!("{status}{}", said(answer.body()))))
 }
 
-/// The controller's text: the first message of `ExtendedInfo`, or otherwise the error's own message.
+/// Returns the controller's error message: the first message in `ExtendedInfo` or, if there is none, the
+/// error's own message.
 fn said(body: &Bytes) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let error = &body["error"];

@@ -1,8 +1,8 @@
-//! Errors of management controllers, sorted by what a caller can do about them.
+//! Management controller errors, classified by what a caller can do about them.
 
 use thiserror::Error;
 
-/// What can be done about an error.
+/// The kind of an error, which determines what a caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing was sent, so the request can be tried again.
@@ -15,7 +15,7 @@ pub enum Kind {
     NotFound,
     /// The controller refuses the request, for now or permanently.
     Refused,
-    /// According to the controller, the request is not supported. It was not sent.
+    /// The controller does not list this request as supported, so it was not sent.
     Unsupported,
     /// The answer does not follow Redfish.
     Malformed,
@@ -27,7 +27,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{call}: {text}")]
 pub struct Error {
-    /// The kind of the error, which tells a caller what to do about it.
+    /// The kind of the error, which determines what a caller can do about it.
     pub kind: Kind,
     call: String,
     text: String,

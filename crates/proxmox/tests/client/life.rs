@@ -1,4 +1,4 @@
-//! A machine's entire life, in process and over TLS.
+//! Tests a machine's entire life cycle, both in process and over TLS.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

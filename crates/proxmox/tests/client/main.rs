@@ -1,5 +1,5 @@
-//! The Proxmox VE client against the embedded Proxmox VE: a machine's entire life, and tests for the traps of
-//! the API.
+//! Tests the Proxmox VE client against the embedded Proxmox VE: a machine's entire life cycle, and the traps
+//! of the API.
 //!
 //! Of the 25 traps, only number 17 (snippets) does not concern the client: the guest receives its files
 //! through its agent, not as snippets.

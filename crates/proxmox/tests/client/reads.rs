@@ -1,4 +1,4 @@
-//! What the client reads about the cluster.
+//! Tests the calls with which the client reads the state of the cluster.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A client for the embedded Proxmox VE, and the steps with which most tests begin.
+//! A client for the embedded Proxmox VE, and the setup steps that most tests share.
 
 use std::time::Duration;
 

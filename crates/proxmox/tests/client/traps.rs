@@ -200,8 +200,8 @@ async fn trap_12_an_unknown_parameter_is_refused_and_named() {
     assert!(error.text.contains("no-such-key"), "{error}");
 }
 
-/// A cluster of release 8.4 with that release's official schema; `None` if the file with the schema is
-/// absent.
+/// A Proxmox VE 8.4 cluster that uses the official API schema of that release; `None` if the schema file is
+/// missing.
 fn release_8() -> Option<Pve> {
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pve/apidoc-8.4.json");
     if !schema.is_file() {

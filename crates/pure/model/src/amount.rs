@@ -9,13 +9,14 @@ use super::quantity::{self, QuantityError};
 /// Billionths in one.
 const NANO: i128 = 1_000_000_000;
 
-/// An exact amount, in billionths. Kubernetes supports no smaller unit, and rounds away from zero.
+/// An exact amount, in billionths. Kubernetes does not support smaller fractions, and rounds them away from
+/// zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(i128);
 
 impl Amount {
-    /// Parses a quantity such as `1.5Gi`. Amounts that do not fit an `i64` are limited to the range from
-    /// `-i64::MAX` to `i64::MAX` units.
+    /// Parses a quantity such as `1.5Gi`. An amount outside the range from `-i64::MAX` to `i64::MAX` units is
+    /// clamped to this range.
     ///
     /// # Errors
     /// Returns an error if the text is not a quantity.

@@ -91,9 +91,9 @@ pub struct BufferStatus {
     pub template: Option<String>,
     /// Its generation.
     pub template_generation: Option<i64>,
-    /// The wanted number of chunks of the buffer.
+    /// The buffer's desired number of chunks.
     pub replicas: Option<i64>,
-    /// The strategy that was followed.
+    /// The provisioning strategy that was applied.
     pub strategy: Option<String>,
     /// Conditions, set by the daemon or by other clients.
     pub conditions: Vec<StatusCondition>,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One of `status.conditions[]`.
+/// An entry in `status.conditions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusCondition {
     /// e.g. `Provisioning`.
@@ -12,9 +12,9 @@ pub struct StatusCondition {
     pub status: String,
     /// The reason in one word.
     pub reason: String,
-    /// The reason in words.
+    /// A human-readable explanation of the status.
     pub message: String,
-    /// When the condition last changed its status.
+    /// The time at which the condition's status last changed.
     pub since: Option<Timestamp>,
     /// `observedGeneration`: the generation of the object for which the condition was set.
     pub generation: Option<i64>,

@@ -105,7 +105,7 @@ impl Default for AllocationMode {
 pub struct DeviceToleration {
     /// The key of the taint. If empty, every key matches.
     pub key: String,
-    /// `Equal` (also if empty) or `Exists`.
+    /// `Equal` or `Exists`. If empty, the operator is `Equal`.
     pub operator: String,
     /// Value for `Equal`.
     pub value: String,
@@ -152,7 +152,7 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// The device.
     pub device: String,
-    /// Whether the claim has admin access, so that the device stays free for other claims.
+    /// Whether the claim has admin access, so that the device remains available to other claims.
     pub admin: bool,
     /// The id of the share (`shareID`), if only a share of the device is allocated.
     pub share: Option<String>,
@@ -207,7 +207,7 @@ pub struct ResourceSlice {
     pub devices: Vec<Device>,
 }
 
-/// A set of counters, or the amounts that a device consumes of a counter set.
+/// A set of counters, or the amounts that a device consumes from such a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterSet {
     /// The set's name.
@@ -275,7 +275,7 @@ pub struct Capacity {
 /// `requestPolicy` of a capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityPolicy {
-    /// The amount that a request uses if it names none.
+    /// The amount that a request uses if it does not specify one.
     pub default: Option<Amount>,
     /// `validRange`.
     pub range: Option<CapacityRange>,
@@ -327,7 +327,7 @@ pub struct TaintedDevices {
     pub device: Option<String>,
 }
 
-/// One of `spec.resourceClaims[]` of a pod.
+/// An entry in a pod's `spec.resourceClaims`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodClaim {
     /// The name by which the pod refers to the claim.
@@ -353,9 +353,9 @@ pub enum ClaimSource {
 }
 
 impl PodClaim {
-    /// The part of the claim that counts when pods are grouped by kind: the name of an existing claim or, for
-    /// a claim from a template, the template and whether the claim has yet to be created. The name of a claim
-    /// that was created from a template does not count.
+    /// Returns the part of the claim that matters when pods are grouped by kind. For an existing claim, this
+    /// is its name. For a claim from a template, this is the template's name and whether the claim has yet to
+    /// be created. The name of a claim that was created from a template does not matter.
     pub fn kind(&self) -> (&str, &str, bool) {
         match &self.source {
             ClaimSource::Named(name) => ("", name, true),

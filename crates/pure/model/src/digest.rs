@@ -1,7 +1,7 @@
-//! Values of pods that every decision needs, computed once for each pod instead of in each round.
+//! Pod values that every decision needs. They are computed once for each pod, not in each round.
 //!
 //! Once a pod is in an `Arc`, it does not change. Its digest is computed when the pod arrives, or when the
-//! digest is first needed. A clone of the pod starts without a digest, because clones are made to be changed.
+//! digest is first needed. A clone starts without a digest, because pods are cloned only to be modified.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::pod_spec::PodSpec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint([u64; 2]);
 
-/// The values of a pod that decisions often need, stored compactly.
+/// Pod values that decisions often need, stored compactly.
 #[derive(Clone, Debug)]
 pub struct Digest {
     /// `namespace/name`.
@@ -31,9 +31,9 @@ pub struct Digest {
     /// A fingerprint that is equal for pods that the affinity, anti-affinity and topology spread of other
     /// pods cannot tell apart.
     pub seen_as: Fingerprint,
-    /// What the pod requires of other pods, if anything.
+    /// The pod's requirements on other pods (affinity, anti-affinity and topology spread), if any.
     looks: Option<Arc<Looks>>,
-    /// The position of `/` in the id, or `FAR` if a `u8` cannot hold it.
+    /// The position of `/` in the id, or `FAR` if the position does not fit in a `u8`.
     slash: u8,
     /// Whether the pod has no node, and is neither finished nor being deleted.
     pub waits: bool,
@@ -43,9 +43,9 @@ pub struct Digest {
     pub gated: bool,
     /// Whether a node is nominated for the pod, usually because preemption makes room on that node.
     pub nominated: bool,
-    /// Whether the pod belongs to a DaemonSet, or asks to be treated like such a pod.
+    /// Whether the pod belongs to a DaemonSet, or is annotated to be treated as if it did.
     pub daemon: bool,
-    /// Whether the pod is a mirror pod, which shows a static pod in the API.
+    /// Whether the pod is a mirror pod, which represents a static pod in the API.
     pub mirror: bool,
     /// Whether the pod has annotations that decisions read.
     pub annotated: bool,
@@ -67,8 +67,8 @@ pub struct SpecDigest {
     pub has_volumes: bool,
 }
 
-/// What a pod requires of other pods. It is stored outside the digest, because few pods require anything and
-/// the digest should fit a cache line.
+/// A pod's requirements on other pods: affinity, anti-affinity and topology spread. They are stored outside
+/// the digest, because few pods have any and the digest should fit in a cache line.
 #[derive(Clone, Debug)]
 pub struct Looks {
     /// A fingerprint that is equal for pods with the same affinity and anti-affinity. `None` if the pod has
@@ -79,17 +79,18 @@ pub struct Looks {
     pub spread_as: Option<Fingerprint>,
 }
 
-/// Stands for a position of `/` that a `u8` cannot hold. The API allows only shorter names of namespaces.
+/// Stands for a position of `/` that does not fit in a `u8`. The namespace names that the API allows are
+/// shorter than that.
 const FAR: u8 = u8::MAX;
 
-/// Annotation of a pod. Its value is the age that the pod must reach before a machine is created for it.
+/// A pod annotation. Its value is the age that the pod must reach before a machine is created for it.
 pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 
 /// A cache for values computed from a pod or its spec. Comparisons ignore it: any two caches are equal.
 pub struct Memo<T>(OnceLock<T>);
 
 impl<T> Memo<T> {
-    /// The value, which is computed if the cache is empty.
+    /// Returns the cached value. Computes it first if the cache is empty.
     pub fn get_or_init(&self, work_out: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(work_out)
     }
@@ -122,13 +123,13 @@ impl<T> fmt::Debug for Memo<T> {
 }
 
 impl Pod {
-    /// The pod's digest. The pod must not be changed after the first call. Change a clone instead.
+    /// Returns the pod's digest. Do not change the pod after the first call; change a clone instead.
     pub fn digest(&self) -> &Digest {
         self.memo.get_or_init(|| Digest::of(self))
     }
 
-    /// What the pod requires of other pods, if anything. As with [`Pod::digest`], the pod must not be changed
-    /// afterwards.
+    /// Returns the pod's requirements on other pods (affinity, anti-affinity and topology spread), if any. As
+    /// with [`Pod::digest`], do not change the pod after the first call.
     pub fn looks(&self) -> Option<&Looks> {
         self.digest().looks.as_deref()
     }
@@ -186,14 +187,14 @@ impl SpecDigest {
     }
 }
 
-/// A fingerprint of those properties of a pod that the affinity, anti-affinity and topology spread of other
-/// pods can see.
+/// A fingerprint of the pod properties that the affinity, anti-affinity and topology spread rules of other
+/// pods depend on.
 fn seen_as(spec: &PodSpec, leaves: bool) -> Fingerprint {
     Fingerprint::of(&(&spec.namespace, &spec.labels, &spec.affinity.anti, leaves))
 }
 
-/// A fingerprint of all properties of a pod that scheduling reads. Names of volumes are left out, because the
-/// volume with a pod's token has a different name in each pod.
+/// A fingerprint of all pod properties that scheduling reads. Volume names are left out, because the volume
+/// that contains a pod's token has a different name in each pod.
 fn class(pod: &PodSpec, chunk: bool) -> Fingerprint {
     let volumes: Vec<_> =
         pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
@@ -231,8 +232,8 @@ impl Looks {
 }
 
 impl Fingerprint {
-    /// One half of the fingerprint. Tables use it as a hash, because different fingerprints hardly ever have
-    /// the same half.
+    /// Returns the first half of the fingerprint, which tables use as a hash. Different fingerprints almost
+    /// never have the same first half.
     pub fn part(self) -> u64 {
         self.0[0]
     }
@@ -250,7 +251,7 @@ impl Fingerprint {
     }
 }
 
-/// Collects the bytes to hash, including the lengths and end marks that keep neighbouring values apart.
+/// Collects the bytes to hash, including the lengths and terminators that separate adjacent values.
 struct Text(Vec<u8>);
 
 impl Hasher for Text {

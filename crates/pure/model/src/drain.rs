@@ -1,4 +1,5 @@
-//! Why a node is kept: a stable code, and a text that says what would allow a pod to leave.
+//! Reasons why a node is kept. Each reason has a stable code. If a pod keeps the node, a text explains what
+//! would allow the pod to leave.
 
 use std::fmt;
 
@@ -7,17 +8,17 @@ use serde::{Serialize, Serializer};
 /// Why a pod prevents its node from being drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocking {
-    /// The controller that the pod names does not exist.
+    /// The controller in the pod's owner reference does not exist.
     ControllerNotFound,
     /// No controller would recreate the pod.
     NotReplicated,
     /// The pod is in `kube-system`, and no disruption budget covers it.
     UnmovableKubeSystemPod,
-    /// An annotation of the pod forbids its eviction.
+    /// An annotation on the pod forbids its eviction.
     NotSafeToEvictAnnotation,
     /// The pod has local storage: `hostPath`, or `emptyDir` on disk.
     LocalStorageRequested,
-    /// A disruption budget allows no eviction now.
+    /// A disruption budget does not currently allow the pod's eviction.
     NotEnoughPdb,
     /// Several disruption budgets select the pod. The API server refuses to evict such pods.
     SeveralPdbs,
@@ -43,14 +44,17 @@ impl Blocking {
                 "its controller is gone, so the pod would not be recreated; delete the pod"
             }
             Self::NotReplicated => {
-                "no controller would recreate it; delete it, or annotate it `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"`"
+                "no controller would recreate the pod; delete it, or annotate it with \
+                    `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"`"
             }
             Self::UnmovableKubeSystemPod => {
-                "it is in kube-system and no disruption budget covers it; create one, or set `skip_nodes_with_system_pods = false`"
+                "it is in kube-system, and no disruption budget covers it; create a disruption budget, \
+                    or set `skip_nodes_with_system_pods = false`"
             }
             Self::NotSafeToEvictAnnotation => "an annotation forbids its eviction",
             Self::LocalStorageRequested => {
-                "it has local storage; annotate the pod `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"` to allow its eviction"
+                "it has local storage; annotate the pod with \
+                    `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"` to allow its eviction"
             }
             Self::NotEnoughPdb => "a disruption budget does not allow its eviction at the moment",
             Self::SeveralPdbs => {
@@ -66,10 +70,10 @@ impl fmt::Display for Blocking {
     }
 }
 
-/// Why a node has its verdict, if the verdict alone does not show this.
+/// The reason for a node's verdict, if the verdict alone does not explain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeReason {
-    /// One of the node's pods prevents its removal, for this reason.
+    /// A pod on the node prevents the node's removal, for this reason.
     Pod(Blocking),
     /// The node does not report its allocatable CPU and memory.
     UnexpectedError,

@@ -1,4 +1,4 @@
-//! Features of a kubelet that pods need. A Node declares its features (`status.declaredFeatures`).
+//! Kubelet features that pods may need. A Node declares its features in `status.declaredFeatures`.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::version::KubernetesVersion;
 
-/// A feature that the scheduler requires of a node for pods that use it.
+/// A kubelet feature. The scheduler places a pod that uses the feature only on a node that declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
     /// A container's restart rule can restart all containers of the pod.
     RestartAllContainers,
-    /// The pod has its own user namespace (`hostUsers: false`) together with the host's network.
+    /// The pod has its own user namespace (`hostUsers: false`), but uses the host's network.
     UserNamespacesOnHostNetwork,
-    /// A container uses options of a bind mount (`bindMountOptions`).
+    /// A container uses bind mount options (`bindMountOptions`).
     BindMountOptions,
 }
 
@@ -31,7 +31,7 @@ impl Feature {
         }
     }
 
-    /// The first version whose scheduler requires the feature.
+    /// The first Kubernetes version whose scheduler requires the feature.
     fn since(self) -> KubernetesVersion {
         match self {
             Self::RestartAllContainers | Self::UserNamespacesOnHostNetwork => KubernetesVersion::V1_36,
@@ -45,14 +45,15 @@ impl Feature {
 pub struct Features(u8);
 
 impl Features {
-    /// The features with these names. Other names are ignored, because the scheduler does not require them.
+    /// Returns the features with these names. Unknown names are ignored, because the scheduler does not
+    /// require those features.
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let known = |name: &str| Feature::ALL.into_iter().find(|one| one.name() == name);
         names.into_iter().filter_map(known).collect()
     }
 
-    /// The features that a kubelet of this version declares by default. Only
-    /// [`Feature::RestartAllContainers`] is on by default in any version.
+    /// Returns the features that a kubelet of this version declares by default. Of the known features, only
+    /// [`Feature::RestartAllContainers`] is ever on by default.
     pub fn by_default(version: KubernetesVersion) -> Self {
         Feature::ALL
             .into_iter()
@@ -60,7 +61,8 @@ impl Features {
             .collect()
     }
 
-    /// The features in the set that the scheduler of this version requires of a node.
+    /// Returns the features in this set that the scheduler of the given Kubernetes version requires of a
+    /// node.
     pub fn asked_by(self, version: KubernetesVersion) -> Self {
         self.iter().filter(|one| one.since() <= version).collect()
     }

@@ -18,8 +18,8 @@ pub struct PodGroup {
     pub priority: Option<i32>,
     /// Whether `spec.preemptionPolicy` is `Never`. `None` if it is not set.
     pub never_preempts: Option<bool>,
-    /// `spec.schedulingConstraints.topology[].key`: a label that must have the same value on the nodes of all
-    /// pods of the gang.
+    /// `spec.schedulingConstraints.topology[].key`: a node label. The nodes of all the gang's pods must have
+    /// the same value for this label.
     pub topology: Option<String>,
     /// `spec.parentCompositePodGroupName`.
     pub parent: Option<String>,
@@ -38,11 +38,11 @@ impl PodGroup {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GangWait {
-    /// Its PodGroup, `namespace/name`.
+    /// The gang's PodGroup, as `namespace/name`.
     pub group: String,
-    /// The reason in one word.
+    /// The reason as a code.
     pub reason: GangReason,
-    /// The reason in words.
+    /// The reason as text.
     pub message: String,
 }
 
@@ -51,7 +51,7 @@ pub struct GangWait {
 pub enum GangReason {
     /// The PodGroup of the gang does not exist.
     NoPodGroup,
-    /// Fewer pods exist than the gang's minimum.
+    /// The gang has fewer pods than its minimum.
     TooFewPods,
     /// There is no room for the gang's minimum number of pods, and not enough machines can be created.
     NoRoom,
@@ -73,7 +73,7 @@ crate::codes!(
 );
 
 impl GangReason {
-    /// Whether the reason would remain if all of the gang's pods and its PodGroup existed.
+    /// Whether the reason would still apply if the PodGroup and all of the gang's pods existed.
     pub fn lasts(self) -> bool {
         !matches!(self, Self::NoPodGroup | Self::TooFewPods)
     }

@@ -1,4 +1,4 @@
-//! Parses the values of annotations as the Go programs that define the annotations do.
+//! Parses annotation values in the same way as the Go programs that define these annotations.
 
 use jiff::SignedDuration;
 
@@ -41,7 +41,7 @@ fn signed(nanos: u64, minus: bool) -> Option<SignedDuration> {
     Some(SignedDuration::from_nanos(nanos))
 }
 
-/// The first number and its unit, converted to nanoseconds, and the rest of the text.
+/// Splits off the first number and its unit. Returns their value in nanoseconds, and the rest of the text.
 fn first(text: &str) -> Option<(u64, &str)> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (whole, rest) = text.split_at(digits(text));
@@ -60,8 +60,8 @@ fn first(text: &str) -> Option<(u64, &str)> {
     sum.checked_add(fraction(part, nanos)).filter(|sum| *sum <= MOST).map(|sum| (sum, rest))
 }
 
-/// A fraction of a unit in nanoseconds, rounded down. `digits` are the digits after the point. A whole unit
-/// has `nanos` nanoseconds.
+/// Returns a fraction of a unit in nanoseconds, rounded down. `digits` are the digits after the decimal
+/// point, and `nanos` is the length of the whole unit in nanoseconds.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,14 +1,15 @@
-//! Keys of hosts in several Proxmox VE clusters. Two clusters may each have a host `pve1`.
+//! Host keys, which are unique across all Proxmox VE clusters. Host names are not: two clusters may each have
+//! a host `pve1`.
 
 use crate::text_id::text_id;
 
 text_id! {
-    /// Identifies a host among those of all Proxmox VE clusters.
+    /// Identifies a host across all Proxmox VE clusters.
     ///
-    /// A host of the cluster in `[proxmox]` has its plain name as key. A host of another cluster has the key
-    /// `REGION/HOST`; the name of a host contains no `/`. Keys are used wherever hosts of several clusters
-    /// can occur together: in the input and the result of a decision, in back-offs, status and metrics.
-    /// Records, and requests to a cluster, contain the plain name.
+    /// For a host in the `[proxmox]` cluster, the key is the host's plain name. For a host in another
+    /// cluster, the key is `REGION/HOST`. Host names contain no `/`. Keys are used wherever hosts of several
+    /// clusters can occur together: in the input and the result of a decision, in back-offs, in `status` and
+    /// in metrics. Records, and requests to a cluster, contain the plain name.
     HostKey
 }
 

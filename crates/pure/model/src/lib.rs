@@ -1,7 +1,7 @@
 //! Plain data that all crates share: the input of a round ([`Snapshot`]), its result ([`Plan`]), and the
 //! types that they contain.
 //!
-//! This crate has no I/O, no clock, no randomness, and no types of kube or reqwest.
+//! This crate has no I/O, no clock, no randomness, and no types from `kube` or `reqwest`.
 
 pub mod amount;
 pub mod buffer;

@@ -73,7 +73,7 @@ crate::codes!(
 );
 
 impl Phase {
-    /// Whether the machine no longer exists, except for what its VM may have left behind.
+    /// Whether the machine is gone, even if remains of its VM still exist.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Clearing | Self::Gone)
     }
@@ -86,7 +86,8 @@ pub enum WarmState {
     /// Cloned and configured, but never started. The machine uses only disk space.
     #[default]
     Stopped,
-    /// Started, but not joined; systemd is up. The machine uses memory and cores too.
+    /// Started, with systemd up, but not joined to the cluster. The machine uses disk space, memory and
+    /// cores.
     Booted,
     /// Booted, then suspended to disk. The machine uses disk space for its saved memory, but no memory.
     Suspended,
@@ -102,14 +103,14 @@ impl WarmState {
         }
     }
 
-    /// Whether QEMU runs while the machine waits, and uses the host's memory and cores.
+    /// Whether QEMU runs while the machine waits. If it does, the machine uses the host's memory and cores.
     pub fn runs(self) -> bool {
         self == Self::Booted
     }
 
-    /// The disk space that a waiting machine with this many bytes of memory uses in addition to its disks.
-    /// Proxmox VE allocates twice the memory, and 500 MiB for devices (`__snapshot_save_vmstate` in
-    /// qemu-server's `QemuConfig`).
+    /// Returns the disk space that a waiting machine with this many bytes of memory uses in addition to its
+    /// disks. Only a suspended machine uses any: Proxmox VE allocates twice the memory size, plus 500 MiB for
+    /// devices (`__snapshot_save_vmstate` in qemu-server's `QemuConfig`).
     pub fn state_bytes(self, memory: i64) -> i64 {
         if self == Self::Suspended { memory.saturating_mul(2).saturating_add(500 << 20) } else { 0 }
     }
@@ -125,7 +126,8 @@ pub enum Pinned {
     Done,
 }
 
-/// The key in `made_of` for the storage that holds the machine's clone, one of the pool's `storages`.
+/// The key in `made_of` for the storage that holds the machine's clone. Its value is one of the pool's
+/// `storages`.
 pub const STORED_ON: &str = "stored_on";
 
 /// A VMID and the addresses that go with it, or a bare-metal machine.
@@ -136,7 +138,7 @@ pub struct Slot {
     /// The name of the bare-metal machine. `None` if the slot is for a VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// The main address. `None` with DHCP.
+    /// The main address. `None` if the machine uses DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// Other addresses by device and family, e.g. `net0/ip6` or `net1/ip`.
@@ -156,9 +158,9 @@ impl Slot {
         self.address.into_iter().chain(self.further.values().copied())
     }
 
-    /// The addresses of the first network device, for the kubelet's `--node-ip`. `None` if the main address
-    /// is not static, or is the only address. The kubelet uses two address families only if it gets an
-    /// address of each.
+    /// Returns the addresses of the first network device, for the kubelet's `--node-ip`. Returns `None` if
+    /// the main address is not static, or if the slot has no other address. The kubelet uses two address
+    /// families only if it is given an address of each.
     pub fn node_ips(&self) -> Option<String> {
         let own = self.address.filter(|_| !self.further.is_empty())?;
         let six = self.further.get("net0/ip6").map(|six| format!(",{six}")).unwrap_or_default();
@@ -166,11 +168,11 @@ impl Slot {
     }
 }
 
-/// A machine of a pool, as a round reads it.
+/// A pool's machine, in the form that decisions read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
-    /// The name of the machine, which its VM, guest and Node share.
+    /// The machine's name. Its VM, guest and Node have the same name.
     pub name: String,
     /// Its pool.
     pub pool: PoolName,
@@ -178,8 +180,9 @@ pub struct Machine {
     pub vmid: Vmid,
     /// The host that the machine is on.
     pub host: HostKey,
-    /// The host on which Proxmox VE last showed the machine, if it is not `host`: an administrator moved the
-    /// machine, and the record was updated only after Proxmox VE was last read, or has not been updated yet.
+    /// The host on which Proxmox VE last reported the machine, if that is not `host`. The two differ after an
+    /// administrator has moved the machine, if the record has not been updated yet, or was updated only after
+    /// Proxmox VE was last read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_on: Option<HostKey>,
     /// vCPUs.
@@ -192,9 +195,10 @@ pub struct Machine {
     /// might not include them yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub just_stored: bool,
-    /// When the machine entered this phase.
+    /// The time at which the machine entered its current phase.
     pub since: Option<Timestamp>,
-    /// When the machine started on its way to becoming a node ([`Record::wanted_since`]), if known.
+    /// The time at which the daemon began to turn the machine into a node ([`Record::wanted_since`]), if
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<Timestamp>,
     /// The name of the Node, once it has registered.
@@ -202,21 +206,24 @@ pub struct Machine {
     /// The pods that the machine was created for, as `namespace/name`.
     #[serde(default)]
     pub pods: Vec<String>,
-    /// How the machine is kept, or will be kept, until it is asked to join. `None` if it is to become a node
-    /// right away.
+    /// How the machine is kept warm, or will be kept warm, until it is asked to join. `None` if it is to
+    /// become a node right away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
-    /// The size that the machine had before it began to grow. Set while the running machine is being given
-    /// more vCPUs or memory; `cores` and `memory` are the new size.
+    /// The machine's size before it began to grow. Set while the running machine is being given more vCPUs or
+    /// memory. In the meantime, `cores` and `memory` contain the new size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
-    /// Set if growing the machine has failed. Growing is not tried again until this back-off ends.
+    /// The back-off after a failed attempt to grow the machine. There is no new attempt until this back-off
+    /// ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// Whether the machine gets no more CPUs, because its Node did not report CPUs that were hot-plugged.
+    /// Whether the daemon adds no further CPUs to the machine, because its Node did not report CPUs that were
+    /// hot-plugged earlier.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_cpus: bool,
-    /// Whether the machine gets no more memory, because its Node did not report memory that was hot-plugged.
+    /// Whether the daemon adds no further memory to the machine, because its Node did not report memory that
+    /// was hot-plugged earlier.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_memory: bool,
     /// The settings and the `template` that the machine was created from (`settings::Pool::made_of`). Empty
@@ -226,21 +233,21 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// When the machine started on its way to becoming a node. If that is not known, when it entered its
-    /// phase.
+    /// Returns the time at which the daemon began to turn the machine into a node. If that time is unknown,
+    /// returns the time at which the machine entered its current phase.
     pub fn wanted_since(&self) -> Option<Timestamp> {
         self.requested.or(self.since)
     }
 
-    /// The hosts on which the machine counts as using resources: its own, and any other on which Proxmox VE
-    /// shows it.
+    /// Returns the hosts whose resources the machine counts against: its own host, and any other host on
+    /// which Proxmox VE reports it.
     pub fn hosts(&self) -> impl Iterator<Item = &HostKey> {
         std::iter::once(&self.host).chain(&self.seen_on)
     }
 }
 
-/// The growth of a running machine, which is being given more vCPUs or memory: its previous size, and what
-/// its Node reported then.
+/// The growth of a running machine that is being given more vCPUs or memory. Contains the machine's previous
+/// size, and what its Node reported before the growth.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Growing {
@@ -248,14 +255,14 @@ pub struct Growing {
     pub cores: u32,
     /// The previous memory, in bytes.
     pub memory: i64,
-    /// The CPUs that the Node reported before the growth, in thousandths.
+    /// The CPU that the Node reported before the growth, in thousandths of a core.
     pub node_cpu_milli: i64,
     /// The memory that the Node reported before the growth, in bytes.
     pub node_memory: i64,
-    /// When the growth began.
+    /// The time at which the growth began.
     pub since: Timestamp,
-    /// Why the growth was given up. If set, plugged CPUs and memory that the Node does not report are
-    /// unplugged again.
+    /// The reason why the growth was given up. If this is set, the daemon unplugs the added CPUs and memory
+    /// that the Node does not report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
@@ -269,8 +276,9 @@ impl Growing {
         ((cpu - seen.cpu_milli).max(0), (memory - seen.memory).max(0))
     }
 
-    /// Whether the capacity `seen`, which the Node reports, is more than a machine of this size has. A
-    /// kubelet keeps reporting what it found when it started, even after something was unplugged.
+    /// Whether the capacity that the Node reports (`seen`) is larger than the capacity of a machine of this
+    /// size. A kubelet keeps reporting the resources that it found when it started, even if some of them have
+    /// been unplugged since.
     pub fn says_more(&self, (cores, memory): (u32, i64), seen: &Resources) -> bool {
         let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
         let memory = self.node_memory + (memory - self.memory);
@@ -282,7 +290,8 @@ impl Growing {
 /// amount at each start.
 pub const NO_MORE: i64 = 64 << 20;
 
-/// The part of these plugged bytes that a guest can use. Its kernel reserves the rest for itself.
+/// Returns how many of these hot-plugged bytes the guest can use. The guest's kernel reserves the rest for
+/// itself.
 pub fn guest_sees(bytes: i64) -> i64 {
     bytes - bytes / 50
 }
@@ -307,7 +316,7 @@ pub struct Host {
     pub name: HostKey,
     /// Whether the host is up and part of the cluster.
     pub online: bool,
-    /// Whether the host is in (HA) maintenance.
+    /// Whether the host is in HA maintenance mode.
     #[serde(default)]
     pub maintenance: bool,
     /// The number of the host's CPU threads.
@@ -340,14 +349,14 @@ pub enum Intent {
     Retire {
         /// The reason as text, for logs and events.
         reason: String,
-        /// When the removal began.
+        /// The time at which the removal began.
         since: Timestamp,
     },
-    /// The creation of the machine failed, and what exists of it is being removed.
+    /// The machine's creation failed, and everything that was created for the machine is being removed.
     Discard {
         /// What failed.
         reason: String,
-        /// When the removal began.
+        /// The time at which the removal began.
         since: Timestamp,
     },
 }
@@ -367,8 +376,8 @@ pub struct Record {
     pub name: String,
     /// Its slot.
     pub slot: Slot,
-    /// The region of the Proxmox VE cluster that has the VM. `None` if it is the cluster in `[proxmox]` and
-    /// had no region name when the machine was requested.
+    /// The region of the VM's Proxmox VE cluster. `None` if the VM is in the `[proxmox]` cluster, and that
+    /// cluster had no region name when the machine was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The Proxmox VE host that the machine is on.
@@ -388,7 +397,7 @@ pub struct Record {
     pub memory: i64,
     /// What the daemon intends to do with the machine.
     pub intent: Intent,
-    /// When the machine was requested.
+    /// The time at which the machine was requested.
     pub created: Timestamp,
     /// The UPID of the Proxmox VE task in progress, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -406,63 +415,66 @@ pub struct Record {
     /// The uid of the Node that the machine became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<String>,
-    /// Whether the daemon cordoned the Node, so that it may uncordon the Node.
+    /// Whether the daemon cordoned the Node. The daemon uncordons the Node only if it cordoned the Node
+    /// itself.
     #[serde(default)]
     pub cordoned: bool,
-    /// When the daemon first saw that the bare-metal machine was off, unless the daemon was switching it on.
-    /// Cleared once the machine is on and its Node is ready. If the machine is on before that but its Node
-    /// does not report, another client switched it on.
+    /// The time at which the daemon first saw that the bare-metal machine was off, unless the daemon itself
+    /// was switching it on. Cleared once the machine is on and its Node is ready. If the machine is on while
+    /// this time is set, but its Node does not report, another client switched the machine on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
-    /// Whether a clone was requested, but its outcome is not known. A VM with this VMID might belong to this
-    /// machine, even if it is not visible yet.
+    /// Whether a clone was requested whose outcome is unknown. A VM with this VMID might belong to this
+    /// machine, even if Proxmox VE does not show the VM yet.
     #[serde(default)]
     pub clone_in_doubt: bool,
-    /// Whether destroying the VM was requested, or is about to be. Remains of the VM might exist even if they
-    /// are not visible now.
+    /// Whether the daemon has requested the VM's destruction, or is about to request it. Remains of the VM
+    /// might exist even if Proxmox VE does not show them.
     #[serde(default)]
     pub destroy_asked: bool,
     /// The names of the storages that might still hold disks of the VM, even if the disks are no longer
     /// visible.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub storages: BTreeSet<String>,
-    /// When the machine entered each phase.
+    /// The time at which the machine entered each phase.
     #[serde(default)]
     pub entered: BTreeMap<Phase, Timestamp>,
-    /// When the daemon saw that the VM and the Node are gone. The record is kept only because of what they
-    /// left behind. This time is not stored in `entered`, because an earlier release could not read such a
-    /// record.
+    /// The time at which the daemon saw that the VM and the Node were gone. From then on, the record is kept
+    /// only because of what they left behind. This time is not stored in `entered`, because earlier releases
+    /// could not read such a record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_gone: Option<Timestamp>,
     /// The pods that the machine was created for, as `namespace/name`, in the order of the plan.
     #[serde(default)]
     pub pods: Vec<String>,
-    /// How the machine is kept until it is asked to join. `None` if it is to become a node right away.
+    /// How the machine is kept warm until it is asked to join. `None` if it is to become a node right away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
-    /// When a machine that was kept warm was asked to join. The time limits of the machine count from this
-    /// time.
+    /// The time at which a warm machine was asked to join. The machine's time limits begin at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
-    /// How the machine was kept before it was asked to join. `None` if it was not kept, or if an earlier
-    /// release wrote the record.
+    /// How the machine was kept warm before it was asked to join. `None` if it was not kept warm, or if an
+    /// earlier release wrote the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<WarmState>,
     /// The progress of assigning dedicated CPUs. `None` if the machine gets no dedicated CPUs, or has not
     /// reached this step yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Pinned>,
-    /// The size that the machine had before it began to grow. Set while the running machine is being given
-    /// more vCPUs or memory; `cores` and `memory` are the new size.
+    /// The machine's size before it began to grow. Set while the running machine is being given more vCPUs or
+    /// memory. In the meantime, `cores` and `memory` contain the new size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
-    /// Set if growing the machine has failed. Growing is not tried again until this back-off ends.
+    /// The back-off after a failed attempt to grow the machine. There is no new attempt until this back-off
+    /// ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// Whether the machine gets no more CPUs, because its Node did not report CPUs that were hot-plugged.
+    /// Whether the daemon adds no further CPUs to the machine, because its Node did not report CPUs that were
+    /// hot-plugged earlier.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_cpus: bool,
-    /// Whether the machine gets no more memory, because its Node did not report memory that was hot-plugged.
+    /// Whether the daemon adds no further memory to the machine, because its Node did not report memory that
+    /// was hot-plugged earlier.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_memory: bool,
     /// The settings and the `template` that the machine was created from (`settings::Pool::made_of`). Empty
@@ -472,7 +484,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a machine that was just requested. Only its id, pool, name, slot and host are known.
+    /// Creates the record of a machine that was just requested. At this time, only the machine's id, pool,
+    /// name, slot and host are known.
     pub fn new(
         id: MachineId,
         pool: PoolName,
@@ -520,7 +533,7 @@ impl Record {
         }
     }
 
-    /// An example of a record, for tests to change.
+    /// An example record that tests can modify.
     pub fn example() -> Self {
         let (pool, name, host) = ("workers".to_owned(), "workers-a1".to_owned(), "pve1".to_owned());
         let slot = Slot { vmid: Vmid(9101), ..Slot::default() };
@@ -543,7 +556,7 @@ impl Record {
         }
     }
 
-    /// The phase with which the daemon continues after reading the record.
+    /// Returns the phase in which the daemon continues after it has read the record.
     pub fn phase(&self) -> Phase {
         match self.intent {
             Intent::Create => Phase::Requested,
@@ -553,8 +566,8 @@ impl Record {
         }
     }
 
-    /// Whether the machine was given up before it became a node. The removal of such a machine takes no node
-    /// from the pool.
+    /// Whether the machine was given up before it became a node. Removing such a machine does not reduce the
+    /// number of nodes in the pool.
     pub fn was_never_a_node(&self) -> bool {
         matches!(self.intent, Intent::Discard { .. }) && self.node_uid.is_none()
     }
@@ -566,8 +579,8 @@ impl Record {
         self.left_hosts.remove(&self.host);
     }
 
-    /// When the machine started on its way to becoming a node. Time before its creation starts, such as a
-    /// pause or the wait for other clones, does not count.
+    /// Returns the time at which the daemon began to turn the machine into a node. Time before the machine's
+    /// creation starts, such as a pause or the wait for other clones, does not count.
     pub fn wanted_since(&self) -> Timestamp {
         self.entered.get(&Phase::Requested).copied().or(self.asked).unwrap_or(self.created)
     }

@@ -13,8 +13,8 @@ pub enum MachineKind {
     BareMetal,
 }
 
-/// Serializes the template of a record. If the machine has no template, 0 is written, because an earlier
-/// release expects a number.
+/// Serializes the template of a record. If the machine has no template, 0 is written, because earlier
+/// releases expect a number.
 pub(super) mod template {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -52,7 +52,7 @@ mod tests {
             let read: Record = serde_json::from_value(record).unwrap();
             let again = serde_json::from_value::<Record>(serde_json::to_value(&read).unwrap()).unwrap();
             assert_eq!(read.kind(), again.kind());
-            // An earlier release accepts only a number.
+            // Earlier releases accept only a number.
             assert!(serde_json::to_value(&read).unwrap()["template"].is_number());
             read.kind()
         };

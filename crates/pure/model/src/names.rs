@@ -19,7 +19,7 @@ pub fn is_word(text: &str) -> bool {
     text.len() <= 63 && text.chars().all(inner) && edge(text.chars().next()) && edge(text.chars().next_back())
 }
 
-/// Whether the text is a key of a label, a taint or a resource, in the form `name` or `prefix/name`.
+/// Whether the text is a valid label key, taint key or resource name, in the form `name` or `prefix/name`.
 pub fn is_key(text: &str) -> bool {
     match text.split_once('/') {
         None => is_word(text),
@@ -27,12 +27,13 @@ pub fn is_key(text: &str) -> bool {
     }
 }
 
-/// Whether the text is a valid value of a label.
+/// Whether the text is a valid label value.
 pub fn is_value(text: &str) -> bool {
     text.is_empty() || is_word(text)
 }
 
-/// The characters in the suffix of a machine's name. Characters that are easily confused are left out.
+/// The characters that the suffix of a machine's name may contain. Characters that are easily confused are
+/// left out.
 pub const SUFFIX_LETTERS: &[u8; 31] = b"bcdfghjklmnpqrstvwxz23456789aeu";
 /// The length of the suffix of a machine's name.
 pub const SUFFIX_LENGTH: usize = 5;

@@ -11,11 +11,11 @@ use super::selector::Labels;
 /// What a taint does to pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TaintEffect {
-    /// New pods are not scheduled.
+    /// New pods are not scheduled to the node.
     NoSchedule,
     /// New pods are scheduled elsewhere if possible.
     PreferNoSchedule,
-    /// New pods are not scheduled, and running ones are evicted.
+    /// New pods are not scheduled to the node, and running ones are evicted.
     NoExecute,
 }
 
@@ -28,7 +28,7 @@ pub struct Taint {
     pub value: String,
     /// Its effect.
     pub effect: TaintEffect,
-    /// When the taint was added, if known.
+    /// The time at which the taint was added, if known.
     pub time_added: Option<Timestamp>,
 }
 
@@ -39,7 +39,7 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// When the condition last changed its status.
+    /// The time at which the condition's status last changed.
     pub last_transition: Option<Timestamp>,
 }
 

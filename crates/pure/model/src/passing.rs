@@ -2,7 +2,7 @@
 //! pods.
 //!
 //! Taints with certain keys are always temporary, as in Cluster Autoscaler and Karpenter. A pool can list
-//! other temporary taints (`startup_taints`), one by one or by the domain of their keys.
+//! other temporary taints in `startup_taints`, either individually or by the domain of their keys.
 
 use super::node::{Taint, TaintEffect};
 use super::snapshot::STARTING_TAINT;
@@ -20,7 +20,7 @@ const KEYS: [&str; 5] = [
     "node.cilium.io/agent-not-ready",
 ];
 
-/// The prefixes of the keys of taints that are always temporary.
+/// The key prefixes of taints that are always temporary.
 const PREFIXES: [&str; 3] = [
     // The node readiness controller sets and removes these taints.
     "readiness.k8s.io/",
@@ -38,8 +38,8 @@ pub struct TaintDomain {
 }
 
 impl TaintDomain {
-    /// Whether the taint's key is in this domain and its effect matches. If the domain has no effect, every
-    /// effect matches.
+    /// Whether the taint's key is in this domain and its effect matches. If the domain specifies no effect,
+    /// every effect matches.
     pub fn holds(&self, taint: &Taint) -> bool {
         taint.key.starts_with(&self.prefix) && self.effect.is_none_or(|effect| effect == taint.effect)
     }

@@ -1,4 +1,4 @@
-//! Orders from operators to the leader: to pause everything, and to retry something now.
+//! Orders from operators to the leader: to pause the daemon, or to end back-offs and retry now.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pause {
-    /// When the pause was set. `None` if the ConfigMap was edited by hand.
+    /// The time at which the pause was set. `None` if the ConfigMap was edited by hand.
     pub since: Option<Timestamp>,
-    /// The instance of the daemon that received the order.
+    /// The daemon instance that received the order.
     pub by: String,
     /// The reason that the operator gave.
     pub reason: String,
@@ -19,15 +19,15 @@ pub struct Pause {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {
-    /// The host or pool to retry. `None` means all of them.
+    /// The host or pool to retry. `None` means all hosts and pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The instance of the daemon that received the order.
+    /// The daemon instance that received the order.
     pub by: String,
 }
 
 impl Pause {
-    /// The reason, or a text that says that none was given.
+    /// Returns the reason, or a text that says that no reason was given.
     pub fn words(&self) -> &str {
         if self.reason.is_empty() { "no reason was given" } else { &self.reason }
     }

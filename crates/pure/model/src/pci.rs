@@ -1,4 +1,4 @@
-//! The PCI devices of hosts, by resource mapping: the existing devices, and the VMs that have them.
+//! The hosts' PCI devices by resource mapping, and the VMs that use them.
 
 use crate::vmid::Vmid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,16 +13,18 @@ pub struct HostPci {
     /// with several functions that belong together has an address such as `0000:01:00.0;0000:01:00.1`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mappings: BTreeMap<String, BTreeSet<String>>,
-    /// The mappings with which no VM can be started on this host, and why. One wrong entry in a mapping is
-    /// enough to prevent this.
+    /// The mappings with which no VM can be started on this host, each with the reason. A single wrong entry
+    /// makes the whole mapping unusable on the host.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub broken: BTreeMap<String, String>,
-    /// The devices that VMs have, one entry for each device. Unmanaged VMs are included.
+    /// The devices that are assigned to VMs, with one entry for each device. Includes the devices of
+    /// unmanaged VMs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
 }
 
-/// A device that a VM has. Proxmox VE does not show which device of a mapping the VM has.
+/// A device that is assigned to a VM. If the VM got the device through a mapping, Proxmox VE does not report
+/// which of the mapping's devices it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Held {

@@ -1,5 +1,5 @@
-//! The result of a decision: the machines to create, the nodes to remove, and a verdict with a reason on each
-//! pod and node.
+//! The result of a decision: the machines to create, the nodes to remove, and a verdict on each pod and node
+//! with the reason for it.
 //!
 //! A plan serializes to the format of `plan --output json`.
 
@@ -62,7 +62,8 @@ pub struct Plan {
     /// The verdict on each chunk of a CapacityBuffer. Chunks are not pods, but are handled like pods.
     #[serde(skip)]
     pub chunks: Vec<PodVerdict>,
-    /// The pods and nodes that the round could not look at. Later rounds will.
+    /// The pods and nodes that the round could not check because it reached its limit. Later rounds check
+    /// them.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
     /// The verdict on each ProvisioningRequest, the oldest first.
@@ -94,7 +95,8 @@ pub struct PoolGrowth {
     pub machines: Vec<NewMachine>,
 }
 
-/// A machine to create or wake. It has all details that are needed to do so, without a further decision.
+/// A machine to create or wake. Contains all details that this requires, so that no further decision is
+/// needed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewMachine {
@@ -112,7 +114,7 @@ pub struct NewMachine {
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// The host that the machine is placed on.
     pub host: HostKey,
-    /// The storage of the machine's clone, if the pool names any storages.
+    /// The storage for the machine's clone, if the pool lists any storages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
     /// vCPUs.
@@ -124,7 +126,7 @@ pub struct NewMachine {
     pub memory_bytes: i64,
     /// The pods planned on the machine, as `namespace/name`.
     pub pods: Vec<Arc<str>>,
-    /// How the machine was kept, if it is an existing warm machine that is now asked to join. `None` if the
+    /// How the machine was kept warm, if it is an existing machine that is now asked to join. `None` if the
     /// machine is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub woken: Option<WarmState>,
@@ -169,7 +171,8 @@ impl GrownSize {
     }
 }
 
-/// Whether to leave out the VMID when serializing: it is absent, or it is the number of a bare-metal machine.
+/// Whether serialization leaves out the VMID. It does if there is no VMID, or if the VMID is the number of a
+/// bare-metal machine.
 #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_no_vmid(vmid: &Option<Vmid>) -> bool {
     vmid.is_none_or(Vmid::is_bare_metal)
@@ -215,9 +218,9 @@ pub enum PodOutcome {
     /// The pools whose nodes the pod fits are backing off after failures, or have changed recently and get no
     /// new machine yet.
     BackingOff,
-    /// kube-scheduler refuses pods like this one on a node where the planner found that they fit.
+    /// kube-scheduler refuses pods like this one on a node on which the planner expected them to fit.
     PredictionMissed,
-    /// The round has reached its limit. A later round looks at the pod.
+    /// The round reached its limit before it could check the pod. A later round checks the pod.
     Unfinished,
     /// The pod belongs to a ProvisioningRequest for which there is no room yet.
     AwaitsRequest,
@@ -256,7 +259,7 @@ pub enum RequestOutcome {
     Provisioned,
     /// There is no room for the pods of the request, and no machine is created.
     NotFound,
-    /// The round has reached its limit, or a PodTemplate may still arrive. A later round looks at the
+    /// The round reached its limit, or a missing PodTemplate may still arrive. A later round checks the
     /// request.
     Unfinished,
     /// Room is reserved for the pods of the request.
@@ -301,9 +304,9 @@ pub struct RequestVerdict {
     pub verdict: RequestOutcome,
     /// Why, in words.
     pub message: String,
-    /// The number of pods that the request is for.
+    /// The total number of pods in the request.
     pub pods: i64,
-    /// How many of the request's pods are planned on machines that this plan creates or wakes.
+    /// The number of the request's pods that are planned on machines that this plan creates or wakes.
     pub on_new_machines: usize,
     /// Why no pool gets a machine for the first pod for which there is no room.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -351,7 +354,7 @@ pub struct BufferVerdict {
     pub reason: Option<&'static str>,
     /// Why the buffer is not ready, or what happens to its chunks, as text.
     pub message: String,
-    /// The wanted number of chunks, if known.
+    /// The desired number of chunks, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<i64>,
     /// The number of chunks that fit existing nodes.
@@ -384,7 +387,7 @@ pub struct PoolReason {
     pub message: String,
 }
 
-/// A wrong prediction: kube-scheduler refuses pods on a node where the planner found that they fit.
+/// A wrong prediction: kube-scheduler refuses pods on a node on which the planner expected them to fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissedPrediction {
     /// The node on which the pods were expected.
@@ -392,18 +395,18 @@ pub struct MissedPrediction {
     /// The node's pool. For a while, no machine is created in this pool for such pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// When the wrong prediction was noticed.
+    /// The time at which the wrong prediction was noticed.
     pub at: Timestamp,
     /// The time until which no machine is created in the pool for such pods.
     pub until: Timestamp,
     /// Why the pods were expected on the node.
     pub ours: String,
-    /// The message of kube-scheduler.
+    /// The message from kube-scheduler.
     pub theirs: String,
 }
 
 impl MissedPrediction {
-    /// Converts a wrong prediction from the form in which the daemon remembers it.
+    /// Converts a wrong prediction from the form in which the daemon stores it.
     pub fn of(missed: &Missed) -> Self {
         Self {
             node: missed.node.clone(),
@@ -418,7 +421,7 @@ impl MissedPrediction {
     /// The wrong prediction in one sentence: why the pods were expected on the node, and what kube-scheduler
     /// reported.
     pub fn words(&self) -> String {
-        format!("{}, but kube-scheduler says: {}", self.ours, self.theirs)
+        format!("{}; kube-scheduler reports: {}", self.ours, self.theirs)
     }
 }
 
@@ -436,7 +439,8 @@ pub struct PodVerdict {
     /// The existing node that the pod fits, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Arc<str>>,
-    /// The machine that the pod fits, if it is being created, or is a warm machine that is woken for the pod.
+    /// The machine that the pod fits, if that machine is being created, or is a warm machine that is woken
+    /// for the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Arc<str>>,
     /// Why the pools do not take the pod.
@@ -491,7 +495,7 @@ pub enum RemovalReason {
     Underutilized,
     /// The node has been unready for too long.
     Unready,
-    /// Fewer or smaller machines are enough.
+    /// Fewer or smaller machines would be enough for the pods.
     Consolidation,
     /// The machine was created from settings that have changed since.
     Drifted,
@@ -547,7 +551,7 @@ pub enum NodeOutcome {
     Unneeded,
     /// A cool-down is running, or a disruption limit has been reached.
     CoolingDown,
-    /// Too many nodes of the node's pool are not ready, or the pool's Proxmox VE cluster cannot be used.
+    /// Too many nodes in the node's pool are not ready, or the pool's Proxmox VE cluster cannot be used.
     PoolUnhealthy,
     /// An annotation forbids the node's removal, or removals are switched off.
     Disabled,
@@ -590,7 +594,7 @@ pub struct NodeVerdict {
     pub utilization: Option<f64>,
     /// The verdict.
     pub verdict: NodeOutcome,
-    /// The reason for the verdict, if the verdict alone does not show it.
+    /// The reason for the verdict, if the verdict alone does not explain it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<NodeReason>,
     /// The pod that prevents the node's removal.
@@ -599,7 +603,7 @@ pub struct NodeVerdict {
     /// Details of the verdict, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When the node became unneeded.
+    /// The time at which the node became unneeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The earliest time at which the node may be removed.

@@ -33,9 +33,10 @@ pub enum Scheduling {
     /// The pod has no `PodScheduled` condition, because the scheduler has not looked at it yet.
     #[default]
     Unprocessed,
-    /// `PodScheduled=False`, reason `Unschedulable`, and when the condition last changed, if known.
+    /// `PodScheduled=False` with the reason `Unschedulable`. Contains the time at which the condition last
+    /// changed, if known.
     Unschedulable(Option<Timestamp>),
-    /// Held back by a scheduling gate.
+    /// A scheduling gate holds the pod back.
     Gated,
     /// `PodScheduled=False` for another reason, e.g. `SchedulerError`.
     Refused(String),
@@ -50,7 +51,7 @@ pub struct Owner {
     pub api_version: String,
     /// e.g. `ReplicaSet`.
     pub kind: String,
-    /// The name of the controller, which is in the pod's namespace.
+    /// The controller's name. The controller is in the same namespace as the pod.
     pub name: String,
     /// Its uid.
     pub uid: String,
@@ -59,13 +60,14 @@ pub struct Owner {
 /// `spec.tolerations[]`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Toleration {
-    /// The key of the taint. If it is empty and the operator is `Exists`, every taint is tolerated.
+    /// The taint key that is tolerated. If the key is empty and the operator is `Exists`, every taint is
+    /// tolerated.
     pub key: String,
     /// `Exists` (true) or `Equal` (false).
     pub exists: bool,
     /// Value for `Equal`.
     pub value: String,
-    /// The effect of the taint. `None` means every effect.
+    /// The taint effect that is tolerated. `None` means every effect.
     pub effect: Option<TaintEffect>,
 }
 
@@ -73,14 +75,14 @@ pub struct Toleration {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodAffinityTerm {
     /// Selects the pods by their labels. `None` matches no pod. `matchLabelKeys` and `mismatchLabelKeys` are
-    /// merged into it, as the API server does.
+    /// merged into the selector in the same way as in the API server.
     pub selector: Option<LabelSelector>,
     /// The listed namespaces. If there is neither a list nor a `namespace_selector`, the term applies to the
     /// pod's own namespace.
     pub namespaces: Vec<String>,
     /// Selects namespaces by label. An empty selector selects all namespaces.
     pub namespace_selector: Option<LabelSelector>,
-    /// The node label whose values are the domains.
+    /// The node label whose values are the topology domains.
     pub topology_key: String,
     /// `matchLabelKeys` as written. The API server merges them into the selector when the pod is created.
     pub match_label_keys: Vec<String>,
@@ -121,11 +123,11 @@ pub struct SpreadConstraint {
     pub max_skew: i32,
     /// `minDomains`, 1 if absent.
     pub min_domains: i32,
-    /// The node label whose values are the domains.
+    /// The node label whose values are the topology domains.
     pub topology_key: String,
     /// `whenUnsatisfiable: DoNotSchedule` (true) or `ScheduleAnyway` (false).
     pub hard: bool,
-    /// Selects the pods that are counted. `None` matches no pod.
+    /// Selects the pods that count towards the skew. `None` matches no pod.
     pub selector: Option<LabelSelector>,
     /// `matchLabelKeys`.
     pub match_label_keys: Vec<String>,
@@ -156,8 +158,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Whether any filter checks this volume. Tokens, configuration and scratch space can be used on any
-    /// node.
+    /// Whether any scheduling filter checks this volume. Volumes that contain tokens, configuration or
+    /// scratch space can be used on any node.
     pub fn decides_place(&self) -> bool {
         matches!(
             self.source,
@@ -169,7 +171,7 @@ impl Volume {
 /// A volume's source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum VolumeSource {
-    /// A PersistentVolumeClaim by name. The claim of a generic ephemeral volume is named `POD-VOLUME`, and
+    /// A PersistentVolumeClaim by name. For a generic ephemeral volume, the claim is named `POD-VOLUME` and
     /// `ephemeral` is true.
     Claim {
         /// The claim's name.
@@ -191,8 +193,8 @@ pub enum VolumeSource {
         /// The driver's name.
         driver: String,
     },
-    /// An in-tree disk that pods on the same node can share only if all of them just read it (GCE PD, AWS
-    /// EBS, iSCSI, RBD). The filter VolumeRestrictions compares `kind` and `identity`.
+    /// An in-tree disk that pods on the same node can share only if all of them mount it read-only (GCE PD,
+    /// AWS EBS, iSCSI, RBD). The VolumeRestrictions filter compares `kind` and `identity`.
     Exclusive {
         /// e.g. `gcePersistentDisk`.
         kind: String,
@@ -208,7 +210,7 @@ pub enum VolumeSource {
 /// A deletion in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deletion {
-    /// `metadata.deletionTimestamp`: when the grace period ends.
+    /// `metadata.deletionTimestamp`: the time at which the grace period ends.
     pub at: Timestamp,
     /// `metadata.deletionGracePeriodSeconds`, if known.
     pub grace_seconds: Option<i64>,
@@ -224,7 +226,7 @@ pub struct Pod {
     pub uid: String,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// `status.startTime`: when the kubelet first acknowledged the pod.
+    /// `status.startTime`: the time at which the kubelet first acknowledged the pod.
     pub started: Option<Timestamp>,
     /// The deletion of the pod, if it is being deleted.
     pub deletion: Option<Deletion>,
@@ -258,7 +260,7 @@ impl Pod {
         [self.namespace.as_str(), self.name.as_str()].join("/")
     }
 
-    /// Whether all containers of the pod have ended for good, so that it needs no room.
+    /// Whether all of the pod's containers have ended for good. Such a pod needs no room.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }

@@ -45,7 +45,7 @@ pub struct PodSpec {
     pub tolerations: Vec<Toleration>,
     /// `spec.topologySpreadConstraints`.
     pub spread: Vec<SpreadConstraint>,
-    /// The host ports of the containers. With `hostNetwork`, every container port is one.
+    /// The host ports of the containers. With `hostNetwork`, every container port is a host port.
     pub host_ports: Vec<HostPort>,
     /// `spec.volumes`.
     pub volumes: Vec<Volume>,
@@ -53,8 +53,8 @@ pub struct PodSpec {
     pub features: Features,
     /// `spec.resourceClaims`.
     pub resource_claims: Vec<PodClaim>,
-    /// The amounts of extended resources that several containers request, by container. If a single container
-    /// requests a resource, only `requests` contains it.
+    /// The requests for extended resources that several of the pod's containers need, with one entry for each
+    /// container. If only one container requests a resource, that request is only in `requests`.
     pub extended: Vec<ExtendedRequest>,
     /// `spec.restartPolicy: Always` (the default).
     pub restarts_always: bool,
@@ -66,7 +66,7 @@ pub struct PodSpec {
 }
 
 impl PodSpec {
-    /// The computed values that decisions need. The spec must not be changed after the first call.
+    /// Returns the computed values that decisions need. Do not change the spec after the first call.
     pub fn digest(&self) -> &SpecDigest {
         self.memo.get_or_init(|| SpecDigest::of(self))
     }
@@ -80,7 +80,7 @@ impl Deref for Pod {
     }
 }
 
-/// A pod that is changed gets its own spec, and its computed values are discarded.
+/// Mutable access gives the pod its own copy of the spec, and discards the computed values.
 impl DerefMut for Pod {
     fn deref_mut(&mut self) -> &mut PodSpec {
         self.memo = Memo::default();
@@ -90,13 +90,13 @@ impl DerefMut for Pod {
     }
 }
 
-/// All known specs, so that pods with equal specs share one: tens of thousands of pods may have only a few
+/// All known specs. Pods with equal specs share one of them: tens of thousands of pods may have only a few
 /// hundred different specs.
 #[derive(Debug, Default)]
 pub struct Specs {
     known: BTreeMap<Key, Weak<PodSpec>>,
-    /// Once there are more specs than this, specs that no pod uses are removed. Set to twice the number of
-    /// specs that are left.
+    /// If there are more specs than this limit, those that no pod uses are removed. The limit is then set to
+    /// twice the number of specs that are left.
     full: usize,
 }
 
@@ -104,7 +104,7 @@ pub struct Specs {
 type Key = (Fingerprint, String);
 
 impl Specs {
-    /// The minimum of the limit at which unused specs are removed.
+    /// The minimum limit. While there are at most this many specs, unused ones are not removed.
     const FEW: usize = 256;
 
     /// Makes a pod share the spec of an earlier pod, if the specs are equal.

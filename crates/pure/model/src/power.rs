@@ -15,8 +15,8 @@ use super::machine::Host;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PowerFacts {
-    /// The votes of all hosts in the quorum (`quorum_votes` of corosync), including hosts that are off. Votes
-    /// of a `QDevice` are left out, to be on the safe side.
+    /// The quorum votes of each host (`quorum_votes` of corosync), including hosts that are off. The votes of
+    /// a `QDevice` are left out, to be on the safe side.
     pub votes: BTreeMap<HostKey, u32>,
     /// The hosts that may be switched off.
     pub hosts: BTreeMap<HostKey, HostFacts>,
@@ -28,15 +28,15 @@ pub struct PowerFacts {
 pub struct HostFacts {
     /// Its API answers.
     pub answers: bool,
-    /// Unmanaged VMs and containers on the host that might be running: those not known to be stopped, those
-    /// with a task in progress, and those under the HA manager.
+    /// Unmanaged VMs and containers on the host that might be running: those that are not known to be
+    /// stopped, those with a task in progress, and those that the HA manager manages.
     pub others: BTreeSet<Vmid>,
     /// VMs that were managed machines until recently. They are gone, but outdated lists of guests may still
     /// contain them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub going: BTreeSet<Vmid>,
-    /// VMs and containers of the host's cluster that are being migrated. While one is moving to this host,
-    /// Proxmox VE still shows it on its old host.
+    /// VMs and containers of the host's cluster that are being migrated. Until a guest's migration to this
+    /// host is complete, Proxmox VE still reports the guest on its old host.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub migrating: BTreeSet<Vmid>,
     /// Another reason to keep the host on, as text.
@@ -64,13 +64,13 @@ pub enum PowerStep {
 pub struct PowerMemory {
     /// The progress.
     pub step: PowerStep,
-    /// When this step began.
+    /// The time at which this step began.
     pub since: Timestamp,
-    /// When the host was last asked to start.
+    /// The time at which the host was last asked to start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
-    /// The state of the host after the last managed machine had left it. It shows how much room the host will
-    /// have once it is on again.
+    /// The state of the host after the last managed machine had left it. Decisions use it to predict how much
+    /// room the host will have once it is on again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Host>,
     /// The pools whose machines can be created on the host.
@@ -132,7 +132,8 @@ pub struct HostVerdict {
     pub verdict: HostOutcome,
     /// Why, in words.
     pub message: String,
-    /// When the host entered this state. For an idle host, when it ceased to be needed.
+    /// The time at which the host entered this state. For an idle host, the time at which it ceased to be
+    /// needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The earliest time at which an idle host is shut down, or the deadline for a host to shut down or

@@ -1,4 +1,4 @@
-//! Predictions of where kube-scheduler will place pods, and those that turned out to be wrong.
+//! Predictions of where kube-scheduler will place pods, including those that turned out to be wrong.
 //!
 //! Predictions are stored by kind of pod ([`kind`]), because individual pods come and go.
 
@@ -27,11 +27,11 @@ const OF_ONE_POD: &[&str] = &[
     "job-name",
 ];
 
-/// Open predictions of what kube-scheduler will do, and those that turned out to be wrong.
+/// Predictions of what kube-scheduler will do, both open ones and those that turned out to be wrong.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Predictions {
-    /// Pods that fit a ready node but have not been scheduled to it yet, one of each kind.
+    /// Pods that fit a ready node but have not been scheduled to it yet. Contains one pod of each kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<Awaited>,
     /// Machines that were created for pods. An entry is kept until the first of these pods is scheduled to
@@ -59,27 +59,27 @@ impl Predictions {
 pub struct Awaited {
     /// The pod's kind.
     pub kind: String,
-    /// The pod, `namespace/name`.
+    /// The pod, as `namespace/name`.
     pub pod: String,
     /// Its uid.
     pub uid: String,
     /// The node.
     pub node: String,
-    /// A fingerprint of the pods on the node. If it changes, the wait for kube-scheduler begins again,
-    /// because other pods may have taken the room.
+    /// A fingerprint of the pods on the node. If it changes, the wait for kube-scheduler restarts, because
+    /// other pods may have taken the room.
     pub company: String,
-    /// When the wait for kube-scheduler began. Since then, every decision has found that the pod fits the
-    /// node, together with the same other pods.
+    /// The time at which the wait for kube-scheduler began. Since then, the pods on the node have not
+    /// changed, and every decision has found that the pod fits the node.
     pub since: Timestamp,
     /// A fingerprint of kube-scheduler's last report on the pod.
     pub words: String,
-    /// When kube-scheduler's report last changed after `since`. A change means that kube-scheduler tried
-    /// again, and refused the pod again.
+    /// The time at which kube-scheduler's report last changed, if it has changed since `since`. A change
+    /// means that kube-scheduler tried to place the pod again, and refused it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_again: Option<Timestamp>,
 }
 
-/// A machine that was created for pods. None of them has been scheduled to it yet.
+/// A machine that was created for certain pods, none of which has been scheduled to it yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MadeFor {
@@ -89,14 +89,15 @@ pub struct MadeFor {
     pub pool: PoolName,
     /// The kinds of the pods.
     pub kinds: Vec<String>,
-    /// When a round first saw the machine.
+    /// The time at which a round first saw the machine.
     pub at: Timestamp,
     /// Whether the machine's node was ready and empty, but did not get the pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_vain: bool,
 }
 
-/// A wrong prediction: kube-scheduler refuses pods of a kind on a node where the planner found that they fit.
+/// A wrong prediction: kube-scheduler refuses pods of a kind on a node on which the planner expected them to
+/// fit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Missed {
@@ -109,17 +110,17 @@ pub struct Missed {
     pub pool: Option<PoolName>,
     /// The node.
     pub node: String,
-    /// When the wrong prediction was noticed. Nodes that existed at that time are no longer expected to take
-    /// the pods.
+    /// The time at which the wrong prediction was noticed. Nodes that existed at that time are no longer
+    /// expected to take the pods.
     pub at: Timestamp,
     /// Why the pods were expected on the node.
     pub ours: String,
     /// The message with which kube-scheduler refused the pod.
     pub theirs: String,
-    /// The time during which no machine is created in the pool for such pods. Each further wrong prediction
-    /// makes it longer.
+    /// The time during which no machine is created in the pool for such pods. Each additional wrong
+    /// prediction makes it longer.
     pub backoff: Backoff,
-    /// A fingerprint of the settings of the pool's fresh nodes and of the DaemonSets. If it changes, this
+    /// A fingerprint of the DaemonSets and of the settings for the pool's fresh nodes. If it changes, this
     /// entry is dropped.
     pub settings: String,
     /// A fingerprint of the node's labels, taints, allocatable resources and CSI drivers. If it changes, this
@@ -145,16 +146,16 @@ pub struct Moved {
     pub kinds: Vec<String>,
     /// The number of pods of these kinds in the whole cluster at the time of the removal.
     pub pods: usize,
-    /// When the removal of the node began.
+    /// The time at which the node's removal began.
     pub at: Timestamp,
-    /// Set if one of the pods does not run in time: the name of the pod, and why it does not run. While it is
-    /// set, no other node of the pool is removed.
+    /// Set if one of the pods does not start running in time: the pod's name, and why it does not run. While
+    /// this is set, no other node of the pool is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
 }
 
-/// The kind of a pod: a fingerprint of the properties that scheduling reads, without those that differ among
-/// the pods of one controller. The fingerprint is the same in each run of the program.
+/// The kind of a pod: a fingerprint of the properties that scheduling reads, except those that differ between
+/// pods of the same controller. The fingerprint is the same in each run of the program.
 pub fn kind(pod: &Pod) -> String {
     let labels: Labels = pod
         .labels
@@ -168,7 +169,7 @@ pub fn kind(pod: &Pod) -> String {
         .filter(|volume| volume.decides_place())
         .map(|volume| match &volume.source {
             VolumeSource::Claim { ephemeral: true, .. } => (volume.name.as_str(), None),
-            // A StatefulSet names a claim after its template and the pod.
+            // A StatefulSet names each claim after the claim template and the pod.
             VolumeSource::Claim { name, .. } => {
                 (name.strip_suffix(pod.name.as_str()).unwrap_or(name.as_str()), None)
             }
@@ -182,8 +183,8 @@ pub fn kind(pod: &Pod) -> String {
         (&pod.spread, &pod.host_ports, claims),
         (labels, volumes),
     );
-    // Rare properties are included only for pods that have them. The kinds of all other pods stay the same as
-    // in earlier versions.
+    // Rare properties are included only for pods that have them, so that the kinds of all other pods are the
+    // same as in earlier versions.
     let rare = (pod.features, &pod.extended, pod.scheduling_group.is_some());
     if rare == (Features::default(), &Vec::new(), false) {
         fingerprint(&all)

@@ -2,10 +2,11 @@
 //! `k8s.io/apimachinery/pkg/api/resource`.
 //!
 //! A quantity is parsed exactly, as a decimal number times a power of ten or of two. If an integer is needed,
-//! it is rounded up (away from zero), as `Quantity.Value()` and `Quantity.MilliValue()` do. Kubernetes does
-//! not refuse numbers that are too large for an `i64`: its arithmetic overflows, and its scheduler uses the
-//! result, which may be zero or negative. This module computes the same result, except that a negative number
-//! that does not fit becomes `i64::MIN`. Such numbers do not matter to the autoscaler.
+//! the quantity is rounded up (away from zero), as `Quantity.Value()` and `Quantity.MilliValue()` do.
+//! Kubernetes does not refuse numbers that are too large for an `i64`: its arithmetic overflows, and its
+//! scheduler uses the result, which may be zero or negative. This module computes the same result, with one
+//! exception: a negative number that does not fit becomes `i64::MIN`. Such negative numbers do not matter to
+//! the autoscaler.
 
 use thiserror::Error;
 
@@ -29,7 +30,7 @@ pub fn units(text: &str) -> Result<i64, QuantityError> {
     scaled(text, 0)
 }
 
-/// Like [`units`], but a value that is too large for an `i64` becomes `i64::MAX`. For settings, and for
+/// Like [`units`], but a value that is too large for an `i64` becomes `i64::MAX`. Used for settings, and for
 /// quantities that Kubernetes compares exactly (`Cmp`).
 pub fn limited(text: &str) -> Result<i64, QuantityError> {
     Written::read(text).map(|written| saturated(written.magnitude(0)))
@@ -44,11 +45,11 @@ fn saturated(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// A fraction of an amount of bytes, for example of a host's memory.
+/// Returns the fraction `part` of this many bytes, for example of a host's memory.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
-    reason = "exact enough for the memory of a host"
+    reason = "exact enough for a host's memory"
 )]
 pub fn share(bytes: i64, part: f64) -> i64 {
     if (part - 1.0).abs() < f64::EPSILON { bytes } else { (bytes as f64 * part) as i64 }
@@ -160,7 +161,12 @@ impl Written {
 }
 
 /// The lowest 64 bits of `mantissa` × 10^`tens`, rounded up.
-#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "the lowest bits are wanted")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "only the lowest 64 \
+    bits are needed"
+)]
 fn low(mantissa: u128, tens: i32) -> i64 {
     match u32::try_from(tens) {
         Ok(tens) => (mantissa as u64).wrapping_mul(10_u64.wrapping_pow(tens)) as i64,
@@ -247,7 +253,7 @@ mod tests {
         }
     }
 
-    /// The expected values are those of `Value()` and `MilliValue()` of apimachinery 0.37.2.
+    /// The expected values come from `Value()` and `MilliValue()` in apimachinery 0.37.2.
     #[test]
     fn what_no_i64_holds_counts_as_it_counts_in_kubernetes() {
         let cases = [

@@ -10,8 +10,8 @@ use super::condition::StatusCondition;
 
 /// The class of requests that only ask whether there is room for all of their pods now.
 pub const CHECK_CAPACITY: &str = "check-capacity.autoscaling.x-k8s.io";
-/// The class of requests for which machines are created, but only if there is then room for all of their
-/// pods.
+/// The class of requests for which machines are created, but only if the machines provide enough room for all
+/// of the request's pods.
 pub const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 
 /// The annotation with which a pod names its ProvisioningRequest, and the former key of this annotation.

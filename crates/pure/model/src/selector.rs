@@ -37,7 +37,7 @@ pub struct Requirement {
 
 /// A label selector: all requirements must match. Without requirements, it matches everything.
 ///
-/// If a field is an optional selector, `None` matches nothing.
+/// In fields that hold an optional selector, `None` matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LabelSelector {
     /// `matchLabels` and `matchExpressions`, in this order.
@@ -54,7 +54,7 @@ pub struct NodeSelectorTerm {
     pub match_fields: Vec<Requirement>,
 }
 
-/// A node selector: one of the terms must match.
+/// A node selector: at least one of the terms must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeSelector {
     /// The alternatives.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 /// A semantic version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Major, minor and patch.
+    /// The major, minor and patch version numbers.
     pub numbers: [u64; 3],
     before: Vec<Part>,
 }

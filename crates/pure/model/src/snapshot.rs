@@ -52,34 +52,36 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
 
 /// The label that makes a Node part of a pool.
 pub const POOL_LABEL: &str = "pve-autoscaler/pool";
-/// Annotation of a Node: when it became unneeded (RFC 3339).
+/// Node annotation: the time at which the Node became unneeded (RFC 3339).
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
-/// Annotation: `true` prevents the removal of a Node, even if it is unneeded. The command `pin` sets it.
+/// Node annotation: `true` prevents the removal of the Node, even if it is unneeded. The `pin` command sets
+/// this annotation.
 pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
-/// Annotation: why an administrator pinned a Node, if a reason was given.
+/// Node annotation: the reason that an administrator gave for pinning the Node, if any.
 pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
-/// Annotation: an administrator wants the Node removed. The value is the reason. The command `retire` sets
-/// it.
+/// Node annotation: an administrator wants the Node removed. The value is the reason. The `retire` command
+/// sets this annotation.
 pub const RETIRE: &str = "pve-autoscaler/retire";
 /// The taint that keeps pods away from a new Node until the daemon has verified the Node's labels and taints,
 /// because kubeadm or the kubelet may have dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
-/// Annotation: an administrator has protected the node's VM, so the node cannot be removed. It is never
-/// written to a Node object; only the Nodes in a snapshot have it.
+/// Node annotation: an administrator has protected the node's VM, so the node cannot be removed. The
+/// annotation exists only on the Nodes in a snapshot, and is never written to the Node object.
 pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";
 /// The taint of a node that is being removed.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 /// The taint of a node whose machine is being given more vCPUs or memory. It is set before the kubelet
-/// restarts, and removed once the kubelet has reported the new size. Until the kubelet's own watch shows that
-/// size, the kubelet refuses pods that were scheduled because of the added resources (`OutOfcpu`).
+/// restarts, and removed once the kubelet has reported the new size. Until the kubelet has received the new
+/// size through its own watch, it refuses pods that were scheduled because of the added resources
+/// (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
-/// Kubernetes' own taint of a Node that is known to be off. Kubernetes then releases the Node's pods and
-/// volumes without waiting for its kubelet.
+/// Kubernetes' own taint for a Node that is known to be off. If a Node has this taint, Kubernetes releases
+/// the Node's pods and volumes without waiting for its kubelet.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 /// The value that the daemon gives to the taint [`OUT_OF_SERVICE_TAINT`].
 pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 
-/// For each CSI driver: the maximum number of its volumes on a node, or `None` if there is no limit.
+/// The maximum number of volumes on a node for each CSI driver. `None` means that the driver has no limit.
 pub type DriverLimits = BTreeMap<String, Option<i64>>;
 
 /// What the daemon remembers about a pool between rounds.
@@ -103,7 +105,7 @@ pub struct PoolMemory {
     pub grow_backoff: Option<Backoff>,
     /// The allocatable resources of a ready node with the pool's own `cores` and `memory`.
     pub learnt_allocatable: Option<Resources>,
-    /// The allocatable resources of ready nodes of each size.
+    /// The allocatable resources of ready nodes, by machine size.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub learnt_sizes: Vec<Learnt>,
     /// The CSI drivers of the pool's nodes, with their limits.
@@ -131,12 +133,13 @@ pub struct PoolMemory {
     /// has a template would end this back-off.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_template: bool,
-    /// The reason why the pool's Proxmox VE cluster cannot be used now, if it cannot. In the meantime, no
-    /// machine of the pool is created and no node of it is removed.
+    /// The reason why the pool's Proxmox VE cluster cannot be used now, if that is the case. While this is
+    /// set, no machine of the pool is created, and none of its nodes is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
-    /// The size of a full clone of the pool's template on its storage, in bytes. If there are several
-    /// templates, the one with the largest disks counts. 0 if the size is not known, or if clones are linked.
+    /// The size of a full clone of the pool's template on its storage, in bytes. If the pool has several
+    /// templates, the one with the largest disks determines this size. 0 if the size is unknown, or if clones
+    /// are linked.
     #[serde(skip_serializing_if = "is_zero")]
     pub clone_bytes: i64,
     /// The fingerprints of the pool's current templates. Empty if not all of them could be read.
@@ -188,11 +191,11 @@ pub struct Decision {
 pub struct HostMemory {
     /// The host's back-off. No new machines are placed on the host until it ends.
     pub backoff: Option<Backoff>,
-    /// Set after a failed attempt to empty the host in order to switch it off. There is no new attempt until
-    /// this back-off ends.
+    /// The back-off after a failed attempt to empty the host in order to switch it off. There is no new
+    /// attempt until this back-off ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emptying_backoff: Option<Backoff>,
-    /// When the host ceased to be needed.
+    /// The time at which the host ceased to be needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
     /// The progress of switching the host off or on.
@@ -210,16 +213,17 @@ pub struct NodeMemory {
     /// ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal_backoff: Option<Backoff>,
-    /// When an instance first saw that the node was not ready, by the clock of that instance.
+    /// The time at which a daemon instance first saw that the node was not ready, by that instance's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unready_since: Option<Timestamp>,
 }
 
-/// What the daemon remembers between rounds, because no object shows it (`kind: AutoscalerState`).
+/// What the daemon remembers between rounds (`kind: AutoscalerState`), because no other object contains it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// When the last round ran. If that was more than three scan intervals ago, timers do not count the gap.
+    /// The time of the last round. If that was more than three scan intervals ago, timers do not include the
+    /// gap.
     pub last_round: Option<Timestamp>,
     /// What the daemon remembers about each pool.
     pub pools: BTreeMap<PoolName, PoolMemory>,
@@ -235,10 +239,10 @@ pub struct Memory {
     pub name_seed: u64,
     /// The times of the latest removals, for the hourly limit.
     pub removals: Vec<Timestamp>,
-    /// When the latest orphan was collected, for the limit on collections.
+    /// The time at which the latest orphan was collected, for the limit on collections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_collected: Option<Timestamp>,
-    /// Open predictions of what kube-scheduler will do, and those that turned out to be wrong.
+    /// Predictions of what kube-scheduler will do, both open ones and those that turned out to be wrong.
     #[serde(skip_serializing_if = "Predictions::is_empty")]
     pub predictions: Predictions,
     /// The pods and nodes that the last round could not look at.
@@ -259,7 +263,7 @@ pub struct Memory {
 pub struct TemplateSeen {
     /// The pool that uses the template.
     pub pool: PoolName,
-    /// The VMID of the template. `None` if machines of the pool have no template.
+    /// The VMID of the template. `None` if the pool's machines have no template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vmid: Option<Vmid>,
     /// The host that holds the template.

@@ -10,14 +10,15 @@ use super::selector::LabelSelector;
 pub struct CsiDriver {
     /// Its name.
     pub name: String,
-    /// `spec.storageCapacity`: a volume is only created for a node if a [`StorageCapacity`] has room for it.
+    /// `spec.storageCapacity`. If true, a volume is created for a node only if a [`StorageCapacity`] has room
+    /// for it.
     pub storage_capacity: bool,
-    /// `spec.preventPodSchedulingIfMissing`: a pod with a volume of this driver is not scheduled to a node
-    /// that lacks the driver.
+    /// `spec.preventPodSchedulingIfMissing`. If true, a pod with a volume of this driver is not scheduled to
+    /// a node that lacks the driver.
     pub required_on_node: bool,
 }
 
-/// A CSIStorageCapacity: the room for volumes of a class on certain nodes.
+/// A CSIStorageCapacity: the storage space that certain nodes have for volumes of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageCapacity {
     /// Its namespace.

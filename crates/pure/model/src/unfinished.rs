@@ -23,17 +23,17 @@ pub struct Unfinished {
 pub struct PodTurns {
     /// The number of pods that were not looked at.
     pub left: usize,
-    /// The maximum number of kinds of pods that the next round looks at. The kinds are taken from each
+    /// The maximum number of pod kinds that the next round looks at. The round takes kinds from each
     /// namespace in turn.
     pub most: usize,
-    /// For each priority and namespace (`PRIORITY/NAMESPACE`): the kind of pods after which the next round
-    /// continues, named by its first pod.
+    /// For each priority and namespace (`PRIORITY/NAMESPACE`): the pod kind after which the next round
+    /// continues. A kind is identified by its first pod.
     pub after: BTreeMap<String, String>,
     /// For each priority: the namespace after which the next round continues.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last: BTreeMap<i32, String>,
-    /// Kinds of pods that are too much work for one round, each named by its first pod. They are looked at
-    /// last.
+    /// Pod kinds that are too much work for one round, each identified by its first pod. A round looks at
+    /// these kinds last.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub heavy: BTreeSet<String>,
 }
@@ -51,16 +51,16 @@ pub struct NodeTurns {
 }
 
 impl Unfinished {
-    /// Whether nothing is left over.
+    /// Whether nothing is left for later rounds.
     pub fn is_empty(&self) -> bool {
         self.pods.is_none() && self.nodes.is_none()
     }
 
-    /// A message that says what is left over.
+    /// Returns a message that says what is left for later rounds.
     pub fn words(&self) -> String {
         let pods = self.pods.as_ref().map(|turns| format!("{} pending pods", turns.left));
         let nodes = self.nodes.as_ref().map(|turns| format!("{} nodes that might be removable", turns.left));
         let left: Vec<String> = pods.into_iter().chain(nodes).collect();
-        format!("a round reached its limit; the next ones continue with {}", left.join(" and "))
+        format!("a round reached its limit; the next rounds continue with {}", left.join(" and "))
     }
 }

@@ -29,11 +29,12 @@ impl KubernetesVersion {
     /// The newest version whose scheduler is simulated. Newer versions are treated like this one.
     pub const NEWEST: Self = Self::V1_37;
 
-    /// A warning if the scheduler of this version may have rules that are not simulated.
+    /// Returns a warning if the scheduler of this version may have rules that are not simulated.
     pub fn newer_than_known(self) -> Option<String> {
         (self > Self::NEWEST).then(|| {
             format!(
-                "Kubernetes {self} is newer than {newest}: pods are placed by the rules of kube-scheduler {newest}",
+                "Kubernetes {self} is newer than {newest}; the planner applies the rules of \
+                    kube-scheduler {newest}",
                 newest = Self::NEWEST
             )
         })

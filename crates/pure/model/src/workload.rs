@@ -29,7 +29,7 @@ pub struct Controller {
     pub selector: Option<LabelSelector>,
     /// Whether the workload is being deleted.
     pub deleted: bool,
-    /// A pod created from the workload's template, without a node. Set only if a CapacityBuffer refers to the
+    /// An unscheduled pod created from the workload's template. Set only if a CapacityBuffer refers to the
     /// workload.
     pub template: Option<Box<Pod>>,
 }
@@ -43,8 +43,8 @@ pub struct DaemonSet {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// A pod created from the DaemonSet's template, without a node, with the tolerations that the controller
-    /// adds.
+    /// An unscheduled pod created from the DaemonSet's template, including the tolerations that the DaemonSet
+    /// controller adds.
     pub pod: Pod,
 }
 
@@ -81,9 +81,9 @@ pub struct VolumeClaim {
     pub class: Option<String>,
     /// The volume attributes class of the claim, empty for none.
     pub attributes_class: String,
-    /// Whether the claim is completely bound (annotation `pv.kubernetes.io/bind-completed`).
+    /// Whether the claim is fully bound (annotation `pv.kubernetes.io/bind-completed`).
     pub bound: bool,
-    /// The requested bytes, 0 if absent.
+    /// The requested storage in bytes, 0 if absent.
     pub request: i64,
     /// The access modes, e.g. `ReadWriteOncePod`.
     pub access_modes: Vec<String>,
@@ -106,8 +106,8 @@ pub struct VolumeClaim {
 pub struct PersistentVolume {
     /// Its name.
     pub name: String,
-    /// The labels of the volume. They contain the zones of in-tree volumes, and the selectors of claims are
-    /// matched against them.
+    /// The volume's labels. They contain the zones of in-tree volumes. The selectors of claims are matched
+    /// against them.
     pub labels: Labels,
     /// The storage class of the volume, empty for none.
     pub class: String,
@@ -121,8 +121,8 @@ pub struct PersistentVolume {
     pub node_affinity: Option<NodeSelector>,
     /// The claim that the volume is bound to or reserved for, as `namespace/name`.
     pub claim: Option<String>,
-    /// The uid of the claim in `claim`, empty if the reference has none. A claim with the same name but
-    /// another uid does not match.
+    /// The uid of the claim in `claim`, empty if the reference has none. A claim with the same name but a
+    /// different uid does not match.
     pub claim_uid: String,
     /// `status.phase: Available`.
     pub available: bool,
@@ -156,7 +156,7 @@ pub struct StorageClass {
 pub struct CsiNode {
     /// The node's name.
     pub name: String,
-    /// For each driver: the maximum number of volumes, or `None` if there is no limit.
+    /// The maximum number of volumes for each driver. `None` means that the driver has no limit.
     pub limits: BTreeMap<String, Option<i64>>,
     /// In-tree plugins whose disks are handled by CSI drivers on the node (annotation
     /// `storage.alpha.kubernetes.io/migrated-plugins`).
@@ -185,7 +185,7 @@ pub struct PriorityClass {
     pub name: String,
     /// Its value.
     pub value: i32,
-    /// Whether the class applies to pods that name no class.
+    /// Whether the priority class applies to pods that do not name one.
     pub global_default: bool,
     /// `preemptionPolicy: Never`.
     pub never_preempts: bool,
@@ -214,8 +214,9 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The back-off after another failure. It has the initial length, or is twice as long as the previous
-    /// one, but never longer than the maximum. Several failures during one back-off count once.
+    /// Returns the back-off after another failure. The first back-off has the initial length. Each later one
+    /// is twice as long as the previous one, up to the maximum. Several failures during one back-off count as
+    /// one.
     pub fn next(
         before: Option<&Self>,
         reason: &str,
@@ -253,8 +254,8 @@ impl Backoff {
         true
     }
 
-    /// Whether the back-off is running now. If the remaining time exceeds its length, the clock was set back
-    /// after the back-off began, and the back-off counts as over.
+    /// Whether the back-off is running now. If the remaining time is longer than the back-off itself, the
+    /// clock was set back after the back-off began. Such a back-off counts as over.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
         left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)

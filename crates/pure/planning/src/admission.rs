@@ -50,16 +50,17 @@ impl Deferral {
     }
 
     fn at_minimum(min: u32) -> Self {
-        Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
+        Self::because(NodeOutcome::AtMinimum, format!("the pool is at its minimum of {min}"))
     }
 
-    /// The deferral of a node that stays because it is needed, as found by [`super::scale_up_check`]. `None`:
-    /// the node was not checked.
+    /// The deferral of a node that stays because it is needed, as found by [`super::scale_up_check`]. `None`
+    /// means that the node was not checked.
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
-            Some(Need::Machine) => "without it, a new machine would be needed",
+            Some(Need::Machine) => "without this node, a new machine would be needed",
             Some(Need::SchedulerChoice) => {
-                "its pods fit elsewhere only if kube-scheduler happens to place them that way"
+                "its pods fit elsewhere only if kube-scheduler happens to place them as the planner \
+                    expects"
             }
             None => {
                 return Self::waits(Some(
@@ -76,13 +77,13 @@ impl Deferral {
     }
 }
 
-/// The limits of one round, counted down.
+/// The limits of one round, updated with each admitted removal.
 pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<PoolName, u32>,
-    /// How many nodes of each pool have not been ready yet. They do not count towards the pool's minimum,
-    /// because a node that never becomes ready is removed.
+    /// The number of nodes in each pool that have not been ready yet. These nodes do not count towards the
+    /// pool's minimum, because a node that never becomes ready is removed.
     joining: BTreeMap<PoolName, u32>,
     unhealthy: BTreeSet<PoolName>,
     /// For each pool, why nothing can be done in the pool's Proxmox VE cluster now.
@@ -153,7 +154,7 @@ impl<'a> Round<'a> {
     /// Why no node of the pool may be removed now, or `None` if nothing about the pool prevents it.
     pub(super) fn closed(&self, pool: &str) -> Option<Deferral> {
         if self.unhealthy.contains(pool) {
-            let message = "too many nodes of the pool are not ready".to_owned();
+            let message = "too many of the pool's nodes are not ready".to_owned();
             return Some(Deferral::because(NodeOutcome::PoolUnhealthy, message));
         }
         if let Some(why) = self.out_of_sight.get(pool) {
@@ -171,15 +172,15 @@ impl<'a> Round<'a> {
             return Deferral::at_minimum(min);
         }
         let next = if self.size(&pool.name) >= pool.max {
-            "`max` leaves no room for its replacement"
+            "`max` leaves no room for the node's replacement"
         } else {
-            "will be removed once its replacement is ready"
+            "the node will be removed once its replacement is ready"
         };
-        let message = format!("pool at its minimum of {min}: {next}");
+        let message = format!("the pool is at its minimum of {min}; {next}");
         Deferral::because(NodeOutcome::AtMinimum, message)
     }
 
-    /// Admits the node's removal now, or returns why not.
+    /// Admits the node's removal in this round, or returns why it is not admitted.
     pub(super) fn admit(
         &mut self,
         view: &View,
@@ -203,8 +204,8 @@ impl<'a> Round<'a> {
             return Err(why);
         }
         if let Some(why) = rests(view.snapshot, &view.snapshot.nodes[at]) {
-            // The outcome is `Blocked`, because consolidation does not wait for a blocked node, and this wait
-            // may be long.
+            // The outcome is `Blocked` so that consolidation does not wait for the node. It may be a long
+            // time before the node can be removed.
             let blocked = Deferral::because(NodeOutcome::Blocked, why);
             return Err(Deferral { reason: Some(NodeReason::RemovalGivenUp), ..blocked });
         }
@@ -214,7 +215,10 @@ impl<'a> Round<'a> {
         let drains = !node.drain.moves.is_empty();
         let most = view.config.scale_down.max_parallel_drains;
         if drains && self.drains >= most {
-            return Err(Deferral::waits(Some(format!("waiting for its turn: {most} drains at a time"))));
+            return Err(Deferral::waits(Some(format!(
+                "waiting for its turn: at most {most} drains at a \
+                time"
+            ))));
         }
         debug_assert!(at < view.existing, "only existing nodes are removed");
         if let Err(pod) = budgets.allow(node.drain.asked()) {

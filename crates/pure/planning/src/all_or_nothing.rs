@@ -11,13 +11,14 @@ pub(super) enum Tried {
     Kept,
     /// There is not enough room: nothing is planned.
     TakenBack,
-    /// Not all existing nodes could be checked: nothing is planned, and the answer is unknown.
+    /// Not all existing nodes could be checked, so it is unknown whether there is enough room. Nothing is
+    /// planned.
     Cut,
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Places these classes on existing nodes and, if `may_make`, on new machines, and keeps the result if it
-    /// is `enough`.
+    /// Places these classes on existing nodes and, if `may_make` is true, on new machines. Keeps the result
+    /// only if `enough` returns true.
     pub(super) fn all_or_nothing(
         &mut self,
         own: &mut [Class<'a>],

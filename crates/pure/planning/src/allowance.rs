@@ -31,7 +31,7 @@ pub struct Limits {
     pub growth: u64,
     /// An additional amount for explaining why pods fit nowhere.
     pub reasons: u64,
-    /// Finding nodes that can be removed, including all simulations for that.
+    /// Finding nodes that can be removed, including all simulations that this requires.
     pub shrinkage: u64,
     /// Deciding about hosts.
     pub power: u64,
@@ -63,11 +63,11 @@ impl Default for Limits {
     }
 }
 
-/// A repeated decision of a round gets at least 1/`LEAST` of the limits, because it could decide nothing
-/// without an allowance.
+/// If a round decides again, the repeated decision gets at least 1/`LEAST` of the limits, because it could
+/// decide nothing without an allowance.
 const LEAST: u64 = 4;
 
-/// What a part of a decision may still spend.
+/// The number of node checks that a part of a decision may still spend.
 #[derive(Clone, Debug)]
 pub(super) struct Allowance {
     effort: Effort,
@@ -77,18 +77,19 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// The allowance of a whole decision. `limits` restricts only the decision's parts.
+    /// Creates the allowance of a whole decision, which is unlimited. `limits` restricts only the decision's
+    /// parts.
     pub(super) fn new(effort: &Effort, limits: Limits) -> Self {
         Self { effort: effort.clone(), limits, until: u64::MAX, stop: Stop::default() }
     }
 
-    /// This allowance, which also counts as spent once `stop` is set.
+    /// Returns this allowance, changed so that it also counts as spent once `stop` is set.
     pub(super) fn unless(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// What the earlier decisions of a round leave of this allowance for the next one, or a small part if
-    /// they leave too little. Also returns whether they have spent all of it.
+    /// Returns what a round's earlier decisions have left of this allowance for the next decision, but at
+    /// least 1/`LEAST` of the limits. Also returns whether the earlier decisions have spent all of it.
     pub(super) fn of_repeat(&self) -> (Self, bool) {
         let whole = self.limits.total();
         let left = whole.saturating_sub(self.effort.spent());
@@ -116,7 +117,8 @@ impl Allowance {
         self.part(self.until.saturating_sub(self.effort.spent()) / 2)
     }
 
-    /// What is left, plus an amount for imagined pods, so that they do not use up the allowance of real pods.
+    /// Returns what is left, plus an amount for the imagined pods of requests and buffers, so that these do
+    /// not use up the allowance of real pods.
     pub(super) fn and_thought(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.growth / 4);
         Self { until, ..self.clone() }

@@ -13,15 +13,16 @@ use model::{Snapshot, go};
 /// Annotations that prevent the disruption of a pod, and of its node. The value is `true` or, on pods only, a
 /// duration that begins when the pod starts.
 const KEPT: [&str; 2] = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
-/// The cost of moving a pod; the second annotation counts if the first is absent.
+/// The annotations that set the cost of moving a pod. The second annotation is used only if the first is
+/// absent.
 const COSTS: [&str; 2] = ["karpenter.sh/disruption-cost", "controller.kubernetes.io/pod-deletion-cost"];
-/// Maximum number of ignored annotations that are reported.
+/// The maximum number of ignored annotations that are reported.
 const NAMED: usize = 50;
 
-/// Whether the pod's own annotation keeps it where it is.
+/// Whether an annotation on the pod keeps the pod on its node.
 pub(super) fn is_kept(pod: &Pod, now: Timestamp) -> bool {
     KEPT.iter().filter_map(|key| pod.annotations.get(*key)).any(|value| {
-        // If the start time of the pod is unknown, the duration has not begun yet.
+        // If the pod has no start time, the duration has not begun yet, so the pod still stays on its node.
         let runs = |time: SignedDuration| pod.started.is_none_or(|start| now.duration_since(start) < time);
         value == "true" || kept_for(value).is_some_and(runs)
     })
@@ -38,7 +39,7 @@ pub(super) fn delay(pod: &Pod) -> Option<SignedDuration> {
     go::duration(pod.annotations.get(DELAY)?)
 }
 
-/// Annotations whose values cannot be parsed, which are ignored.
+/// Returns the annotations that are ignored because their values cannot be parsed.
 pub(super) fn ignored(snapshot: &Snapshot, annotated: &[&Arc<Pod>]) -> Vec<IgnoredAnnotation> {
     let of_pods = annotated.iter().filter(|pod| !pod.is_finished()).flat_map(|pod| {
         let wrong = pod.annotations.iter().filter_map(|(key, value)| Some((key, value, wrong(key, value)?)));
@@ -67,7 +68,7 @@ fn ignore(object: String, key: &str, value: &str, why: &'static str) -> IgnoredA
     IgnoredAnnotation { object, annotation: key.to_owned(), value: value.to_owned(), why }
 }
 
-/// What is wrong with a pod's annotation, if anything.
+/// Returns what is wrong with the value of a pod's annotation, if anything.
 fn wrong(key: &str, value: &str) -> Option<&'static str> {
     if KEPT.contains(&key) {
         let fine = ["true", "false"].contains(&value) || kept_for(value).is_some();

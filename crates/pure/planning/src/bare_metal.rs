@@ -23,7 +23,7 @@ struct Left {
     resting: Option<String>,
 }
 
-/// The bare-metal machines that can still be switched on, by the names of their pools.
+/// The bare-metal machines that can still be switched on, by pool name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machines(BTreeMap<PoolName, Left>);
 

@@ -13,13 +13,13 @@ use model::workload::DisruptionBudget;
 use scheduling::finder::Finder;
 use scheduling::selector::labels_match;
 
-/// What the budgets still allow.
+/// The evictions that the disruption budgets still allow.
 #[derive(Debug)]
 pub(super) struct Budgets {
     by_namespace: BTreeMap<String, OfNamespace>,
 }
 
-/// The budgets of a namespace, with what each still allows.
+/// The disruption budgets of one namespace, each with the number of evictions that it still allows.
 #[derive(Debug, Default)]
 struct OfNamespace {
     all: Vec<(Arc<DisruptionBudget>, i64)>,
@@ -75,13 +75,13 @@ impl Budgets {
         is_asked(pod) && self.matching(pod).nth(1).is_some()
     }
 
-    /// The budgets from which the pod's eviction is subtracted.
+    /// The budgets that the pod's eviction counts against.
     fn spending<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
         self.matching(pod).filter(|(budget, _)| takes_from(budget, pod))
     }
 
-    /// Checks whether the budgets allow the eviction of all these pods together. The error is the first pod
-    /// that exceeds a budget.
+    /// Checks whether the budgets allow all of these pods to be evicted together. The error contains the id
+    /// of the first pod whose eviction would exceed a budget.
     pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
         let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
         for pod in pods {
@@ -114,8 +114,8 @@ fn is_asked(pod: &Pod) -> bool {
     pod.deletion.is_none() && matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
 }
 
-/// Whether the pod's eviction is subtracted from the budget. A pod that is not ready counts as disrupted
-/// already. Its eviction costs nothing if the budget always allows unhealthy pods to be evicted, or if enough
+/// Whether the pod's eviction counts against the budget. A pod that is not ready is already counted as
+/// disrupted. Its eviction is free if the budget always allows the eviction of unhealthy pods, or if enough
 /// other pods are healthy.
 fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
     let (healthy, desired) = budget.healthy;

@@ -1,4 +1,5 @@
-//! CapacityBuffers: objects that ask for free room, as a number of chunks that each look like a pod.
+//! CapacityBuffers: objects that reserve free room on nodes. A buffer consists of a number of chunks, and
+//! each chunk takes as much room as one pod.
 //!
 //! * A buffer's size is computed as in Cluster Autoscaler's buffer controller: the larger of `replicas` and
 //!   `percentage`, but no more chunks than `limits` allow; if neither is set, as many as `limits` allow.
@@ -24,7 +25,8 @@ use model::selector::{Labels, Operator, Requirement};
 use scheduling::NodeIndex;
 use scheduling::selector::labels_match;
 
-/// Maximum number of chunks of all buffers together. If buffers ask for more, the namespaces share it.
+/// Maximum total number of chunks of all buffers. If the buffers ask for more, this number is divided among
+/// their namespaces.
 const MOST: i64 = 10_000;
 
 /// A buffer and its chunks.
@@ -54,11 +56,11 @@ struct Template<'a> {
     pod: &'a Pod,
     /// The name and the generation of the PodTemplate, if the buffer refers to one.
     of: Option<(String, i64)>,
-    /// The desired number of pods of the controller, if the buffer refers to a controller.
+    /// The controller's desired number of pods, if the buffer refers to a controller.
     replicas: Option<i64>,
 }
 
-/// The buffers of a cluster, the oldest first.
+/// Returns the cluster's buffers with their chunks, the oldest buffer first.
 pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
     let mut sorted: Vec<&CapacityBuffer> = snapshot.buffers.iter().map(AsRef::as_ref).collect();
     sorted.sort_by(|a, b| (a.created, &a.namespace, &a.name).cmp(&(b.created, &b.namespace, &b.name)));
@@ -86,8 +88,8 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
     resolved.collect()
 }
 
-/// How much of `most` each namespace gets: an equal share, and part of what other namespaces do not use of
-/// theirs.
+/// Divides `most` among the namespaces. Each namespace gets at most what it wants. What a namespace does not
+/// use of its equal share is divided among the others.
 fn shares<'a>(wanted: impl Iterator<Item = (&'a str, i64)>, most: i64) -> BTreeMap<&'a str, i64> {
     let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
     for (namespace, size) in wanted {
@@ -107,7 +109,8 @@ fn shares<'a>(wanted: impl Iterator<Item = (&'a str, i64)>, most: i64) -> BTreeM
     shared.collect()
 }
 
-/// Returns the pods, followed by the imagined pods of requests and buffers.
+/// Returns the given pods, followed by the imagined pods that represent ProvisioningRequests and buffer
+/// chunks.
 pub(super) fn beside<'p>(
     pods: &'p [Arc<Pod>],
     buffers: &[Buffer],
@@ -191,8 +194,9 @@ fn template<'a>(snapshot: &'a Snapshot, buffer: &CapacityBuffer) -> Result<Templ
     }
 }
 
-/// The template for the chunks of a buffer that refers to a controller: the controller's newest pod, because
-/// the next pod will most likely be like it, or else the controller's pod template.
+/// Determines the template for the chunks of a buffer that refers to a controller. This is the controller's
+/// newest pod, because the next pod will most likely resemble it. If the controller has no pod, its pod
+/// template is used.
 fn of_scalable<'a>(
     snapshot: &'a Snapshot,
     buffer: &CapacityBuffer,
@@ -201,7 +205,10 @@ fn of_scalable<'a>(
     const KINDS: [&str; 5] = ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job"];
     if !KINDS.contains(&kind) {
         let kinds = KINDS.join(", ");
-        let message = format!("kind `{kind}` of group `{group}` is not supported; supported are {kinds}");
+        let message = format!(
+            "kind `{kind}` of group `{group}` is not supported; supported kinds: \
+            {kinds}"
+        );
         return Err(NotReady::because("ResolutionFailed", message));
     }
     let Some(controller) = snapshot.controllers.iter().find(|one| buffer.refers_to(one)) else {
@@ -239,14 +246,14 @@ fn size(buffer: &CapacityBuffer, template: &Template) -> Result<i64, NotReady> {
         (Some(asked), Some(fitting)) => asked.min(fitting),
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => {
-            let message = "neither `replicas` nor `percentage` nor `limits` sets the number of chunks";
+            let message = "none of `replicas`, `percentage` and `limits` sets the number of chunks";
             return Err(NotReady::because("ResolutionFailed", message.to_owned()));
         }
     };
     Ok(i64::try_from(size).unwrap_or(i64::MAX).min(i64::from(i32::MAX)))
 }
 
-/// How many chunks fit the limits; amounts are in thousandths.
+/// How many chunks fit into the buffer's limits. The limits are in thousandths of each resource's unit.
 fn fitting(limits: &BTreeMap<String, i64>, pod: &Pod) -> Result<i128, NotReady> {
     let requests = &pod.requests;
     let named = [
@@ -322,7 +329,8 @@ fn merged(affinity: &Affinity, labels: &Labels) -> Affinity {
         {
             for (key, value) in keys.iter().filter_map(|key| labels.get_key_value(key)) {
                 let one = Requirement { key: key.clone(), operator, values: vec![value.clone()] };
-                // If the template is a pod, the selector already contains the requirement.
+                // If the template was taken from an existing pod, the selector already contains this
+                // requirement.
                 if !selector.requirements.contains(&one) {
                     selector.requirements.push(one);
                 }
@@ -332,7 +340,7 @@ fn merged(affinity: &Affinity, labels: &Labels) -> Affinity {
     affinity
 }
 
-/// The verdict before it is known what happens to the chunks.
+/// Returns the buffer's initial verdict, before it is known where its chunks are placed.
 fn begun(buffer: &Buffer) -> BufferVerdict {
     let mut verdict = BufferVerdict {
         buffer: buffer.of.id(),
@@ -409,7 +417,10 @@ fn conclude(verdict: &mut BufferVerdict, buffer: &Buffer) {
     }
     let beyond = size.saturating_sub(i64::try_from(planned).unwrap_or(i64::MAX));
     if beyond > 0 {
-        parts.push(format!("{beyond} exceed the namespace's share of the {MOST} chunks of all buffers"));
+        parts.push(format!(
+            "{beyond} beyond the namespace's share of the limit of {MOST} chunks for all \
+            buffers"
+        ));
     }
     let chunks = if size == 1 { "1 chunk".to_owned() } else { format!("{size} chunks") };
     verdict.message = if parts.is_empty() { chunks } else { format!("{chunks}: {}", parts.join(", ")) };

@@ -20,13 +20,13 @@ use model::plan::PoolReason;
 use model::snapshot::PoolMemory;
 use settings::{Pool, ScaleUp};
 
-/// Maximum number of hosts that a reason names.
+/// Maximum number of hosts or machines that the text of a reason lists.
 const HOSTS_NAMED: usize = 4;
 
 /// Why a pool cannot get another machine now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
-    /// The pool or the cluster is at a maximum: the text says which.
+    /// The pool or the cluster is at one of its maxima. The text says which one.
     AtMax(String),
     /// No free slot is left.
     NoSlot,
@@ -59,8 +59,8 @@ impl NoRoom {
     pub(super) fn message(&self) -> String {
         match self {
             Self::AtMax(which) => which.clone(),
-            Self::NoSlot => "no free VMID and address left".to_owned(),
-            Self::NoMachine(why) if why.is_empty() => "no other machine is left".to_owned(),
+            Self::NoSlot => "no free slot (a VMID with its addresses) is left".to_owned(),
+            Self::NoMachine(why) if why.is_empty() => "the pool has no more machines to switch on".to_owned(),
             Self::NoMachine(why) => format!("no machine can be switched on: {}", named(why)),
             Self::NoHost(why) if why.is_empty() => "no host has room for another machine".to_owned(),
             Self::NoHost(why) => format!("no host has room for another machine: {}", named(why)),
@@ -70,13 +70,13 @@ impl NoRoom {
         }
     }
 
-    /// This reason as a pod's verdict reports it for the pool.
+    /// Returns this reason as a pool's entry in a pod's verdict.
     pub(super) fn of(&self, pool: PoolName) -> PoolReason {
         PoolReason { pool, reason: self.reason(), message: self.message() }
     }
 }
 
-/// The first of these reasons, and how many more there are.
+/// Joins the first of these reasons, and says how many more there are.
 fn named(why: &[String]) -> String {
     let more = why.len().saturating_sub(HOSTS_NAMED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
@@ -94,7 +94,7 @@ pub(super) struct Place {
     /// others.
     pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
-    /// The warm machine to wake. `None`: a machine is created.
+    /// The warm machine to wake, or `None` if a new machine is created.
     pub woken: Option<Woken>,
 }
 
@@ -175,8 +175,9 @@ impl<'a> Rooms<'a> {
         rooms
     }
 
-    /// Counts Nodes, and machines without one. A Node that is being removed counts as long as its VM exists,
-    /// if VMs are known. A Node that has lost the pool's label still counts for its machine's pool.
+    /// Counts all Nodes, and all machines that have no Node. A Node that is being removed counts as long as
+    /// its VM exists, provided that the snapshot lists the VMs. A Node that has lost the pool's label still
+    /// counts as part of its machine's pool.
     fn count_present(&mut self, view: &View) {
         let machines = view.snapshot.proxmox.machines.as_deref();
         let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());
@@ -218,8 +219,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// How many machines of the pool are or will be nodes and are not being removed, including planned
-    /// machines.
+    /// How many of the pool's machines are nodes or will become nodes, including planned machines. Machines
+    /// that are kept warm or are being removed do not count.
     pub(super) fn staying(&self, pool: &str) -> u32 {
         let of = |counts: &BTreeMap<PoolName, u32>| counts.get(pool).copied().unwrap_or(0);
         self.count(pool).saturating_sub(of(&self.leaving)).saturating_sub(of(&self.kept))
@@ -260,8 +261,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// A warm machine to wake instead of creating a machine, if one has the pool's size and its host can run
-    /// it. Warm machines already count towards the maxima.
+    /// Returns a warm machine that can be woken instead of creating a machine. The warm machine must have the
+    /// pool's size, and its host must be able to run it. Warm machines already count towards the maxima.
     fn woken(&self, pool: &Pool) -> Option<Place> {
         let waiting = self.waiting.get(&pool.name).filter(|_| !self.backoffs.contains_key(&pool.name))?;
         let can_run = |one: &&Woken| match self.hosts.as_ref().map(|hosts| hosts.get(&one.host)) {
@@ -279,8 +280,8 @@ impl<'a> Rooms<'a> {
         })
     }
 
-    /// Whether a stopped machine of the pool cannot be started on this host, while another host has room for
-    /// a machine of the pool.
+    /// Whether this host cannot start a stopped machine of the pool, but another host has room for a machine
+    /// of the pool.
     pub(super) fn runs_elsewhere(&self, pool: &Pool, host: &str) -> bool {
         let here = self.hosts.as_ref().and_then(|hosts| hosts.get(host));
         here.is_some_and(|here| !here.runs(pool, false))
@@ -362,14 +363,16 @@ impl<'a> Rooms<'a> {
         !held && !out_of_sight && host.unwrap_or(true)
     }
 
-    /// Whether a running machine of the pool on this host may grow from one shape to the other.
+    /// Whether there is room for a running machine of the pool on this host to grow from the size `from` to
+    /// the size `to`.
     pub(super) fn holds_grown(&self, pool: &Pool, host: &str, from: Shape, to: Shape) -> bool {
         let host = self.hosts.as_ref().map(|hosts| hosts.get(host));
         host.is_none_or(|host| host.is_some_and(|host| host.holds_more(pool, from, to)))
             && limits::allow_growth(pool, self.settings, self.sum(&pool.name), self.total, from, to)
     }
 
-    /// Counts a running machine of the pool on this host as grown from one shape to the other.
+    /// Records that a running machine of the pool on this host will grow from the size `from` to the size
+    /// `to`.
     pub(super) fn grow(&mut self, pool: &Pool, host: &str, from: Shape, to: Shape) {
         self.counts.entry(pool.name.clone()).or_default().grow(from, to);
         self.total.grow(from, to);

@@ -13,10 +13,10 @@ pub(super) struct Class<'a> {
     /// The indexes of the pods in the list of pending pods.
     pub pods: Vec<usize>,
     pub priority: i32,
-    /// How many of `pods` are placed, counted from the first.
+    /// How many of `pods` have been placed. These are the first ones in the list.
     pub done: usize,
-    /// The pods' row in [`super::classes::Demands`]. It shows which pools' nodes the pods accept, regardless
-    /// of room.
+    /// The index of the pods' demands in [`super::classes::Demands`]. The demands determine which pools'
+    /// nodes the pods accept, regardless of room.
     pub demands: usize,
     /// The restrictions on these pods after missed predictions, if any.
     pub hold: Option<Arc<Hold>>,

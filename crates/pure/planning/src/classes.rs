@@ -17,7 +17,7 @@ use model::pod::{Pod, Toleration};
 use model::selector::{Labels, NodeSelector};
 use scheduling::{EXPRESSION, SimNode, World};
 
-/// The demands of classes on labels and taints, and which pools meet them.
+/// What the classes demand of a node's labels and taints, and which pools meet these demands.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
     /// For each row of equal demands, whether each pool meets these demands.
@@ -40,8 +40,8 @@ impl Demands {
     }
 }
 
-/// The classes of pods that are still pending, sorted by priority, then by size (largest first for both),
-/// then in the order of the pods.
+/// The classes of pods that are still pending. They are sorted by descending priority, then by descending
+/// size, then in the order of the pods.
 pub(super) fn of<'a>(
     pods: &[Waiting],
     spots: &[PodPlace],

@@ -1,8 +1,9 @@
-//! Nodes that fewer or smaller machines could replace. Every step can be abandoned safely: the new machines
-//! come first, and the nodes are removed in a later round, like any node whose pods fit elsewhere.
+//! Finds nodes that fewer or smaller machines could replace. Consolidation can be stopped safely after every
+//! step. The new machines are created first. The nodes are removed in a later round, like any other node
+//! whose pods fit elsewhere.
 //!
-//! A replacement is always smaller: no more machines, cores or memory than before, and less of at least one
-//! of them. So consolidation comes to an end if the pods of the cluster stay the same.
+//! A replacement is always smaller. It has no more machines, cores or memory than the nodes that it replaces,
+//! and less of at least one of these. So consolidation ends if the cluster's pods stay the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +36,8 @@ impl Replacement {
     /// A description of the machines.
     pub(super) fn words(&self) -> String {
         let machines = self.machines.iter().flat_map(|pool| &pool.machines);
-        let each = machines.map(|one| format!("one of {} cores and {}", one.cores, one.memory));
+        let each =
+            machines.map(|one| format!("a machine with {} cores and {} of memory", one.cores, one.memory));
         each.collect::<Vec<_>>().join(", ")
     }
 }
@@ -47,8 +49,8 @@ const FEWEST: usize = 4;
 /// Maximum number of nodes in a set.
 const LARGEST: usize = 16;
 
-/// Of all replacements of some of these nodes, the one that saves the most. `count` returns how many nodes a
-/// pool has.
+/// Of all possible replacements of some of these nodes, returns the one that saves the most. `count` returns
+/// the number of nodes in a pool.
 pub(super) fn best(
     view: &View,
     growth: &ScaleUpDecision,
@@ -99,9 +101,9 @@ fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Sh
     sets
 }
 
-/// The cost saved, and the machines that scaling up would create without these nodes. Returns `None` if the
-/// machines are not smaller, if more pods than now would stay pending, if a pool would fall below its minimum
-/// or exceed its maximum, or if not all pods were looked at.
+/// Returns the cost saved, and the machines that would be created if these nodes did not exist. Returns
+/// `None` if the machines are not smaller than the nodes, if more pods than now would stay pending, if a pool
+/// would fall below its minimum or exceed its maximum, or if not all pods were looked at.
 fn replace(
     view: &View,
     now: &Demand,

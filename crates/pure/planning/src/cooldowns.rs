@@ -1,5 +1,5 @@
-//! How long a pool that has just changed is left alone. The times are remembered, so that a restart does not
-//! end a pause.
+//! Cool-downs: the pauses during which a pool is left alone after a change. The times of the changes are
+//! remembered, so that a restart of the daemon does not end a pause.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::view::View;
 /// The time of an event, the length of the pause after it, and a description of the event.
 type Pause = (Option<Timestamp>, Duration, &'static str);
 
-/// The end of the pause in which no machine is added to the pool, and the reason for the pause, or `None` if
-/// no pause is running.
+/// The end of the pause during which no machine is added to the pool, and the reason for the pause. `None` if
+/// there is no such pause now.
 pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
     let settings = &view.config.scale_up;
     let memory = view.snapshot.memory.pools.get(pool)?;
@@ -26,8 +26,8 @@ pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
     )
 }
 
-/// Until when no node of the pool is removed, and why, or `None` if no pause is running. `grows` is true if
-/// the pool grows in this round.
+/// Why no node of the pool may be removed now, and until when if this is known. `None` if removals are
+/// allowed. `grows` is true if the pool grows in this round.
 pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     let settings = &view.config.scale_down;
     if grows && !settings.delay_after_add.max(settings.stabilization_window).is_zero() {
@@ -50,7 +50,8 @@ pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     )
 }
 
-/// The running pause that ends last, if any; if several end last, the first of them.
+/// The current pause that ends last, if any. If several pauses end at the same time, the first of them is
+/// returned.
 fn longest<const N: usize>(view: &View, pauses: [Pause; N]) -> Option<String> {
     let ends = pauses.into_iter().filter_map(|(since, wait, what)| Some((after(since?, wait), what)));
     let running = ends.filter(|(end, _)| *end > view.snapshot.time);

@@ -1,9 +1,10 @@
 //! Which CSI drivers a fresh node has, and how many volumes of each driver it can attach.
 //!
-//! A driver is installed by a DaemonSet and registers once its node is ready, so only existing nodes show
-//! their drivers. The pool's settings take precedence over the drivers of the pool's nodes, and newer nodes
-//! over older ones. The drivers are remembered for when the pool has no nodes. For a pool that never had a
-//! node, all known drivers are expected, each with the largest known limit.
+//! A DaemonSet installs a driver, and the driver registers once its node is ready. So only existing nodes
+//! show which drivers they have. The pool's settings take precedence over the drivers seen on the pool's
+//! nodes, and newer nodes take precedence over older ones. The drivers are remembered in case the pool has no
+//! nodes later. If a pool has never had a node, all known drivers are expected, each with the largest known
+//! limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -112,9 +113,9 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -
     changed
 }
 
-/// Adds drivers that have not registered yet to the CSINodes of young nodes, in the planner's copy of the
-/// snapshot. Until the drivers register, kube-scheduler may refuse a node that was created for the very pods
-/// that are pending.
+/// Adds drivers that have not registered yet to the CSINodes of young nodes. Only the planner's copy of the
+/// snapshot changes. Until these drivers register, kube-scheduler may refuse to place the pending pods on a
+/// node that was created for them.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let drivers = Drivers::new(snapshot, config);
     if drivers.anywhere.is_empty() {

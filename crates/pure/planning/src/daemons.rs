@@ -1,10 +1,10 @@
-//! Pods of DaemonSets. On a fresh node, they start before the pods that the node is created for. On a young
-//! node, they may still be missing. kube-scheduler's filters are applied to such nodes as if these pods were
-//! running.
+//! DaemonSet pods. On a fresh node, they start before the pods for which the node is created. On a young
+//! node, some of them may not have been created yet. kube-scheduler's filters are applied to such nodes as if
+//! these pods were already running.
 //!
-//! A DaemonSet's controller uses the node selector, node affinity and taints to decide where its pods run
-//! (`NodeShouldRunDaemonPod`). Everything else is decided by kube-scheduler: if two pods need the same host
-//! port, only one of them runs.
+//! A DaemonSet's controller uses node selectors, node affinity and taints to decide where the DaemonSet's
+//! pods run (`NodeShouldRunDaemonPod`). kube-scheduler decides everything else. For example, if two pods need
+//! the same host port, only one of them runs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,18 +29,20 @@ pub(super) struct Daemons<'a> {
 
 struct Daemon<'a> {
     set: &'a DaemonSet,
-    /// The DaemonSet's pod on any node. Its ResourceClaims are assumed to be satisfied.
+    /// The pod that the DaemonSet creates on a node, regardless of which node. Its ResourceClaims are assumed
+    /// to be satisfied.
     pod: Arc<Pod>,
     /// A copy of the pod without volumes whose claims do not exist yet. Checks use this copy, because such
     /// claims may still be created.
     probe: Prepared,
-    /// A pod with the same requests. It stands in for the DaemonSet's pod as long as only pod affinity or a
-    /// spread constraint keeps that pod from running.
+    /// A pod with the same requests and no constraints. It takes the place of the DaemonSet's pod if pod
+    /// affinity or a spread constraint is the only reason why that pod cannot run yet.
     room: Arc<Pod>,
 }
 
 impl<'a> Daemons<'a> {
-    /// The pods of the snapshot's DaemonSets. `view` must already have all running pods.
+    /// Determines the pods that the snapshot's DaemonSets create. `view` must already contain all running
+    /// pods.
     pub(super) fn new(view: &View<'a>) -> Self {
         let sets = view.snapshot.daemon_sets.iter();
         let mut all: Vec<Daemon> = sets.map(|set| Daemon::new(view, set)).collect();
@@ -106,8 +108,8 @@ impl<'a> Daemon<'a> {
         let prepared = prepared.as_ref().unwrap_or(&self.probe);
         match world.check_fresh(prepared, node) {
             Ok(()) => Some(&self.pod),
-            // Pods of other DaemonSets were placed first. It is not known which pods will really be first, so
-            // every pod that would fit the node alone is expected.
+            // The pods of other DaemonSets were placed before this one, but their real order is unknown. So a
+            // pod is expected if it would fit the node alone.
             Err(refusal) if is_room(&refusal) => {
                 let alone = world.check_fresh(prepared, &node.emptied());
                 (!alone.is_err_and(|refusal| is_room(&refusal))).then_some(&self.pod)
@@ -118,8 +120,8 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// The pod, prepared for this world, if its checks depend on other pods. Otherwise `None`, because the
-    /// probe can then be used in any world.
+    /// Returns the pod, prepared for this world, if its checks depend on other pods. Returns `None` if they
+    /// do not. The probe can then be used in any world.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();
@@ -127,7 +129,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// The pods with anti-affinity on these nodes, without duplicates.
+/// The pods on these nodes that have anti-affinity, without duplicates.
 pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
     let all = prototypes.iter().flat_map(|node| node.pods.iter()).filter(|pod| !pod.affinity.anti.is_empty());
     let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();
@@ -149,9 +151,9 @@ fn is_there(view: &View, pod: &Pod, volume: &Volume) -> bool {
     !ephemeral && claims.any(|claim| claim.namespace == pod.namespace && claim.name == *name)
 }
 
-/// Adds to the world the DaemonSets' pods that existing nodes do not run yet: pending pods and, on young
-/// nodes, also pods that have not been created yet. On older nodes, a pod that does not exist is no longer
-/// expected.
+/// Adds to the world the DaemonSet pods that existing nodes do not run yet. These are pending pods and, on
+/// young nodes, also pods that have not been created yet. If a pod does not exist on an older node, it is no
+/// longer expected.
 pub(super) fn expect(view: &mut View) {
     let mut there: BTreeSet<(NodeIndex, &str)> = BTreeSet::new();
     let waiting = expect_waiting(view, &mut there);

@@ -42,14 +42,14 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
     let count = |number: usize| format!("{number} device{}", if number == 1 { "" } else { "s" });
     let wanted = format!("{} of {driver}", count(declared.len()));
     let Some(node) = seen.first().and_then(|slice| slice.reach.node.as_ref()) else {
-        return Some(format!("{wanted} declared, but its nodes have none"));
+        return Some(format!("the pool declares {wanted}, but its nodes have none"));
     };
     let mut there: Vec<&Device> = seen.iter().flat_map(|slice| &slice.devices).collect();
     if there.len() != declared.len() {
-        return Some(format!("{wanted} declared, but node {node} has {}", there.len()));
+        return Some(format!("the pool declares {wanted}, but node {node} has {}", there.len()));
     }
-    // Declared devices with the most properties are matched first. Otherwise, a device with fewer properties
-    // might take the only match of another.
+    // The declared devices with the most properties are matched first. Otherwise, a declared device with
+    // fewer properties might take the only device that matches another one.
     let mut declared = declared.to_vec();
     declared.sort_by_key(|device| std::cmp::Reverse(device.attributes.len() + device.capacity.len()));
     for device in declared {
@@ -59,13 +59,15 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
         }
         let lacks = there.first().and_then(|other| lacking(device, other, driver))?;
         return Some(format!(
-            "a device of {driver} with {lacks} is declared, but no other device of node {node} matches it"
+            "the pool declares a device of {driver} with {lacks}, but no remaining device of node \
+                {node} matches it"
         ));
     }
     None
 }
 
-/// The first of a device's attributes and capacities that another device lacks or has with another value.
+/// Returns the first attribute or capacity of a device that another device lacks or has with a different
+/// value.
 fn lacking(device: &Device, other: &Device, driver: &str) -> Option<String> {
     let theirs =
         |name: &str| other.attributes.iter().find(|(key, _)| full(key, driver) == full(name, driver));

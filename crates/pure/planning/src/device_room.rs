@@ -1,5 +1,5 @@
-//! PCI devices that are left on a host for new machines: the devices of the resource mappings, without those
-//! that VMs use.
+//! The PCI devices on a host that are available to new machines: the devices in the resource mappings, except
+//! those that VMs use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +18,9 @@ pub(super) struct DeviceRoom {
 }
 
 impl DeviceRoom {
-    /// The devices of a managed machine count from the creation of its record until the machine has stopped,
-    /// even before it is started. Devices of unmanaged VMs, and additional devices of managed machines, count
-    /// if Proxmox VE shows them.
+    /// A managed machine's devices count as used from the creation of its record until the machine has
+    /// stopped, even before it is started. Devices of unmanaged VMs, and additional devices of managed
+    /// machines, count as used if Proxmox VE shows them.
     pub(super) fn new(host: &Host, machines: &[Machine], pools: &[Pool]) -> Self {
         let mut room = Self {
             mappings: host.pci.mappings.clone(),
@@ -105,9 +105,9 @@ impl DeviceRoom {
         *used = used.saturating_add(one.count);
     }
 
-    /// How many of a mapping's devices are certainly free. A device may be in several mappings, and Proxmox
-    /// VE does not show which device of a mapping a VM has. So devices in use through other mappings count
-    /// against this one too, as far as the mappings share devices.
+    /// The number of devices in a mapping that are certainly free. A device may be in several mappings, and
+    /// Proxmox VE does not show which of a mapping's devices a VM uses. So a device that is used through
+    /// another mapping also counts as used here if it may be in both mappings.
     fn free(&self, one: &Pci) -> i64 {
         let Some(own) = self.mappings.get(&one.mapping) else { return 0 };
         let shared = |other: &str| -> u32 {
@@ -123,8 +123,8 @@ impl DeviceRoom {
     }
 }
 
-/// The number of additional machines of the pool for which the host has free devices. A device that Proxmox
-/// VE shows in a VM is not free.
+/// The number of additional machines of the pool for which the host has free devices. A device that a VM has
+/// according to Proxmox VE is not free.
 pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     let mut room = DeviceRoom::new(host, &[], std::slice::from_ref(pool));
     let mut count = 0;
@@ -135,9 +135,9 @@ pub fn devices_left(pool: &Pool, host: &Host) -> u32 {
     count
 }
 
-/// Whether a machine has, or will have, the devices that its pool passes through. `given` is how the records
-/// of new machines describe these devices. A running machine that was created with other settings has only
-/// the devices that Proxmox VE shows.
+/// Whether a machine has, or will have, the devices that its pool passes through. `given` is the description
+/// of these devices in the records of new machines. A running machine that was created with different
+/// settings only has the devices that Proxmox VE shows.
 fn asks(machine: &Machine, given: Option<&String>) -> bool {
     let made_so = || machine.made_of.get("pci") == given;
     machine.phase < Phase::Booting || machine.phase <= Phase::Stopping && made_so()
@@ -181,7 +181,7 @@ mod tests {
         for (tables, mappings, held, expected) in [
             (GPU, TWO, vec![], Ok(2)),
             (GPU, TWO, vec![(Vmid(300), "gpu")], Ok(1)),
-            // The device, or one of its functions, is passed through by its address.
+            // The VM has the device, or one of the device's functions, passed through by address.
             (GPU, TWO, vec![(Vmid(300), "41:00.0")], Ok(1)),
             (
                 GPU,

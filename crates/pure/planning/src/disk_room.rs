@@ -1,5 +1,5 @@
-//! Room on storages for the disks of new machines and for the memory of suspended machines, as far as the
-//! storages and the required sizes are known.
+//! The room on storages for the disks of new machines and for the saved memory of suspended machines. Room is
+//! only checked if the storages and the required sizes are known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,10 +63,10 @@ impl DiskRoom {
         all
     }
 
-    /// Chooses the storage for the clone of the pool's next machine: of the storages with enough room, the
-    /// one with the most free space. `None` is the template's storage. The error says what each storage
-    /// lacks. A clone of a template on another host (`across`) must be on a shared storage. `state` is the
-    /// disk space for the machine's saved memory, in bytes.
+    /// Chooses the storage for the clone of the pool's next machine: the storage with the most free space,
+    /// among those that have enough room. `None` means the template's storage. The error says what each
+    /// storage lacks. If the template is on another host (`across`), the clone must be on a shared storage.
+    /// `state` is the disk space for the machine's saved memory, in bytes.
     pub(super) fn choose(&self, pool: &Pool, across: bool, state: i64) -> Result<Option<String>, String> {
         self.check_all(pool, None, state)?;
         if pool.storages.is_empty() {
@@ -125,15 +125,15 @@ impl DiskRoom {
         self.storages.get(storage).map_or(i64::MAX, left)
     }
 
-    /// The storages that may hold the memory of a suspended machine, as far as they are known: the storage
-    /// that the VM names, or else the shared storages of its disks, or else all storages of its disks
-    /// (`find_vmstate_storage` of qemu-server's `QemuConfig`). Proxmox VE chooses among several by their
-    /// types, so all of them must have room.
+    /// The storages on which a suspended machine's memory may be saved, as far as they are known. If the VM's
+    /// options name a storage, it is that one. Otherwise, they are the shared storages of the VM's disks, or
+    /// all storages of its disks if none is shared (`find_vmstate_storage` in qemu-server's `QemuConfig`). If
+    /// there are several, Proxmox VE chooses by storage type, so all of them must have room.
     fn state_storages<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Vec<&'a str> {
         if let Some(named) = pool.vm_options.get(STATE_STORAGE) {
             return vec![named];
         }
-        // If the storage of a disk is unknown, so is the storage of the memory.
+        // If the storage of a disk is unknown, the storage of the saved memory is unknown too.
         let Some(clone) = clone else { return Vec::new() };
         let mut all: Vec<&str> = self.disks(pool, Some(clone)).into_keys().collect();
         let shared = |storage: &&str| self.storages.get(*storage).is_some_and(|seen| seen.shared);
@@ -143,8 +143,8 @@ impl DiskRoom {
         all
     }
 
-    /// Counts a machine of the pool that has `state` bytes of its memory on disk. If the machine is on
-    /// another host (`here` is false), it only takes room on shared storages.
+    /// Counts the disk space of a machine of the pool. `state` is the size of its saved memory, in bytes. If
+    /// the machine is on another host (`here` is false), it only takes room on shared storages.
     pub(super) fn take(&mut self, pool: &Pool, clone: Option<&str>, state: i64, here: bool) {
         self.count(self.disks(pool, clone), here);
         self.count_state(pool, clone, state, here);

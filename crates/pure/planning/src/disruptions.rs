@@ -1,5 +1,5 @@
-//! How many nodes may be removed at a time, and when (`[[disruption]]`). Every rule that applies must allow a
-//! removal.
+//! Limits how many nodes may be removed at a time, and when (`[[disruption]]`). A removal must be allowed by
+//! every rule that applies to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,8 +54,8 @@ impl<'a> Allowed<'a> {
         self.about(reason, pool).find_map(|rule| rule.shut.clone())
     }
 
-    /// Why no further node of the pool may be removed for this reason now: the time is not allowed, or enough
-    /// nodes are being removed already.
+    /// Why no other node of the pool may be removed for this reason now. Either the rules allow no removal at
+    /// this time, or enough nodes are already being removed.
     pub(super) fn refuses(&self, reason: RemovalReason, pool: &str) -> Option<String> {
         self.shut(reason, pool).or_else(|| {
             let mut most = self.about(reason, pool).filter_map(|rule| Some((rule, rule.settings.max_nodes?)));

@@ -1,9 +1,9 @@
-//! The size of resource amounts as one number, relative to the largest amounts.
+//! Expresses an amount of resources as one number, relative to the largest amounts.
 
 use model::Resources;
 
-/// Returns a function that computes the size of an amount: its shares of the largest CPU and of the largest
-/// memory in `all`, added up, in millionths.
+/// Returns a function that computes the size of an amount in millionths. The size is the amount's share of
+/// the largest CPU in `all` plus its share of the largest memory in `all`.
 pub(super) fn largest_share<'r, I>(all: I) -> impl Fn(&Resources) -> i64 + use<I>
 where
     I: Iterator<Item = &'r Resources> + Clone,

@@ -17,7 +17,7 @@ use super::waiting::Waiting;
 use model::machine::{Machine, Phase};
 use scheduling::NodeIndex;
 
-/// For each pending pod for which a node was created, that node. The key is the pod's index in the list of
+/// Maps pending pods to the nodes that were created for them. The key is the pod's index in the list of
 /// pending pods.
 type Seats = BTreeMap<usize, NodeIndex>;
 
@@ -47,8 +47,9 @@ impl<'a> Packer<'_, 'a> {
             let before = left(classes);
             for equal in classes.chunk_by_mut(|a, b| a.priority == b.priority) {
                 self.take_seats(equal, &seats);
-                // If a spread constraint keeps a pod from its machine, other pods of its class may have to be
-                // placed first. So its class is filled before pods of other classes can take its place.
+                // If a spread constraint prevents a pod from being placed on the machine that was created for
+                // it, other pods of its class may have to be placed first. So the pod's class is placed
+                // before pods of other classes can take the room on that machine.
                 let kept_out =
                     |class: &Class| class.pods[class.done..].iter().any(|pod| seats.contains_key(pod));
                 for number in (0..equal.len()).filter(|&number| kept_out(&equal[number])).collect::<Vec<_>>()
@@ -128,8 +129,8 @@ impl<'a> Packer<'_, 'a> {
         class.pods.append(&mut others);
     }
 
-    /// The pods for which a machine was created that is not ready yet, or has just become ready, with that
-    /// machine's node.
+    /// Maps each pod for which a machine was created to that machine's node. Only machines that are not ready
+    /// yet or became ready recently are included.
     fn seats(&self) -> Seats {
         let snapshot = self.view.snapshot;
         let machines = snapshot.proxmox.machines.iter().flatten();

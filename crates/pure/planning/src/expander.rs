@@ -35,8 +35,8 @@ impl Ranked {
 }
 
 impl Packer<'_, '_> {
-    /// Like [`Self::rank`], but if the expander ranks pools equally, those with the size number `size` come
-    /// first.
+    /// Like [`Self::rank`], but prefers pools with the size number `size` if the expander ranks pools
+    /// equally.
     pub(super) fn rank_sized(&self, items: &Stock, size: Option<usize>) -> Vec<Ranked> {
         let ranked = self.rank(items);
         let Some(size) = size else { return ranked };
@@ -58,8 +58,8 @@ impl Packer<'_, '_> {
         })
     }
 
-    /// Ranks the pools for pods that each need a separate node. `nodes` is how many of these nodes other pods
-    /// will use too, and `others` is what those pods request, by row of demands.
+    /// Ranks the pools for pods that each need a separate node. `nodes` is the number of these nodes that
+    /// other pods will share. `others` contains the requests of those other pods, by row of demands.
     pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
         let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
         let wanted = self.view.world.amounts(class.sample);
@@ -104,8 +104,8 @@ impl Packer<'_, '_> {
         ranked
     }
 
-    /// The best pool that `takes` accepts and that has room for another machine; among equals, the one with
-    /// the fewest machines.
+    /// Returns the best pool that `takes` accepts and that has room for another machine. If several pools are
+    /// equally good, returns the one with the fewest machines.
     pub(super) fn pick(
         &self,
         rooms: &Rooms,

@@ -1,9 +1,9 @@
 //! Nodes that have the devices of their pool but do not offer them yet: a device plugin starts once the node
 //! is ready.
 //!
-//! Such a node is treated as if it offered its devices, so that no second machine is created for the pods
-//! that wait for it. This ends once the node is older than `max_node_provision_time`. (Cluster Autoscaler
-//! treats a node with a GPU as not ready for that time.)
+//! Such a node is treated as if it already offered its devices, so that no second machine is created for the
+//! pods that wait for them. This ends once the node is older than `max_node_provision_time`. (Cluster
+//! Autoscaler treats a node with a GPU as not ready for that time.)
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::learned_allocatable;
 use model::Snapshot;
 use settings::Config;
 
-/// Adds the devices that young nodes do not offer yet, in the planner's copy of the snapshot.
+/// Gives young nodes the devices that they do not offer yet. Only the planner's copy of the snapshot changes.
 pub(super) fn expect_devices(snapshot: &mut Snapshot, config: &Config) {
     let with_devices = config.pools.iter().filter(|pool| !pool.pci.is_empty());
     let pools: BTreeMap<&str, BTreeMap<&str, i64>> =

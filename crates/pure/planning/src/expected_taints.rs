@@ -1,9 +1,9 @@
-//! Nodes whose machines are being removed but that do not show the taint yet: the state in the API server
-//! lags behind the daemon's decisions.
+//! Nodes whose machines are being removed but that do not have the corresponding taint yet, because the state
+//! in the API server lags behind the daemon's decisions.
 //!
-//! The taint is added to the planner's copy of the snapshot. So rules about nodes that are being removed need
-//! not check the machines too, and a round that begins shortly after another one does not treat such a node
-//! as one that stays.
+//! The taint is added to the planner's copy of the snapshot. So rules about nodes that are being removed do
+//! not need to check the machines too. The taint also ensures that a round that begins shortly after another
+//! one does not expect such a node to stay.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
     leave.map(|machine| machine.node.as_deref().unwrap_or(&machine.name)).collect()
 }
 
-/// Taints the nodes of machines that are being removed, and removes the taint of growing machines from their
-/// nodes.
+/// Adds the removal taint to the nodes of machines that are being removed, and removes the growth taint from
+/// the nodes of growing machines.
 pub(super) fn expect_taints(snapshot: &mut Snapshot) {
     let names: BTreeSet<String> = leaving(snapshot).into_iter().map(ToOwned::to_owned).collect();
     let grow = snapshot.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_some());

@@ -9,9 +9,9 @@ use model::node::Node;
 use model::snapshot::{DeclaredFeatures, Memory};
 use settings::Pool;
 
-/// The features that a fresh node of the pool will declare: those of the pool's newest ready node, or else
-/// those remembered from an earlier node, or else those of a kubelet with the control plane's version. Nodes
-/// whose kubelets have other settings are ignored.
+/// The features that a fresh node of the pool will declare. They are taken from the pool's newest ready node,
+/// or else from what was remembered of an earlier node, or else from the defaults of a kubelet with the
+/// control plane's version. Nodes whose kubelets have different settings are ignored.
 pub(super) fn declared_by_fresh_nodes(snapshot: &Snapshot, machines: &ByNode, pool: &Pool) -> Features {
     let kubelet = pool.kubelet.words();
     let memory = || snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.declared.clone());

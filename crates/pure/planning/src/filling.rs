@@ -1,9 +1,10 @@
-//! Computes which pending pods a fresh node takes, from amounts alone, without a world.
+//! Computes which pending pods a fresh node takes. The computation compares only amounts of resources, and
+//! needs no simulated cluster.
 
 use super::waiting_stock::Item;
 use model::Resources;
 
-/// The items that a node takes: the index of each item in the list, and how many of them.
+/// The items that a node takes, as pairs: the index of an item in the list, and how many of this item.
 pub(super) type Filling = Vec<(usize, i64)>;
 
 /// The sum of the idle shares of CPU and memory, in millionths.
@@ -15,12 +16,13 @@ pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {
     part(free.cpu_milli, offered.cpu_milli) + part(free.memory, offered.memory)
 }
 
-/// The exponent that gives more weight to the scarcer resource, found by trying 1 to 5 on random mixes.
+/// The exponent for the resources' weights. A larger exponent gives more weight to the scarcer resource. The
+/// value was chosen by trying 1 to 5 on random mixes of pods.
 const EMPHASIS: i32 = 5;
 
-/// Takes one of the first item, and then always the item that leaves the node most evenly used. The resource
-/// that the pending pods need most, relative to what the node offers, has the largest weight. This is the
-/// norm-based greedy algorithm of vector bin packing (Panigrahy and others, 2011).
+/// Takes one of the first item. Then repeatedly takes the item after which the node's resources are used most
+/// evenly. The resource that the pending pods need most, relative to what the node offers, has the largest
+/// weight. This is the norm-based greedy algorithm for vector bin packing (Panigrahy and others, 2011).
 pub(super) fn evenly(mut free: Resources, offered: &Resources, items: &[Item]) -> Filling {
     let share = |amount: i64, of: i64| ratio(amount, of.max(1));
     let parts = |one: &Resources| {

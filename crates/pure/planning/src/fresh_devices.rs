@@ -1,10 +1,10 @@
 //! Which devices a fresh node has.
 //!
-//! A driver publishes devices in ResourceSlices once it runs on the node, so only existing nodes show them.
-//! For each driver, the devices of the pool's newest node with all of the driver's slices are used. They are
-//! remembered for when the pool has no nodes. For a driver without known or remembered devices, those that
-//! the pool declares (`[[pool.device]]`) are used until one of the pool's nodes is old enough to have
-//! devices.
+//! A driver publishes a node's devices in ResourceSlices once the driver runs on the node. So only existing
+//! nodes show their devices. For each driver, the planner uses the devices of the pool's newest node that has
+//! all of the driver's slices. These devices are remembered in case the pool has no nodes later. If no
+//! devices of a driver are known or remembered, the devices that the pool declares (`[[pool.device]]`) are
+//! used until one of the pool's nodes is old enough to have devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use model::snapshot::Memory;
 use model::{PoolName, Snapshot};
 use settings::{Config, Pool};
 
-/// If a node has more devices than this, its devices are not remembered, because everything that is
-/// remembered must fit into a ConfigMap.
+/// Maximum number of devices per node that are remembered. If a node has more, none of its devices are
+/// remembered, because all remembered data must fit into a ConfigMap.
 const MOST_REMEMBERED: usize = 64;
-/// Maximum number of bytes for the devices of all pools; pools that come first in the configuration are
-/// remembered first. A ConfigMap holds at most 1 MiB.
+/// Maximum size of the remembered devices of all pools, in bytes. Pools that come first in the configuration
+/// take precedence. A ConfigMap holds at most 1 MiB.
 const MOST_BYTES: usize = 384 << 10;
 
 /// Slices of a node, by driver.
@@ -58,8 +58,8 @@ impl Slices {
         (!all.is_empty()).then(|| all.into_values().flatten().map(Arc::new).collect())
     }
 
-    /// The devices that a node of the pool will have: those that the pool's other nodes have, or else those
-    /// that they had, or else those that the pool declares.
+    /// The devices that a node of the pool will have. They are the devices of the pool's other nodes, or else
+    /// those that earlier nodes had, or else those that the pool declares.
     fn of_node(&self, pool: &Pool, memory: &Memory, node: &str) -> ByDriver {
         let settled = self.pools.get(&pool.name).is_some_and(|seen| seen.settled);
         let declared = if settled { Vec::new() } else { pool.slices_for(node) };
@@ -70,7 +70,8 @@ impl Slices {
         all
     }
 
-    /// The slices that the pool's nodes have, or had since the declared devices last changed.
+    /// The slices of the pool's current nodes, or else the remembered slices, if the declared devices have
+    /// not changed since.
     fn learnt(&self, pool: &Pool, memory: &Memory) -> ByDriver {
         let seen = self.pools.get(&pool.name);
         let remembered = memory.pools.get(&pool.name).filter(|own| !own.device_slices.is_empty());
@@ -85,8 +86,8 @@ impl Slices {
         all
     }
 
-    /// The slices of the newest node with this driver. They are empty if a node is old enough to have slices
-    /// but has none, and `None` if they are not known yet.
+    /// The slices of the newest node that has this driver. Returns an empty list if a node of the pool is old
+    /// enough to have slices but has none, and `None` if the slices are not known yet.
     pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
         let seen = self.pools.get(pool)?;
         let nothing = seen.settled.then_some(&[][..]);
@@ -102,8 +103,8 @@ fn by_driver(slices: impl IntoIterator<Item = ResourceSlice>) -> ByDriver {
     all
 }
 
-/// The slices of each pool's nodes: for each driver, the newest node with it counts. Nodes are read from the
-/// newest to the oldest, so that most slices of older nodes need not be read.
+/// The slices of each pool's nodes. Each driver's slices are taken from the newest node that has the driver.
+/// Nodes are read from newest to oldest, so that most slices of older nodes do not have to be read.
 fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices> {
     let mut slices: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in &snapshot.resource_slices {
@@ -130,8 +131,8 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, PoolDevices>
     pools
 }
 
-/// Nodes that do not show which devices new nodes will have: their pool declares devices, and their machines
-/// were given different host devices from those of new machines.
+/// Nodes that do not show which devices new nodes will have. Their pool declares devices, but their machines
+/// were created with different host devices from those that new machines get.
 struct Others<'a> {
     /// For each pool that declares devices, the host devices that its new machines are given.
     given: BTreeMap<&'a str, String>,
@@ -243,9 +244,9 @@ fn bytes(slices: &[ResourceSlice]) -> usize {
     serde_json::to_string(slices).map_or(usize::MAX, |text| text.len())
 }
 
-/// Adds slices that have not been published yet to young nodes, in the planner's copy of the snapshot. Until
-/// the slices are published, kube-scheduler refuses a node that was created for the very pods that are
-/// pending.
+/// Adds slices that have not been published yet to young nodes. Only the planner's copy of the snapshot
+/// changes. Until the slices are published, kube-scheduler refuses to place the pending pods on a node that
+/// was created for them.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let of_pool = |node: &&Arc<Node>| is_young(node, snapshot, config) && pool_of(node).is_some();
     let young: Vec<&Arc<Node>> = snapshot.nodes.iter().filter(of_pool).collect();

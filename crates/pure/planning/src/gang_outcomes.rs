@@ -1,5 +1,5 @@
-//! Gangs whose pods are not expected to be placed now, although the planner found that they fit:
-//! kube-scheduler cannot place them at present, or does not look at them.
+//! Gangs whose pods are not expected to be placed now, even though the planner found that they fit.
+//! kube-scheduler either cannot place them at present or does not look at them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -20,7 +20,7 @@ use model::pod::{Pod, Volume};
 use model::pod_spec::PodSpec;
 use model::prediction::kind;
 
-/// Maximum number of times that all pods are placed before every gang is tried by itself.
+/// Maximum number of attempts to place all pods together. After that, every gang is tried separately.
 const RUNS: usize = 3;
 
 /// The minimum of a gang, how many of its pods have a node, and the number of its other pods of each kind.
@@ -69,7 +69,8 @@ impl<'a> Packer<'_, 'a> {
         imagined
     }
 
-    /// Gangs that were placed with all others, but got less than their minimum.
+    /// Gangs that were placed together with all other pods, but of which fewer pods than the minimum were
+    /// placed.
     fn broken_gangs(&self) -> Vec<usize> {
         let all = self.gangs.all.iter().enumerate();
         all.filter(|(number, gang)| !gang.apart && !self.is_whole(*number))
@@ -77,7 +78,8 @@ impl<'a> Packer<'_, 'a> {
             .collect()
     }
 
-    /// Whether the gang has less than its minimum, or has pods on new machines that this plan would create.
+    /// Whether fewer pods than the gang's minimum were placed, or some of its pods were placed on new
+    /// machines of this plan.
     fn asks_for_machines(&self, gang: usize) -> bool {
         let is_new = |pod: &usize| match self.spots[*pod] {
             PodPlace::Node(node) => self.machine_at(node).is_some(),
@@ -133,10 +135,10 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// What decides whether a gang finds room. If a gang finds none, later gangs with the same [`Alike`] find
-    /// none either, because room only shrinks from one gang to the next. Returns `None` if the result may
-    /// differ for each gang, because its pods depend on other pods, are spread, or have volumes that decide
-    /// their place.
+    /// Returns what determines whether a gang finds room. If a gang finds no room, later gangs with the same
+    /// [`Alike`] find none either, because room only shrinks from one gang to the next. Returns `None` if
+    /// gangs with the same value may have different results. This is the case if a gang's pods depend on
+    /// other pods, are spread, or have volumes that restrict their place.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
@@ -148,7 +150,8 @@ impl<'a> Packer<'_, 'a> {
         (!social).then(|| (*minimum, *bound, kinds()))
     }
 
-    /// Why less than the minimum of a gang was placed; its first unplaced pod serves as the example.
+    /// Why fewer pods of a gang than its minimum were placed. The reasons are those of the gang's first
+    /// unplaced pod.
     fn why_broken(&self, number: usize) -> Waits {
         let gang = &self.gangs.all[number];
         let first = gang.members.iter().find(|&&pod| self.spots[pod] == PodPlace::None);
@@ -163,8 +166,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Postpones these gangs, and those that are still to be tried, to a later round, because the allowance
-    /// is not enough to place all pods once more.
+    /// Postpones these gangs to a later round, together with the gangs that would be tried separately. This
+    /// happens if the allowance is too small to place all pods once more.
     fn drop_gangs(&mut self, gangs: &[usize]) {
         for gang in self.gangs.all.iter().filter(|gang| gang.apart) {
             put_off(&mut self.pods, &gang.members);
@@ -191,8 +194,8 @@ impl<'a> Packer<'_, 'a> {
         self.cut = true;
     }
 
-    /// Removes pods from the nodes where preemption was to make room for them, because they are not placed
-    /// without their gang.
+    /// Removes pods from the nodes on which preemption was expected to make room for them. Without the rest
+    /// of their gang, these pods are not placed there.
     fn unplace_nominated(&mut self, members: &[usize]) {
         for &pod in members {
             if let PodPlace::Node(node) = std::mem::replace(&mut self.spots[pod], PodPlace::None) {

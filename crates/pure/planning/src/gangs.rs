@@ -21,8 +21,8 @@ use model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use model::pod::Pod;
 use model::prediction::kind;
 
-/// When it is the turn of one kind of a gang's pods, up to this many other kinds of the same gang are looked
-/// at too.
+/// Maximum number of pod kinds of a gang that are looked at before their own turn, together with a kind whose
+/// turn it is. If more kinds of the gang would have to wait, the whole gang is postponed.
 const KINDS: usize = 16;
 
 /// Pending gangs, in the order of their turns.
@@ -31,14 +31,15 @@ pub(super) struct Gangs<'a> {
     pub all: Vec<Gang<'a>>,
     /// For each pod of a gang, by its index in the list of pending pods, the index of the gang in `all`.
     of_pod: BTreeMap<usize, usize>,
-    /// For each pod that is pending with its gang, by its index in the list of pending pods, the reason.
+    /// For each pod that is pending because of its gang, the reason. The key is the pod's index in the list
+    /// of pending pods.
     waits: BTreeMap<usize, Arc<Waits>>,
 }
 
 /// Why the pods of a gang are pending.
 pub(super) struct Waits {
     pub gang: Arc<GangWait>,
-    /// For the first pod of the gang that fits nowhere, why the pools do not take it.
+    /// Why the pools do not take the first pod of the gang that fits nowhere.
     pub reasons: Vec<PoolReason>,
     pub missed: Option<Arc<MissedPrediction>>,
 }
@@ -67,7 +68,8 @@ struct Members<'a> {
 }
 
 impl<'a> Gangs<'a> {
-    /// Finds the gangs among the pending pods, and settles those that wait for something other than room.
+    /// Finds the gangs among the pending pods. Settles the pods of gangs that wait for something other than
+    /// room.
     pub(super) fn find(view: &View<'a>, pods: &mut [Waiting<'a>], priorities: &Priorities) -> Self {
         let mut gangs = Self::default();
         let Some(groups) = &view.snapshot.pod_groups else { return gangs };
@@ -80,7 +82,10 @@ impl<'a> Gangs<'a> {
             groups.iter().map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect();
         for ((namespace, name), members) in members {
             let Some(group) = groups.get(&(namespace, name)) else {
-                let message = format!("kube-scheduler is waiting for its PodGroup `{namespace}/{name}`");
+                let message = format!(
+                    "kube-scheduler is waiting for the pod's PodGroup \
+                    `{namespace}/{name}`"
+                );
                 gangs.settle(
                     pods,
                     &members.waiting,
@@ -118,7 +123,7 @@ impl<'a> Gangs<'a> {
         self.waits.get(&pod).map(AsRef::as_ref)
     }
 
-    /// Adds a gang if enough of its pods can be placed, or else settles its pods.
+    /// Adds a gang if enough of its pods exist and may be placed. Otherwise, settles its pods.
     fn add(&mut self, mut gang: Gang<'a>, pods: &mut [Waiting<'a>], allowance: &Allowance) {
         let is_late = |pod: &usize, pods: &[Waiting]| pods[*pod].settled == Some(PodOutcome::Unfinished);
         let late: Vec<usize> = gang.members.iter().copied().filter(|pod| is_late(pod, pods)).collect();
@@ -146,12 +151,12 @@ impl<'a> Gangs<'a> {
             return;
         }
         let mut message = format!(
-            "its gang needs {} pods, and kube-scheduler waits until all exist: {there} {} now",
+            "its gang needs {} pods, and kube-scheduler waits until they all exist; {there} {} now",
             gang.minimum,
             if there == 1 { "exists" } else { "exist" },
         );
         if let Some(outcome) = held.first().and_then(|&pod| pods[pod].settled) {
-            let _ = write!(message, ", {} of its pods may not be placed ({})", held.len(), outcome.code());
+            let _ = write!(message, "; {} of its pods cannot be placed ({})", held.len(), outcome.code());
         }
         let PodGroup { namespace, name, .. } = gang.group;
         self.settle(pods, &gang.members, Waits::of(namespace, name, GangReason::TooFewPods, message));
@@ -177,7 +182,8 @@ impl<'a> Gangs<'a> {
         let gang = |pod: &usize| self.of_pod.get(pod).copied().filter(|&number| self.all[number].apart);
         for class in classes.iter_mut() {
             let Some(number) = class.pods.iter().find_map(gang) else { continue };
-            // Pods that will have to leave their node are placed like all others.
+            // Pods of the class that are not members of the gang, because they still run on a node that is
+            // being removed, are placed like all other pods.
             let (own, others) = class.pods.iter().partition(|pod| gang(pod).is_some());
             class.pods = own;
             apart.entry(number).or_default().push(class.clone());

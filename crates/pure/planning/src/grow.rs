@@ -1,4 +1,4 @@
-//! Running machines that grow in place, before others are created for pending pods.
+//! Lets running machines grow in place, before other machines are created for pending pods.
 //!
 //! * A machine that is already growing counts with its future size, for pods that fit nowhere else. Until it
 //!   has grown, no pods are moved to it, and it is not removed.
@@ -29,7 +29,7 @@ use scheduling::{NodeIndex, Prepared};
 use settings::{Grow, Pool};
 
 impl<'a> Packer<'_, 'a> {
-    /// Places pods on machines that are already growing, if the pods fit only the future size, and plans the
+    /// Places pods on machines that are already growing if the pods fit only the future size. Then plans the
     /// growth of other machines.
     pub(super) fn grow(&mut self, classes: &mut [Class<'a>]) {
         self.expect_growth(classes);
@@ -82,7 +82,8 @@ impl<'a> Packer<'_, 'a> {
         self.view.world.extend(node, cpu_milli * times, memory * times);
     }
 
-    /// Places pods that fit nowhere else in the room that growing machines will offer.
+    /// Places pods that fit nowhere else. These pods use the room that machines will offer once they have
+    /// grown.
     fn expect_growth(&mut self, classes: &mut [Class<'a>]) {
         let snapshot = self.view.snapshot;
         let machines = snapshot.proxmox.machines.iter().flatten();
@@ -118,7 +119,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The machines that may grow, in order of their nodes.
+    /// The machines that may grow, ordered by node name.
     fn candidates(&self) -> Vec<Candidate> {
         let view = &*self.view;
         let machines = &view.machines;
@@ -155,16 +156,17 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Pools and templates with a guest that did not use hot-plugged CPUs: other guests of the same template
-    /// will not use them either. A machine does not count if its Node lacks CPUs for another reason.
+    /// Pairs of a pool and a template of which at least one guest did not use its hot-plugged CPUs. Other
+    /// guests of the same template will not use them either. A machine is ignored if its Node lacks CPUs for
+    /// another reason.
     fn deaf<'m>(&self, machines: &ByNode<'m>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
         let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));
         machines.filter(|machine| machine.takes_no_cpus).map(|machine| kind(machine)).collect()
     }
 
-    /// Places as many pods of a class as machines can grow for. Pods of nodes that are being removed come
-    /// last in the class, and no machine grows for them.
+    /// Places as many pods of a class as possible by letting machines grow. Pods of nodes that are being
+    /// removed come last in the class, and no machine grows for them.
     fn grow_for(&mut self, class: &mut Class<'a>, candidates: &mut [Candidate]) {
         let mut prepared = self.view.world.prepare(class.sample);
         let plain = self.view.world.is_plain(class.sample);
@@ -193,7 +195,8 @@ impl<'a> Packer<'_, 'a> {
             let Some((cost, _, number, to)) = found else { return };
             let one = &mut candidates[number];
             self.give(class, &mut prepared, one, to, plain);
-            // Only this machine has changed, so it is still the best if growing it again costs no more.
+            // Only this machine has changed. So it is still the best choice if letting it grow again costs no
+            // more than before.
             while plain && self.waiting_of(class) > 0 {
                 let next = self.size_for(one, &class.sample.requests).filter(|to| one.cost(*to) <= cost);
                 let Some(to) = next.filter(|_| self.view.world.check(&prepared, one.node).is_ok()) else {
@@ -204,7 +207,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// How many unplaced pods of a class machines may grow for.
+    /// The number of the class's unplaced pods for which machines may grow.
     fn waiting_of(&self, class: &Class<'a>) -> usize {
         class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count()
     }
@@ -287,7 +290,7 @@ impl<'a> Packer<'_, 'a> {
             from: size(one.from),
             to: size(one.to),
             reason: format!(
-                "for {first}{more}, which fit no node; the machine may grow up to {}",
+                "for {first}{more}, because no node has room; the machine may grow to at most {}",
                 most.words()
             ),
             pods,
@@ -296,21 +299,22 @@ impl<'a> Packer<'_, 'a> {
 }
 
 impl Candidate {
-    /// How much more the machine's node offers at this size, in thousandths of CPUs and in bytes of memory.
+    /// How much more the machine's node offers at this size than at its current size, in thousandths of a CPU
+    /// and in bytes of memory.
     fn gain(&self, pool: &Pool, to: Shape) -> (i64, i64) {
         let cpu = (i64::from(to.cores) - i64::from(self.from.cores)) * 1000;
         (cpu, self.gained_memory(pool, to.memory))
     }
 
-    /// How many more bytes the machine's node offers with this much memory. The kubelet's reservation may be
-    /// a share of the total.
+    /// How many more bytes the machine's node offers if the machine has this much memory. The kubelet may
+    /// reserve a share of the total memory.
     fn gained_memory(&self, pool: &Pool, to: i64) -> i64 {
         let plugged = guest_sees(to - self.from.memory);
         let kept = |memory: i64| pool.kubelet.kept_memory(memory);
         plugged - (kept(self.capacity + plugged) - kept(self.capacity)).max(0)
     }
 
-    /// The smallest memory size of the machine at which its node offers `short` more bytes.
+    /// The smallest memory size at which the machine's node offers `short` more bytes than now.
     fn memory_for(&self, pool: &Pool, short: i64) -> Option<i64> {
         let mut memory = self.from.memory;
         while self.gained_memory(pool, memory) < short {
@@ -336,8 +340,9 @@ fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
     machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
 }
 
-/// Like [`lacks_cpus`], but for memory. A little more than a tenth may be missing, because a kernel reserves
-/// some memory for itself. Also true if the machine's Node once did not report memory that was plugged in.
+/// Like [`lacks_cpus`], but for memory. A Node may report up to a tenth plus 256 MiB less than the machine's
+/// memory, because the kernel reserves some. Also true if the Node has ever failed to report memory that was
+/// plugged in.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;
@@ -352,7 +357,8 @@ fn kind(machine: &Machine) -> Kind<'_> {
     (&machine.pool, machine.made_of.get("template"))
 }
 
-/// The pool's index in the configuration and the limits of the growth, if the machine may grow now.
+/// If the machine may grow now, returns the index of its pool in the configuration, and the limits of its
+/// growth.
 fn pool<'v>(view: &View<'v>, node: &Node, machine: &Machine) -> Option<(usize, &'v Grow)> {
     let name = pool_of(node).filter(|name| *name == machine.pool)?;
     let number = view.config.pools.iter().position(|pool| pool.name == name)?;

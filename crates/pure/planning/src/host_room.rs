@@ -1,4 +1,4 @@
-//! What each host has left for new machines: memory, vCPUs, and the number of machines of a pool.
+//! The room for new machines on each host: memory, vCPUs, and the number of machines per pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,9 +21,10 @@ pub(super) struct HostRoom {
     used: i64,
     /// How many bytes of memory are promised to running and planned guests.
     promised: i64,
-    /// How many bytes of memory must stay free, if the host's table sets a reserve.
+    /// How many bytes of memory must stay free, if the host's table in the configuration sets a reserve.
     reserve: Option<i64>,
-    /// How many threads machines may use, without those that the host's table in the configuration reserves.
+    /// How many of the host's threads are available to machines: all threads except those that the host's
+    /// table in the configuration reserves.
     threads: u32,
     /// How many threads the host has.
     all_threads: u32,
@@ -46,8 +47,8 @@ impl HostRoom {
         self.shut.filter(|_| self.awaited_by.contains(&pool.name))
     }
 
-    /// Why the host accepts no other machine of the pool, as words that follow the host's name, or `None` if
-    /// it accepts one.
+    /// Why the host accepts no more machines of the pool, as words that follow the host's name. `None` if the
+    /// host accepts another one.
     pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
         if let Some(why) = self.shut {
             return Some(why.to_owned());
@@ -68,8 +69,8 @@ impl HostRoom {
     }
 
     /// Whether an existing machine of the pool can run on the host. `has_room` is true if the machine's
-    /// memory and vCPUs are already counted. Its devices have counted since its creation, but another VM may
-    /// have taken them.
+    /// memory and vCPUs are already counted. The machine's devices have been counted since it was created,
+    /// but another VM may have taken them.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
         self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }
@@ -119,7 +120,7 @@ impl HostRoom {
         self.shut.is_none() && self.backoff.is_none()
     }
 
-    /// Whether the host has room for a running machine to grow from one size to the other.
+    /// Whether the host has room for a running machine to grow from the size `from` to the size `to`.
     pub(super) fn holds_more(&self, pool: &Pool, from: Shape, to: Shape) -> bool {
         let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
         (to.memory == from.memory || to.memory - from.memory <= self.free(pool))
@@ -148,7 +149,7 @@ impl HostRoom {
     }
 }
 
-/// The room of each host, by the host's name, or `None` if no host is known.
+/// Determines the room on each host, by host name. Returns `None` if the snapshot lists no hosts.
 pub(super) fn hosts(
     view: &View,
     holds: &impl Fn(Option<&model::workload::Backoff>) -> Option<String>,
@@ -251,8 +252,9 @@ impl<'a> Ours<'a> {
         }
     }
 
-    /// Memory in use, plus the memory of machines that do not run yet. If a host does not report the memory
-    /// of its guests, all memory of booting machines is added, because they use little of it at first.
+    /// The memory in use on the host, plus the memory of machines that do not run yet. If the host does not
+    /// report how much memory its guests are assigned, the whole memory of booting machines is added too,
+    /// because they use little of it at first.
     fn memory_used(&self, host: &Host) -> i64 {
         let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
         host.memory_used.saturating_add(unsaid).saturating_add(self.coming)

@@ -1,7 +1,7 @@
-//! Chooses the pods that a round looks at if it cannot look at all pending pods. Pods with the highest
-//! priority come first. Within a priority, each namespace's oldest pods are taken in turn, so that no
+//! If a round cannot look at all pending pods, chooses the pods to look at. Pods with the highest priority
+//! come first. Within a priority, the namespaces take turns, each beginning with its oldest pods, so that no
 //! namespace delays the others. The next round continues where this one stopped. A kind of pods that is too
-//! much for one round comes after all others.
+//! much for one round comes after all other kinds.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,8 +58,9 @@ impl<'a> KindTurns<'a> {
         };
         let kinds = kinds(pods, priorities);
         let mut last = last.clone();
-        // Forgets kinds that were too much for one round and whose first pod is gone, to make room for
-        // others. If such a kind is still too much, it is added again under another of its pods.
+        // Forgets kinds that were too much for one round if the pod by which they are remembered is gone.
+        // This makes room for other kinds. If such a kind is still too much for a round, it is remembered
+        // again by its new oldest pod.
         last.heavy.retain(|heavy| kinds.iter().any(|kind| kind.first == heavy));
         let mut looked_at = order(kinds, &last);
         let late = looked_at.split_off(looked_at.len().min(last.most.max(1)));

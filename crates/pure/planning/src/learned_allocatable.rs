@@ -1,13 +1,14 @@
-//! What a fresh node of a pool offers to pods.
+//! Determines which resources a fresh node of a pool offers to pods.
 //!
-//! The amounts that kubelets reserve change with the pool's settings, so nodes with earlier settings do not
-//! count.
+//! How much a kubelet reserves depends on the pool's settings. So nodes that were created with earlier
+//! settings are ignored.
 //!
 //! The requests of a node's static pods are subtracted, because every node runs the static pods of the
 //! template.
 //!
-//! The values are declared, or else learned from a ready node on a machine of the same size, or else derived
-//! from another size of the pool, or else computed from the VM alone.
+//! The resources are those that the pool's settings declare. If they declare none, the first possible of
+//! these methods is used: learn them from a ready node whose machine has the same size, derive them from
+//! another size of the pool, or compute them from the VM's size alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use model::snapshot::{Learnt, Memory};
 use model::{Resources, Snapshot};
 use settings::{Config, Pool};
 
-/// Remembers what ready nodes offer. For each size, the newest node is used, because a template may have
-/// changed. Sizes that their pool no longer has are forgotten. Returns whether anything changed.
+/// Remembers what ready nodes offer. For each size, the newest node is used, because the template may have
+/// changed. Forgets sizes that are no longer in the pool's configuration. Returns whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let mut changed = false;
     let statics = statics(&snapshot.pods);
@@ -63,7 +64,7 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
     changed
 }
 
-/// The requests of static pods, by the names of their nodes.
+/// The requests of static pods, by node name.
 pub(super) type Statics<'a> = BTreeMap<&'a str, Resources>;
 
 /// The requests of the static pods among these pods, by node name.
@@ -75,7 +76,8 @@ pub(super) fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
     all
 }
 
-/// The requests of the static pods among these pods of one node, if there are any.
+/// Sums the requests of the static pods among these pods, which are all on one node. Returns `None` if none
+/// of them is static.
 pub(super) fn static_requests(pods: &[Arc<Pod>]) -> Option<Resources> {
     statics(pods).into_values().next()
 }
@@ -90,7 +92,7 @@ fn count_static<'a>(all: &mut Statics<'a>, pod: &'a Pod) {
     }
 }
 
-/// What a node offers to pods other than its static ones.
+/// What a node offers to pods that are not static.
 fn beside(node: &Node, statics: &Statics) -> Resources {
     let mut offered = node.allocatable.clone();
     if let Some(taken) = statics.get(node.name.as_str()) {
@@ -99,7 +101,7 @@ fn beside(node: &Node, statics: &Statics) -> Resources {
     offered
 }
 
-/// What a fresh node of this size of the pool offers.
+/// What a fresh node of the pool offers at this size.
 pub(super) fn allocatable_for(
     snapshot: &Snapshot,
     machines: &ByNode,
@@ -108,14 +110,14 @@ pub(super) fn allocatable_for(
     statics: &Statics,
 ) -> Resources {
     let mut offered = without_devices(snapshot, machines, config, pool, statics);
-    // Device plugins start late, so the amounts so far may lack the resources of the devices.
+    // Device plugins only start once a node is ready, so the learned amounts may lack the devices' resources.
     let resources = devices(pool);
     offered.other.retain(|name, _| !resources.contains_key(name.as_str()));
     offered.other.extend(resources.into_iter().map(|(name, amount)| (name.to_owned(), amount)));
     offered
 }
 
-/// The extended resources that a node of the pool offers once the plugins of its devices run.
+/// The extended resources that a node of the pool offers once its device plugins run.
 pub(super) fn devices(pool: &Pool) -> BTreeMap<&str, i64> {
     let mut all: BTreeMap<&str, i64> = BTreeMap::new();
     for (name, amount) in pool.pci.iter().filter_map(|one| one.resource.as_ref()) {
@@ -151,7 +153,8 @@ fn without_devices(
     offered
 }
 
-/// What the newest ready node of each size of the pool's machines offers, independent of the order of nodes.
+/// For each size of the pool's machines, what the newest ready node offers. The result does not depend on the
+/// order of the nodes.
 fn live(snapshot: &Snapshot, machines: &ByNode, pool: &str, statics: &Statics) -> Vec<Learnt> {
     let mut newest: BTreeMap<(u32, i64), &Arc<Node>> = BTreeMap::new();
     for (node, machine) in ready_nodes(snapshot, pool, machines) {
@@ -185,7 +188,8 @@ fn ready_nodes<'s>(
     snapshot.nodes.iter().filter(of_pool).map(|node| (node, sized(node))).collect()
 }
 
-/// What a node of unknown size offers, as remembered or as seen now. It counts for the pool's own size only.
+/// What a node of unknown size offers, as remembered or as seen now. Such amounts are only used for the
+/// pool's own size.
 fn of_unknown_size(
     snapshot: &Snapshot,
     machines: &ByNode,
@@ -225,14 +229,15 @@ fn carried_over(known: &[Learnt], pool: &Pool) -> Option<Resources> {
     (offered.cpu_milli > 0 && offered.memory > 0).then_some(offered)
 }
 
-/// The approximate share of all memory that a guest's kernel reserves.
+/// Approximately how much of its memory a guest's kernel reserves, in bytes.
 fn kernel(memory: i64) -> i64 {
     memory / 50
 }
 
-/// What a fresh node offers, computed from the VM alone. The guest's kernel takes about 2 % of the memory and
-/// 64 MiB. From the rest, the kubelet reserves what the pool's settings say, by default the eviction
-/// threshold of 100 MiB. A node takes 110 pods unless the pool sets another number.
+/// What a fresh node offers, computed from the VM's size alone. The guest's kernel takes about 2 % of the
+/// memory plus 64 MiB. From the rest, the kubelet reserves the amount that the pool's settings require. By
+/// default, this is the eviction threshold of 100 MiB. A node takes 110 pods unless the pool sets a different
+/// number.
 fn computed(pool: &Pool) -> Resources {
     let capacity = pool.memory - kernel(pool.memory) - (64 << 20);
     let memory = capacity - pool.kubelet.kept_memory(capacity);
@@ -368,7 +373,8 @@ mod tests {
         let capacity = 4 * GIB - 4 * GIB / 50 - (64 << 20);
         let computed = (1750, capacity - GIB - (100 << 20));
         assert_eq!(cpu_and_memory(&Snapshot::default(), &set), computed);
-        // A node that was created with other settings, live or remembered, teaches nothing about a fresh one.
+        // A node that was created with different settings does not show what a fresh node offers, whether the
+        // node still exists or is only remembered.
         let mut seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
         let mut memory = Memory::default();
         assert!(learn(&mut memory, &seen, &plain));

@@ -121,8 +121,8 @@ use model::{Plan, Snapshot};
 use scheduling::Effort;
 use settings::{Config, Pool};
 
-/// Remembers what nodes show about future ones (what they offer, and which CSI drivers and devices they
-/// have), and when each node stopped being ready. Returns whether anything changed.
+/// Remembers what existing nodes show about future nodes: the resources that they offer, and their CSI
+/// drivers and devices. Also remembers when each node stopped being ready. Returns whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let shapes = learned_allocatable::learn(memory, snapshot, config);
     let devices = fresh_devices::learn(memory, snapshot, config);
@@ -150,8 +150,8 @@ pub fn plan_unless(stop: &Stop, snapshot: &Snapshot, config: &Config, carried: &
     (!stop.is_set()).then_some(plan)
 }
 
-/// The sums over the pods of each node. One decision leaves them for the next, which then looks only at pods
-/// that have changed.
+/// Sums over the pods of each node, kept from one decision to the next. The next decision only has to look at
+/// pods that have changed.
 #[derive(Debug, Default)]
 pub struct Carried(PodsByNode<'static>);
 
@@ -181,9 +181,9 @@ fn decided(snapshot: &Snapshot, config: &Config, whole: &Allowance, carried: Opt
             break (plan, due);
         }
         let (rest, all_spent) = whole.of_repeat();
-        // The first repeat is always allowed, so that a node that cannot be replaced does not prevent the
-        // replacement of others. After that, once everything is spent, only one more decision is made, in
-        // which no node is replaced.
+        // The first repetition is always allowed, so that a node that cannot be replaced does not prevent the
+        // replacement of other nodes. After that, if the whole allowance is used up, only one more decision
+        // is made, and it replaces no node.
         if repeats && all_spent {
             stays.keep_all(config);
         }
@@ -231,7 +231,8 @@ fn decide(
     view.allowance = allowance.of_shrinkage();
     let shrinkage = scale_down::decide(&mut view, &growth, depth);
     for verdict in &mut growth.verdicts {
-        // If this round removes the node on which a pending pod was placed, the pod moves to another node.
+        // If this round removes the node on which a pending pod was placed, the pod is placed on another node
+        // instead.
         if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
             verdict.node = Some(Arc::from(node.as_str()));
         }
@@ -255,10 +256,10 @@ fn decide(
     Decision { plan, homeless: homeless.collect() }
 }
 
-/// The pods to evict from a node that is being drained, by the rules that chose the node. A pod for which
-/// `stays` is true is not evicted: it runs until the node's machine stops. `others` are pods of other nodes
-/// that are left running in the same way. While they exist, they are subtracted from what the budgets allow,
-/// like the pods that stay on this node.
+/// Returns the pods to evict from a node that is being drained, according to the same rules by which the node
+/// was chosen. A pod for which `stays` is true is not evicted and runs until the node's machine stops.
+/// `others` are pods on other nodes that are left running in the same way. While they exist, they count
+/// against the budgets, like the pods that stay on this node.
 ///
 /// # Errors
 /// Returns an error if a pod on the node must not be evicted. The error names the pod and the reason.
@@ -284,8 +285,8 @@ pub fn evictions(
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// The first pod of the node that must not be evicted, with the rule, or `None` if the node can be drained. A
-/// pod whose eviction only has to wait for a disruption budget does not count.
+/// The first pod on the node that must not be evicted, with the rule that prevents its eviction. `None` if
+/// the node can be drained. Pods whose eviction only has to wait for a disruption budget are ignored.
 pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let rules = drain::Rules::new(snapshot, &config.scale_down);

@@ -1,4 +1,4 @@
-//! Limits of machines, vCPUs and memory, for each pool and for the entire cluster.
+//! Limits on the number of machines, vCPUs and memory, for each pool and for the entire cluster.
 
 use super::facts::node::pool_of;
 use super::view::View;
@@ -7,7 +7,7 @@ use model::node::Node;
 use model::quantity;
 use settings::{Pool, ScaleUp};
 
-/// The sum of what existing and planned machines have.
+/// The total number, vCPUs and memory of existing and planned machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub machines: u32,
@@ -42,7 +42,7 @@ impl Sum {
         self.memory = self.memory.saturating_add(shape.memory);
     }
 
-    /// Counts one machine as grown from one shape to the other.
+    /// Updates the sum for one machine that grows from the size `from` to the size `to`.
     pub(super) fn grow(&mut self, from: Shape, to: Shape) {
         self.cores += u64::from(to.cores.saturating_sub(from.cores));
         self.memory = self.memory.saturating_add(to.memory - from.memory);
@@ -64,7 +64,8 @@ impl Sum {
     }
 }
 
-/// The size of a Node's machine: from its record, or else as the Node reports it, or else from its pool.
+/// The size of a Node's machine. It is taken from the machine's record, or else from what the Node reports,
+/// or else from the Node's pool.
 pub(super) fn shape(view: &View, node: &Node, machine: Option<&Machine>) -> Shape {
     if let Some(machine) = machine.filter(|machine| machine.cores > 0) {
         return machine.into();
@@ -91,31 +92,39 @@ pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Opt
         return Some(format!("at its maximum of {}", pool.max));
     }
     if let Some(most) = pool.max_cores.filter(|most| too_many(own, shape, *most)) {
-        return Some(format!("at its maximum of {most} cores: it has {}", own.cores));
+        return Some(format!(
+            "one more machine would exceed the pool's maximum of {most} cores; the pool \
+            has {}",
+            own.cores
+        ));
     }
     if let Some(most) = pool.max_memory.filter(|most| too_much(own, shape, *most)) {
         return Some(format!(
-            "at its maximum of {} of memory: it has {}",
+            "one more machine would exceed the pool's maximum of {} of memory; the pool has {}",
             quantity::binary(most),
             quantity::binary(own.memory)
         ));
     }
     if let Some(most) = settings.max_nodes_total.filter(|most| all.machines >= *most) {
-        return Some(format!("the cluster is at its maximum of {most}"));
+        return Some(format!("the cluster is at its `max_nodes_total` of {most}"));
     }
     if let Some(most) = settings.max_cores_total.filter(|most| too_many(all, shape, *most)) {
-        return Some(format!("the cluster is at its maximum of {most} cores: it has {}", all.cores));
+        return Some(format!(
+            "one more machine would exceed the cluster's maximum of {most} cores; the \
+            cluster has {}",
+            all.cores
+        ));
     }
     let most = settings.max_memory_total.filter(|most| too_much(all, shape, *most))?;
     Some(format!(
-        "the cluster is at its maximum of {} of memory: it has {}",
+        "one more machine would exceed the cluster's maximum of {} of memory; the cluster has {}",
         quantity::binary(most),
         quantity::binary(all.memory)
     ))
 }
 
-/// Whether one machine of the pool may grow from one shape to the other. `own` is what the pool has, and
-/// `all` is what the cluster has.
+/// Whether the limits allow one machine of the pool to grow from the size `from` to the size `to`. `own` is
+/// what the pool has, and `all` is what the cluster has.
 pub(super) fn allow_growth(
     pool: &Pool,
     settings: &ScaleUp,

@@ -1,5 +1,5 @@
-//! Lost nodes: nodes that have been unready for long enough to be removed, including nodes that stay only
-//! because of their pool's minimum. A machine that should have become a node by now counts as lost too.
+//! Lost nodes: nodes that have been unready for long enough to be removed, even if only their pool's minimum
+//! keeps them. A machine that should have become a node by now also counts as lost.
 //!
 //! A pool does not go below its minimum, so the machine that replaces a lost node is created first.
 
@@ -13,8 +13,8 @@ use super::view::View;
 use super::{health, upcoming_nodes};
 use scheduling::NodeIndex;
 
-/// How many lost nodes each pool has. If too many nodes of a pool are not ready, the cause is unknown, and
-/// none of them counts.
+/// The number of lost nodes in each pool. If too many of a pool's nodes are not ready, the cause is unknown,
+/// and none of these nodes counts as lost.
 pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
     let with_minimum = |at: &NodeIndex| {
         let node = &view.snapshot.nodes[*at];

@@ -7,7 +7,7 @@ use model::HostKey;
 use model::resources::Resources;
 use scheduling::NodeIndex;
 
-/// What scaling up finds out about growing machines.
+/// The results of scaling up that concern growing machines.
 #[derive(Default)]
 pub(super) struct Growths {
     /// Nodes whose machines are growing already, or will grow by this decision.

@@ -1,5 +1,5 @@
-//! Checks whether the pods of removed nodes run elsewhere, as each removal predicted. Until they do, no other
-//! node of the pool is removed, because the same mistake could be repeated.
+//! Checks whether the pods of removed nodes run elsewhere, as predicted for each removal. Until they do, no
+//! other node of the pool is removed, because the same wrong prediction could be repeated.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,12 @@ use super::prediction_outcomes::{Follower, is_refused, signed};
 use model::pod::{Pod, PodPhase};
 use model::prediction::Moved;
 
-/// A refused pod that is at least this old counts as left behind, not as moving between nodes.
+/// If kube-scheduler refuses a pod that is at least this old, the pod counts as left behind. A younger pod
+/// may still be moving between nodes.
 const LEFT: SignedDuration = SignedDuration::from_secs(30);
-/// If a removal shows no effect within this time, it is assumed not to have begun.
+/// If a removal has had no effect after this time, it is assumed that it never began.
 const BEGUN: SignedDuration = SignedDuration::from_mins(2);
-/// Maximum number of removals that are followed.
+/// Maximum number of removals whose pods are checked at the same time.
 const MOST: usize = 64;
 
 impl Follower<'_> {
@@ -62,9 +63,9 @@ impl Follower<'_> {
             || age < signed(settings.prediction_timeout)
     }
 
-    /// Describes a pod that replaces one of the removed node but does not run: a pod of the same kind that is
-    /// newer than the removal. Returns `None` if there are now more pods of these kinds than before the
-    /// removal, because the pod may then be an additional one.
+    /// Describes a pod that replaces a pod from the removed node but does not run. Such a pod is of the same
+    /// kind and newer than the removal. Returns `None` if there are now more pods of these kinds than before
+    /// the removal, because the new pod may then be an additional one.
     fn left_behind(&self, one: &Moved) -> Option<String> {
         let came = |pod: &&Pod| pod.created >= Some(one.at) && pod.phase == PodPhase::Pending;
         if !self.snapshot.pods.iter().any(|pod| came(&pod.as_ref())) {
@@ -76,7 +77,7 @@ impl Follower<'_> {
         let words = match (&pod.node, pod.refusal.as_str()) {
             (Some(node), _) => format!("it does not start on {node}"),
             (None, "") => "it has no node".to_owned(),
-            (None, words) => format!("kube-scheduler says: {words}"),
+            (None, words) => format!("kube-scheduler reports: {words}"),
         };
         Some(format!(
             "pod {}, which replaces one on the removed node {}, does not run: {words}",

@@ -1,5 +1,5 @@
 //! Decisions about a node that do not depend on other nodes: whether it belongs to a pool, how full it is,
-//! what draining it involves, and how long it has been unneeded.
+//! which pods its drain affects, and how long it has been unneeded.
 
 use jiff::Timestamp;
 
@@ -104,8 +104,9 @@ pub(super) fn judge<'a>(
     };
     let ready = ready(node);
     let since = unneeded_since(view, node);
-    // A node may have been unneeded for hours when it stops being ready. `unready_time` begins only then, so
-    // that a restart of its kubelet does not make it removable immediately.
+    // When a node stops being ready, it may already have been unneeded for hours. `unready_time` only begins
+    // when the node stops being ready, so that a restart of its kubelet does not make it removable
+    // immediately.
     let silent =
         || unready::since(view.snapshot, view.config, node).map_or(since, |silent| silent.max(since));
     let removable_at =
@@ -116,7 +117,7 @@ pub(super) fn judge<'a>(
     (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready, above }))
 }
 
-/// Why the node is not considered for removal, however little it is used: the outcome, and a message.
+/// If the node is excluded from removal even when it is not needed, returns the outcome and a message.
 fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     if being_deleted(node) {
         let asked = node.annotations.get(RETIRE);
@@ -132,8 +133,8 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     (!view.config.scale_down.enabled).then(|| (NodeOutcome::Disabled, Some(off.to_owned())))
 }
 
-/// What draining the node involves, if the rules allow it. Expendable pods need no other place, but the same
-/// rules decide whether they may be evicted.
+/// Determines which pods are affected if the node is drained. Returns an error if the rules do not allow the
+/// drain. Expendable pods need no other place, but the same rules decide whether they may be evicted.
 pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let mut drain = rules.drain(view.on[at].bound.iter(), budgets)?;
     let expendable = rules.drain(&view.on[at].expendable, budgets)?;
@@ -142,7 +143,7 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
     Ok(drain)
 }
 
-/// Like [`drain`], but only if the budgets allow it.
+/// Like [`drain`], but also returns an error if the budgets do not allow all evictions together.
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
     // If the evictions of this node's pods alone exceed a budget, the node stays. Its room can then be used
@@ -151,8 +152,8 @@ fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) 
     Ok(drain)
 }
 
-/// When the node became unneeded. Time in which no instance was watching does not count: after a gap of more
-/// than three scan intervals, the result moves forward by the gap.
+/// The time at which the node became unneeded. Time during which no instance was watching does not count:
+/// after a gap of more than three scan intervals, the result is moved forward by the length of the gap.
 pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let now = view.snapshot.time;
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());

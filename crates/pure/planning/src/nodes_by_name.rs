@@ -1,4 +1,4 @@
-//! Nodes by name, for tens of thousands of pods that each name a node.
+//! Looks up nodes by name, efficiently enough for tens of thousands of pods that each name a node.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

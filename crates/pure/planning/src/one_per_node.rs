@@ -76,8 +76,8 @@ impl Loners {
         loners
     }
 
-    /// Returns how many pods, of any class, this class repels, and, by row of demands, the needs of the pods
-    /// that it does not repel.
+    /// Returns two results: the total number of pods, of any class, that this class repels; and, by row of
+    /// demands, the needs of the pods that it does not repel.
     pub(super) fn beside(&mut self, class: usize, classes: &[Class]) -> (usize, Vec<Resources>) {
         self.update(class, &classes[class]);
         let number = self.group[class];
@@ -125,7 +125,7 @@ fn times(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Adds the needs of `times` pods of a class, but only of the resources by which nodes are chosen.
+/// Adds the needs of `times` pods of a class. Only includes the resources by which nodes are chosen.
 fn add(sum: &mut Resources, class: &Class, times: i64) {
     let Resources { cpu_milli, memory, pods, .. } = class.sample.requests;
     sum.add_times(&Resources { cpu_milli, memory, pods, ..Resources::default() }, times);

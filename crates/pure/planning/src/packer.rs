@@ -1,6 +1,6 @@
 //! The state of one decision to scale up: the pending pods, where they were placed, and the planned machines.
-//! This file contains the individual steps that change the state. [`super::scale_up`] and the files that it
-//! names choose the steps.
+//! This file contains the individual steps that change the state. [`super::scale_up`], and the files to which
+//! it refers, decide which steps are taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,13 +22,14 @@ use model::pod::Pod;
 use scheduling::{NodeIndex, Prepared, Refusal, SimNode, World};
 use settings::Pool;
 
-/// State of one decision.
+/// The state of one decision to scale up.
 pub(super) struct Packer<'v, 'a> {
     pub view: &'v mut View<'a>,
     pub rooms: Rooms<'a>,
     pub pods: Vec<Waiting<'a>>,
     pub spots: Vec<PodPlace>,
-    /// The planned machines. Their nodes are consecutive in the world, in this order.
+    /// The planned machines. Their nodes are added to the world in the same order, one directly after the
+    /// other.
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,
@@ -42,8 +43,8 @@ pub(super) struct Packer<'v, 'a> {
     pub demands: Demands,
     /// By group of pods: the restrictions after missed predictions.
     pub holds: BTreeMap<usize, Arc<Hold>>,
-    /// By node in the world: the name of the machine that is being created, or of its Node if the Node exists
-    /// already.
+    /// The nodes in the world whose machines are being created. The value is the name of the Node if the Node
+    /// exists already, or else the name of the machine.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Machines that grow in place.
     pub growths: Growths,
@@ -53,11 +54,12 @@ pub(super) struct Packer<'v, 'a> {
     pub spent: bool,
     /// Whether some real pods were not looked at, or have to wait for their turn in a later round.
     pub partial: bool,
-    /// Whether the decision may stop once a pod needs more than what exists.
+    /// Whether the decision may stop as soon as a pod needs more room than there is.
     pub is_enough: bool,
     /// Why pools stay below their minimum, by pool.
     pub short: BTreeMap<String, NoRoom>,
-    /// How many of the planned machines are needed for the minimum of their pools. These machines come first.
+    /// How many of the planned machines are needed to reach their pools' minimum. These machines come first
+    /// in `planned`.
     pub of_minimum: usize,
     /// Pending gangs.
     pub gangs: Gangs<'a>,
@@ -84,12 +86,14 @@ impl<'a> Packer<'_, 'a> {
         self.cut = false;
     }
 
-    /// The pools, each repeated for each size of its machines and each set of hosts with different labels.
+    /// The offers of all pools. A pool appears once for each combination of a machine size and a set of hosts
+    /// with the same labels.
     pub(super) fn pools(&self) -> &'a [Pool] {
         self.view.offers
     }
 
-    /// The index in `planned` of the machine to which the node belongs. `None`: the node is not a new one.
+    /// The index in `planned` of the machine to which the node belongs, or `None` if the node does not belong
+    /// to a planned machine.
     pub(super) fn machine_at(&self, node: NodeIndex) -> Option<usize> {
         let first = self.planned.first()?.node;
         node.checked_sub(first).filter(|number| *number < self.planned.len())
@@ -152,7 +156,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// A search for places for pods of a class among these nodes.
+    /// Starts a search among these nodes for places for the pods of a class.
     pub(super) fn search(&self, class: &Class<'a>, prepared: &Prepared, nodes: Range<NodeIndex>) -> Search {
         if class.hold.is_none() && self.dropped.is_empty() {
             return Search::among(nodes);
@@ -176,7 +180,8 @@ impl<'a> Packer<'_, 'a> {
             self.spots[index] = PodPlace::Node(at);
         }
         if at < self.view.existing {
-            // Scaling down may have to remove these pods again, so each is placed by itself.
+            // Scaling down may have to remove these pods from the node again, so each pod is placed
+            // individually.
             for &index in taken {
                 self.view.world.place(self.pods[index].pod, at);
             }
@@ -201,9 +206,9 @@ impl<'a> Packer<'_, 'a> {
         index
     }
 
-    /// Returns why each pool does not take this pod: what refuses the pod on a fresh node, or why no fresh
-    /// node can be created. For a pool with several sizes, this is the reason for the smallest size that the
-    /// pod fits or, if it fits none, for the largest size.
+    /// Returns why each pool does not take this pod: either the filter that refuses the pod on a fresh node,
+    /// or the reason why no fresh node can be created. If a pool has several sizes, the reason is that of the
+    /// smallest size that the pod fits or, if the pod fits none, that of the largest size.
     pub(super) fn refusals(
         &self,
         prepared: &Prepared,

@@ -1,8 +1,8 @@
-//! New machines: first for pods that other pods attract or repel, one pod at a time; then for all other pods,
-//! one class at a time.
+//! Plans new machines. First come pods that other pods attract or repel, which are placed one at a time. Then
+//! come all other pods, which are placed one class at a time.
 //!
-//! Plain classes are packed by arithmetic ([`super::packing_drafts`]): one node is filled, and the same
-//! filling is repeated as long as enough pods and room are left.
+//! Plain pods are not placed one at a time. Instead, it is computed which pods fill one node
+//! ([`super::packing_drafts`]). The same filling is then repeated as long as enough pods and room are left.
 
 use super::class::Class;
 use super::expander::Ranked;
@@ -14,10 +14,10 @@ use super::waiting_stock::{Item, Stock};
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for the unplaced pods of the classes.
     ///
-    /// Pods with spread constraints come early, together with those that attract or repel others. However, a
-    /// machine that is planned later may add a topology domain, and kube-scheduler may then no longer put
-    /// these pods where they were placed. In that case, everything is packed again, with these pods after all
-    /// others of their priority.
+    /// Pods with spread constraints are placed early, together with pods that attract or repel others.
+    /// However, a machine that is planned later may add a topology domain. kube-scheduler might then refuse
+    /// to put these pods where they were placed. In that case, everything is packed again. Within each
+    /// priority, pods with spread constraints then come last.
     pub(super) fn pack(&mut self, classes: &mut [Class<'a>]) {
         if !classes.iter().any(|class| class.left() > 0 && is_spread(class)) {
             return self.pack_some(classes, |_| true);
@@ -43,7 +43,7 @@ impl<'a> Packer<'_, 'a> {
         self.pack_some(classes, |_| true);
     }
 
-    /// Whether a pod that was placed on a new machine now violates its spread constraints there.
+    /// Whether a pod that was placed on a new machine now violates its own spread constraints.
     fn exceeds_spread(&self, classes: &[Class], done: &[usize]) -> bool {
         let spread = classes.iter().zip(done).filter(|(class, done)| class.done > **done && is_spread(class));
         spread.into_iter().any(|(class, done)| {

@@ -1,5 +1,5 @@
-//! Drafts of how to fill new machines with plain pods. They are computed on counts alone, and the best one is
-//! carried out.
+//! Drafts of how to fill new machines with plain pods. Drafts are computed from the number of pods and their
+//! requests alone. The best draft is then carried out.
 
 use std::cmp::Reverse;
 
@@ -29,18 +29,18 @@ pub(super) struct Draft {
     pub fillings: Vec<Vec<(usize, usize)>>,
     /// The classes in the order in which they were drafted.
     order: Vec<usize>,
-    /// How many pods of each class have no machine, in the same order.
+    /// How many pods of each class did not get a machine. The classes are in the same order as in `order`.
     left: Vec<usize>,
     /// The cost of the machines: the sum of their [`Packer::sizes`].
     cost: i64,
 }
 
-/// Above this many comparisons, only the largest-first way is tried.
+/// If more comparisons than this would be needed, only the draft with the largest pods first is computed.
 const MANY: usize = 20_000_000;
 
 impl<'a> Packer<'_, 'a> {
-    /// The cheapest draft of machines for these classes. Placing more pods matters more than the cost, and
-    /// pods of higher priority matter most.
+    /// Returns the best draft of machines for these classes. The best draft places the most pods, compared
+    /// from the highest priority down. If several drafts place equally many, the cheapest one is the best.
     pub(super) fn best_draft(&self, classes: &[Class<'a>], plain: &[usize]) -> Draft {
         let largest = self.draft(classes, plain, Way::Largest, None);
         let pods: usize = plain.iter().map(|&number| classes[number].left()).sum();
@@ -90,8 +90,8 @@ impl<'a> Packer<'_, 'a> {
         draft
     }
 
-    /// The classes, by priority and then by size relative to the nodes that they will be on, the largest
-    /// first.
+    /// The classes, sorted by descending priority, then by descending size. The size is relative to the nodes
+    /// on which the pods will run.
     fn ordered(&self, classes: &[Class<'a>], plain: &[usize], size: Option<usize>) -> Vec<usize> {
         let mut order = plain.to_vec();
         if let Some(size) = size {
@@ -105,8 +105,9 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Adds a machine for the first pending item and fills it from all items. Repeats the same filling as
-    /// long as enough pods and room are left. Returns false if no pool can grow for the item.
+    /// Adds a machine for the first pending item, and fills the machine from all items. Repeats the same
+    /// filling as long as enough pods and room are left. Returns false if no pool can get another machine for
+    /// the item.
     fn add(
         &self,
         plain: &[usize],

@@ -11,11 +11,11 @@ pub(super) struct Search {
     at: usize,
     /// How many entries of `open` are not `SPENT`.
     left: usize,
-    /// Nodes that were not looked at yet: most pods find a place without them.
+    /// Nodes that have not been looked at yet. Most pods find a place without them.
     rest: Range<NodeIndex>,
 }
 
-/// Replaces a node in `Search::open` that is not tried again.
+/// In `Search::open`, replaces a node that is not tried again.
 const SPENT: NodeIndex = NodeIndex::MAX;
 
 impl Search {

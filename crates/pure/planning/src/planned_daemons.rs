@@ -9,8 +9,9 @@ use model::pod::Pod;
 use scheduling::{NodeIndex, Prepared, SimNode};
 
 impl Packer<'_, '_> {
-    /// Adds to the world a node whose machine is being created: with the pods that it already has and the
-    /// DaemonSet pods that are still expected, and without the resources that static pods use.
+    /// Adds to the world a node whose machine is being created. The node contains the pods that it already
+    /// has, and the DaemonSet pods that are still expected. The resources that static pods use are already
+    /// subtracted.
     pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
         let mut soon = SimNode::empty(Arc::new(node));
         soon.expect(&self.prototypes[pool]);

@@ -23,7 +23,8 @@ use settings::{Config, Pool};
 /// The prospects of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Prospects {
-    /// The answer of each pool, in the order of the configuration. Other pending pods are ignored.
+    /// What each pool would do with the pod, in the order of the configuration. Other pending pods are
+    /// ignored.
     pub pools: Vec<PoolAnswer>,
     /// What the removal of the pod's node means for the pod, if it has a node.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,14 +38,14 @@ pub struct PoolAnswer {
     pub pool: PoolName,
     /// Whether the pool can create a machine that the pod would fit.
     pub fits: bool,
-    /// The first filter that refuses the pod on a fresh node, by kube-scheduler's name.
+    /// kube-scheduler's name for the first filter that refuses the pod on a fresh node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<&'static str>,
     /// Why no machine can be created, although the pod would fit a fresh node: `PoolAtMax`, `NoFreeSlot`,
     /// `NoHostCapacity`, `BackingOff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// The filter's refusal or the reason, in words and with numbers.
+    /// The filter's refusal, or the reason why no machine can be created, in words and with numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

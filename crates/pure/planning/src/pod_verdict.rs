@@ -67,7 +67,7 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
     (verdicts, on)
 }
 
-/// The pods that receive a verdict: the index, the pod, and its place.
+/// The pods that receive a verdict, each with its index and its place.
 fn listed<'p, 'a>(
     packer: &'p Packer<'_, 'a>,
 ) -> impl Iterator<Item = (usize, &'p Waiting<'a>, &'p PodPlace)> {
@@ -100,10 +100,11 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
     }
 }
 
-/// Why a pod could not be placed: it fits no pool, or the pools that it fits are at their maximum, have no
-/// host with room, or back off. If pools have different reasons, the reason that ends soonest counts.
+/// Why a pod could not be placed. Either it fits no pool, or the pools that it fits are at their maximum,
+/// have no host with room, or back off. If the pools have different reasons, the reason that is expected to
+/// end soonest determines the outcome.
 pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
-    // A real pod's reason is shown even if not all imagined pods were looked at.
+    // A real pod gets its reason even if not all imagined pods were looked at.
     let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };
     if cut || packer.view.allowance.is_spent() {
         return Nowhere { outcome: PodOutcome::Unfinished, reasons: Vec::new(), missed: None };
@@ -118,7 +119,7 @@ pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
             Err(refusal) => {
                 let mut message = refusal.to_string();
                 if let Some(daemon) = packer.daemon_in_the_way(&prepared, index) {
-                    let _ = write!(message, ": each new node has a pod of DaemonSet {daemon}");
+                    let _ = write!(message, ": each new node runs a pod of DaemonSet {daemon}");
                 }
                 reasons.push(PoolReason { pool, reason: refusal.reason(), message });
             }

@@ -1,5 +1,5 @@
-//! The pods of each node. From one round to the next, most nodes keep exactly the pods that they had. So the
-//! pods of a node are added up once, and again only if one of them has changed.
+//! The pods of each node. From one round to the next, the pods of most nodes stay the same. So the sums over
+//! a node's pods are kept, and are only computed again if one of the pods has changed.
 //!
 //! The result depends only on the pods that were passed last, and not on the rounds before.
 
@@ -30,8 +30,8 @@ pub(super) struct PodsByNode<'p> {
     all: Cow<'p, [Arc<Pod>]>,
     /// The pods that have no node, in order of their names.
     unbound: Vec<Arc<Pod>>,
-    /// The pods of each node, by node name, even if no such node exists. The order of the entries has no
-    /// effect.
+    /// The pods of each node, by node name. The map may contain names of nodes that do not exist. The order
+    /// of the entries has no effect.
     nodes: HashMap<String, NodePods, FixedState>,
     /// The entry for nodes without pods.
     none: NodePods,
@@ -48,7 +48,7 @@ pub(super) struct NodePods {
     pub load: NodeLoad,
     /// The CPU and memory that the pods in `bound` request.
     pub requested: Requested,
-    /// What its static pods request, if it has any.
+    /// What the node's static pods request, if it has any.
     pub statics: Option<Resources>,
     /// Pods with annotations that decisions read.
     pub annotated: Vec<Arc<Pod>>,
@@ -61,8 +61,8 @@ pub(super) struct NodePods {
 }
 
 impl PodsByNode<'static> {
-    /// Replaces the pods with these; `snapshot` has the priority classes. If both lists are in order of the
-    /// pods' names, this looks only at pods that have changed.
+    /// Replaces the pods. `snapshot` contains the priority classes. If both the old and the new list are
+    /// ordered by pod name, only pods that have changed are looked at.
     pub(super) fn update(&mut self, pods: &[Arc<Pod>], snapshot: &Snapshot, config: &Config) {
         let priorities = (snapshot.priority_classes.clone(), config.scale_up.expendable_pods_priority_cutoff);
         if self.priorities != priorities {
@@ -91,7 +91,7 @@ impl PodsByNode<'static> {
 }
 
 impl<'p> PodsByNode<'p> {
-    /// These pods by their nodes; `snapshot` has the priority classes.
+    /// Groups these pods by node. `snapshot` contains the priority classes.
     pub(super) fn new(pods: &'p [Arc<Pod>], snapshot: &Snapshot, config: &Config) -> Self {
         let mut new = Self { all: Cow::Borrowed(pods), ..Self::default() };
         new.nodes.reserve(snapshot.nodes.len());
@@ -103,7 +103,7 @@ impl<'p> PodsByNode<'p> {
         new
     }
 
-    /// Adds up the pods of nodes where pods have changed.
+    /// Updates the sums of nodes whose pods have changed.
     fn refresh(&mut self, unbound: UnboundChanges, snapshot: &Snapshot, config: &Config) {
         unbound.apply(&mut self.unbound);
         let priorities = Priorities::new(snapshot, config);
@@ -151,7 +151,7 @@ impl<'p> PodsByNode<'p> {
         &self.none
     }
 
-    /// The pods of nodes other than these, in order of the nodes' names.
+    /// The pods whose nodes are not among these, grouped by node and ordered by node name.
     pub(super) fn elsewhere(&self, nodes: &Named) -> Vec<(&str, &NodePods)> {
         let others = self.nodes.iter().map(|(name, node)| (name.as_str(), node));
         let mut others: Vec<_> = others.filter(|(name, _)| nodes.find(name).is_none()).collect();

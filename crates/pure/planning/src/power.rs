@@ -1,5 +1,5 @@
-//! Which hosts can be switched off, and which are needed again. A host takes part only if its `[[host]]` has
-//! a `power`.
+//! Decides which hosts can be switched off and which have to be woken. Only hosts whose `[[host]]` sets
+//! `power` are considered.
 //!
 //! ```text
 //!  Needed ─> Idle ──(idle_for)──> Emptied ──> SwitchOff ──> GoingOff ──> Off ──> Wake ──> Waking ─┐
@@ -49,15 +49,15 @@ use model::workload::Backoff;
 use model::{HostKey, Snapshot};
 use settings::{Config, Pool, PowerSettings};
 
-/// A host that was asked to start is asked again after this time: a packet may be lost, and a host that is
-/// still shutting down does not receive it.
+/// If a host that was asked to start is not on yet, it is asked again at this interval. The packet may have
+/// been lost, and a host that is still shutting down does not receive it.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
 /// Why a host is not needed.
 const PLACE_ELSEWHERE: &str = "everything on it fits elsewhere";
 /// Maximum number of guests that a reason names.
 const NAMED: usize = 3;
 
-/// The verdict of each host that may be switched off, in order of their names.
+/// Returns a verdict for each host that may be switched off, ordered by host name.
 pub(super) fn decide(
     snapshot: &Snapshot,
     pods: &PodsByNode,
@@ -82,8 +82,9 @@ pub(super) fn decide(
     verdicts
 }
 
-/// How many pods would be left pending in this cluster, plus how many machines would be missing from the
-/// pools' minima; `gone` are nodes that no longer exist. `None`: not all pending pods were looked at.
+/// Returns the number of pods that would be left pending in this cluster, plus the number of machines that
+/// the pools would lack to reach their minimum. `gone` are nodes that no longer exist. Returns `None` if not
+/// all pending pods were looked at.
 fn shortage(
     snapshot: &Snapshot,
     pods: &PodsByNode,
@@ -166,7 +167,7 @@ impl HostPowerRules<'_> {
                 verdict(host, HostOutcome::GivenUp, "it did not turn off within `power.shutdown_time`")
             }
             (PowerStep::Off, false) => self.off(host, memory.since),
-            // Another client switched the host on, or the host started late.
+            // Either another client switched the host on, or the host started after `power.wake_time`.
             (PowerStep::Off, true) => self.used(host),
             (PowerStep::Waking, _) if is_up(self.snapshot, &host.name) => self.used(host),
             (PowerStep::Waking, _) if by(settings.wake_time) <= now => {
@@ -185,7 +186,7 @@ impl HostPowerRules<'_> {
 
     fn off(&self, host: &Host, since: Timestamp) -> HostVerdict {
         let message = match self.backoff(&host.name) {
-            Some(why) => format!("it is not woken for a while after a failure: {why}"),
+            Some(why) => format!("it will not be woken for a while because of a failure: {why}"),
             None => "it is off until it is needed".to_owned(),
         };
         HostVerdict { since: Some(since), ..verdict(host, HostOutcome::Off, &message) }
@@ -211,7 +212,7 @@ impl HostPowerRules<'_> {
         HostVerdict { since: Some(since), due: Some(due), ..verdict(host, HostOutcome::Idle, &message) }
     }
 
-    /// Why and for how long the host is not emptied again, if emptying it was given up before.
+    /// The back-off after the daemon gave up emptying the host. While it runs, the host is not emptied again.
     fn in_vain(&self, host: &str) -> Option<&Backoff> {
         let backoff = self.snapshot.memory.hosts.get(host)?.emptying_backoff.as_ref()?;
         backoff.runs(self.snapshot.time).then_some(backoff)
@@ -246,8 +247,8 @@ impl HostPowerRules<'_> {
         machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
     }
 
-    /// How many managed machines are on the host. VMs that were machines until recently count too, because
-    /// outdated lists of guests may still contain them.
+    /// Returns the number of managed machines on the host. VMs that were machines until recently are
+    /// included, because an outdated list of guests may still contain them.
     fn left(&self, host: &str) -> usize {
         let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
@@ -256,24 +257,24 @@ impl HostPowerRules<'_> {
     /// The reason to wait, if a migration may be moving a guest to this host.
     fn migration(&self, host: &str) -> Option<String> {
         let vmid = self.snapshot.proxmox.power.as_ref()?.hosts.get(host)?.migrating.first()?;
-        Some(format!("waiting for {vmid}, which is being migrated"))
+        Some(format!("waiting for guest {vmid}, which is being migrated"))
     }
 
     /// The reason to wait, if leftovers have to be removed from the host first. Once the host is off, they
     /// cannot be removed.
     fn remains(&self, host: &str) -> Option<String> {
         let over = self.machines(host).find(|machine| machine.phase.is_over())?;
-        Some(format!("waiting until the leftovers of {} on it are removed", over.name))
+        Some(format!("waiting for the leftovers of {} to be removed from this host", over.name))
     }
 
     /// Why a host stays on, whatever the managed machines need.
     fn stays(&self, host: &Host) -> Option<String> {
         let name = &host.name;
         let Some(facts) = &self.snapshot.proxmox.power else {
-            return Some("it is not known yet whether anything keeps it on".to_owned());
+            return Some("it is not known yet whether the host has to stay on".to_owned());
         };
         let Some(own) = facts.hosts.get(name) else {
-            return Some("it is not known yet whether anything keeps it on".to_owned());
+            return Some("it is not known yet whether the host has to stay on".to_owned());
         };
         if let Some(why) = &own.stays_on {
             return Some(why.clone());
@@ -287,7 +288,7 @@ impl HostPowerRules<'_> {
         if !own.others.is_empty() {
             let named: Vec<String> = own.others.iter().take(NAMED).map(ToString::to_string).collect();
             let more = if own.others.len() > NAMED { " and more" } else { "" };
-            return Some(format!("unmanaged guests run there: {}{more}", named.join(", ")));
+            return Some(format!("unmanaged guests run on this host: {}{more}", named.join(", ")));
         }
         if let Some(why) = self.backoff(name) {
             return Some(format!("it is left alone after a failure: {why}"));
@@ -333,11 +334,11 @@ impl HostPowerRules<'_> {
             .machines(&host.name)
             .find(|machine| machine.phase < Phase::Ready && machine.phase != Phase::Warm);
         if let Some(machine) = made {
-            return Some(format!("{} is being created there", machine.name));
+            return Some(format!("{} is being created on this host", machine.name));
         }
         let growth = self.plan.scale_up.iter().chain(&self.plan.keep).flat_map(|pool| &pool.machines);
         if growth.into_iter().any(|machine| machine.host == host.name) {
-            return Some("a machine is being placed there".to_owned());
+            return Some("a machine is being placed on this host".to_owned());
         }
         let nodes = self.nodes(&host.name);
         if !nodes.is_empty() && !self.config.scale_down.enabled {
@@ -351,11 +352,13 @@ impl HostPowerRules<'_> {
                 (Some(short), Some(now)) => short <= now,
                 (None, _) | (_, None) => {
                     return Some(
-                        "it is not known whether it is needed: the round has reached its limit".to_owned(),
+                        "it is not known whether the host is needed, because the round has reached its \
+                            limit"
+                            .to_owned(),
                     );
                 }
             };
-            (!found).then(|| "what runs there would not find room elsewhere".to_owned())
+            (!found).then(|| "what runs on this host would not find room elsewhere".to_owned())
         })
     }
 
@@ -466,8 +469,8 @@ fn open(snapshot: &mut Snapshot, name: &str) {
         let Some(known) = snapshot.memory.pools.get_mut(pool.as_str()) else { continue };
         let across = memory.across.contains(pool);
         if known.without_template {
-            // New machines on this host would be cloned from another host's template. It is missing, so the
-            // back-off remains.
+            // New machines on this host would be cloned from another host's template. That template is
+            // missing, so the back-off remains.
             if across {
                 continue;
             }

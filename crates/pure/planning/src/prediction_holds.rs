@@ -1,4 +1,4 @@
-//! The restrictions on a kind of pods after missed predictions, as determined by [`super::predictions`].
+//! The restrictions on a kind of pod after missed predictions. [`super::predictions`] determines them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use model::PoolName;
 use model::plan::MissedPrediction;
 
-/// The restrictions on a kind of pods.
+/// The restrictions on a kind of pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
-    /// By pool: why no machine of the pool is created for these pods. The pool's nodes are not expected to
-    /// take them either.
+    /// For each pool that gets no machine for these pods, the reason. The pool's existing nodes are not
+    /// expected to take these pods either.
     pub pools: BTreeMap<PoolName, String>,
     /// The maximum number of these pods for which machines may be created, and the reason for the limit.
     pub most: Option<(usize, String)>,
@@ -20,7 +20,7 @@ pub(super) struct Hold {
     pub ends_gangs: bool,
     /// Nodes that existed at this time are not expected to take these pods.
     pub before: Option<Timestamp>,
-    /// The prediction that was missed last.
+    /// The most recent missed prediction.
     pub missed: Option<Arc<MissedPrediction>>,
 }
 
@@ -35,7 +35,7 @@ impl Hold {
         self.most.as_ref().map(|(_, why)| why.as_str())
     }
 
-    /// The prediction that was missed last, if any.
+    /// The most recent missed prediction, if any.
     pub(super) fn missed(&self) -> Option<&Arc<MissedPrediction>> {
         self.missed.as_ref()
     }

@@ -1,12 +1,12 @@
 //! The outcome of decisions: whether kube-scheduler puts pods where the planner found that they fit.
 //!
-//! A pod that fits a ready node is expected to be scheduled there. The prediction is missed if the scheduler
-//! has looked at the pod since and refused it again, or if the pod is still refused after a time in which the
-//! scheduler retries every pod more than once. Only a new message shows that the scheduler has looked at the
-//! pod: the scheduler does not write the condition if the message is the same, and never updates the
+//! A pod that fits a ready node is expected to be scheduled there. This prediction is missed in two cases:
+//! the scheduler has looked at the pod again and refused it, or the pod is still refused after a timeout in
+//! which the scheduler retries every pod more than once. Only a new message shows that the scheduler has
+//! looked at the pod: it does not write the condition if the message is unchanged, and it never updates the
 //! condition's time. A prediction starts over if pods are added to the node or leave it, or after a gap
-//! during which no instance was watching. While the scheduler has not looked at some older pods, the passing
-//! of time alone does not make a prediction missed.
+//! during which no instance was watching. If the scheduler has not looked at some older pods yet, the timeout
+//! alone does not make a prediction missed.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +33,9 @@ use model::workload::{Backoff, PersistentVolume, VolumeClaim};
 use model::{Machine, Snapshot};
 use settings::Config;
 
-/// A pod that the scheduler has refused again must remain refused for this long before the prediction is
-/// missed: the message may be older than it looks, and a change in the cluster makes the scheduler try the
-/// pod again within ten seconds.
+/// A pod that the scheduler has refused again must remain refused for this long before the prediction counts
+/// as missed. The message may be outdated, and after a change in the cluster the scheduler tries the pod
+/// again within ten seconds.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
 /// If there is a pod older than this that the scheduler has not looked at, the scheduler is behind.
 const BEHIND: SignedDuration = SignedDuration::from_mins(1);
@@ -43,10 +43,10 @@ const BEHIND: SignedDuration = SignedDuration::from_mins(1);
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 /// A missed prediction for which no pods are pending is forgotten this long after its back-off ends.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
-/// Three maxima: how many kinds of pods are remembered as expected or missed, how many machines are followed,
+/// Three limits: how many kinds of pods are remembered as expected or missed, how many machines are followed,
 /// and how many pods are named for each kind.
 const MOST: (usize, usize, usize) = (64, 256, 16);
-/// Maximum number of pods of different classes that are looked at in a round.
+/// Maximum number of pods that are looked at in a round, one from each class.
 const EXAMINED: usize = 256;
 
 /// What to remember about predictions after this decision, which was based on this snapshot.
@@ -115,7 +115,7 @@ impl<'a> Follower<'a> {
         self.kinds.borrow_mut().entry(pod.digest().class).or_insert_with(|| kind(pod)).clone()
     }
 
-    /// Finds pods that fit a ready node, and checks what happened to those that fitted one before.
+    /// Checks what happened to the pods that were expected on a ready node, and adds pods that fit one now.
     fn await_pods(&self, after: &mut Predictions) {
         let fits: BTreeMap<&str, &str> = self.expected().collect();
         let mut awaited: Vec<Awaited> = Vec::new();
@@ -142,7 +142,10 @@ impl<'a> Follower<'a> {
             let pod = self.waiting[one.pod.as_str()];
             if self.is_missed(&one, pod) {
                 let pool = self.nodes.get(one.node.as_str()).and_then(|node| pool_of(node));
-                let ours = format!("predicted at {} that it would fit node {}", one.since, one.node);
+                let ours = format!(
+                    "at {}, the planner predicted that the pod would fit node {}",
+                    one.since, one.node
+                );
                 self.miss(&mut after.missed, pod, pool, &one.node, ours);
             } else {
                 after.awaited.push(one);
@@ -225,7 +228,8 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Follows machines that were created for pods, for an hour or until a pod has been scheduled there.
+    /// Follows each machine that was created for pods, for up to an hour, until a pod has been scheduled on
+    /// it.
     fn follow_machines(&self, after: &mut Predictions) {
         let machines: BTreeMap<&str, &Machine> = self
             .snapshot
@@ -282,8 +286,8 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// The prediction is also missed if several machines were created one after the other for a kind of pods,
-    /// but no such pod was scheduled on any of them.
+    /// Also marks a prediction as missed if several machines were created one after the other for a kind of
+    /// pod, but no such pod was scheduled on any of them.
     fn miss_by_machines(&self, after: &mut Predictions) {
         let mut by_kind: BTreeMap<&str, Vec<&MadeFor>> = BTreeMap::new();
         for one in after.made.iter().filter(|one| one.in_vain) {
@@ -374,7 +378,7 @@ impl<'a> Follower<'a> {
         self.guests.iter().filter(|(node, _)| there(node)).any(|(_, pods)| pods.iter().any(&came))
     }
 
-    /// A fingerprint of the settings of the pool's fresh nodes.
+    /// A fingerprint of the settings that determine the pool's fresh nodes.
     fn settings(&self, pool: Option<&str>) -> String {
         let mut daemons: Vec<String> = self.snapshot.daemon_sets.iter().map(|set| kind(&set.pod)).collect();
         daemons.sort_unstable();

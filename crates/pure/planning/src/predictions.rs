@@ -1,6 +1,6 @@
-//! Missed predictions hold back machines: if kube-scheduler refuses pods although the planner found that they
-//! fit, another machine of the same pool would only be created in vain. ([`super::prediction_outcomes`] finds
-//! the missed predictions.)
+//! Missed predictions prevent the creation of machines. If kube-scheduler refuses pods although the planner
+//! found that they fit, another machine of the same pool would only be created in vain.
+//! [`super::prediction_outcomes`] finds the missed predictions.
 //!
 //! * A pool with a missed prediction gets no machine for pods of that kind until its back-off is over, and
 //!   such pods are expected on none of its nodes. The same applies to every other pool with a ready node that
@@ -34,18 +34,19 @@ pub(super) const BOUND: usize = 2;
 /// The time within which [`BOUND`] applies.
 pub(super) const BOUND_TIME: SignedDuration = SignedDuration::from_hours(1);
 
-/// Whether a machine was created recently enough to count for the bound.
+/// Whether a machine was created recently enough to count towards [`BOUND`].
 pub(super) fn is_recent(made: &MadeFor, now: Timestamp) -> bool {
     made.at <= now && now.duration_since(made.at) < BOUND_TIME
 }
 
 /// The reason text for two or more machines that received none of the pods that they were created for.
 pub(super) fn in_vain(machines: &[&str]) -> String {
-    format!("{} were created for such pods, but none was scheduled there", machines.join(" and "))
+    format!("{} were created for such pods, but none was scheduled on them", machines.join(" and "))
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Finds out which classes are held back. Costs nothing if no prediction was missed.
+    /// Determines the restrictions on each class. Does nothing if no prediction was missed and no machines
+    /// were created in vain.
     pub(super) fn hold_back(&mut self, classes: &mut [Class<'a>]) {
         let followed = &self.view.snapshot.memory.predictions;
         let vain = self.made_in_vain();
@@ -131,7 +132,8 @@ impl<'a> Packer<'_, 'a> {
         hold
     }
 
-    /// Other pools with a node that should have taken the pod, and was ready when the pod was refused.
+    /// Returns the other pools that have a ready node that should have taken the pod and already existed when
+    /// the pod was refused.
     fn also_refused(&self, pod: &Arc<Pod>, missed: &Missed) -> BTreeSet<PoolName> {
         let prepared = self.view.world.prepare(pod);
         let refused = |at: &NodeIndex| {
@@ -142,9 +144,9 @@ impl<'a> Packer<'_, 'a> {
         nodes.filter_map(|at| pool_of(&self.view.world.node(at).node)).map(Into::into).collect()
     }
 
-    /// By kind of pods: the recent machines that were created for the kind but received none of its pods.
-    /// These are machines that are known to have been created in vain, and ready machines that run no pod.
-    /// Kinds with fewer than [`BOUND`] such machines are left out.
+    /// For each kind of pod, returns the recent machines that were created for it but received none of its
+    /// pods. These are machines that are known to have been created in vain, and ready machines that run no
+    /// pod. Kinds with fewer than [`BOUND`] such machines are left out.
     fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let snapshot = self.view.snapshot;
         let made = &snapshot.memory.predictions.made;
@@ -175,14 +177,14 @@ impl<'a> Packer<'_, 'a> {
         all
     }
 
-    /// The name of a node's machine, which may differ from the node's.
+    /// The name of the machine behind a node. It may differ from the node's name.
     fn machine_on(&self, at: NodeIndex) -> &str {
         let node = self.view.snapshot.nodes[at].name.as_str();
         self.view.machines.get(node).map_or(node, |machine| machine.name.as_str())
     }
 
-    /// The machines among these that would not take the pod, or are gone. On the others, the scheduler may
-    /// still place it.
+    /// Returns those of the machines that are gone or would not take the pod. The scheduler may still place
+    /// the pod on the others.
     fn still_refusing<'m>(&self, pod: &Arc<Pod>, machines: &[&'m str]) -> Vec<&'m str> {
         let prepared = self.view.world.prepare(pod);
         let takes = |at: NodeIndex| self.view.world.check(&prepared, at).is_ok();

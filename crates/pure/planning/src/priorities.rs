@@ -1,10 +1,10 @@
-//! Priorities of pods, and which of them are expendable.
+//! Pod priorities, and which pods are expendable.
 
 use model::Snapshot;
 use model::pod::Pod;
 use settings::Config;
 
-/// Priorities of pods, and which of them are expendable.
+/// Pod priorities, and which pods are expendable.
 pub(super) struct Priorities<'a> {
     all: scheduling::Priorities<'a>,
     cutoff: i32,

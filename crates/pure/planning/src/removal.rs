@@ -1,4 +1,4 @@
-//! Which nodes can be removed together: their pods find places on nodes that stay.
+//! Determines which nodes can be removed together because their pods find room on the remaining nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,13 +18,14 @@ pub(super) struct Candidate {
     pub pods: Vec<Arc<Pod>>,
     /// The node's pool, as an index into the `spare` list of [`choose`].
     pub pool: usize,
-    /// Whether the node's time has come and nothing known so far prevents its removal now. Such a node is
-    /// looked at before nodes that have to wait.
+    /// Whether the time from which the node may be removed has passed, and nothing known so far prevents its
+    /// removal now. Such a node is looked at before nodes that have to wait.
     pub due: bool,
-    /// Whether the node's time has come, even if something else prevents its removal. Such a node is looked
-    /// at before nodes whose time has not come. Always false without consolidation.
+    /// Whether the time from which the node may be removed has passed, even if something else prevents its
+    /// removal. Such a node is looked at before nodes for which this time has not passed. Always false
+    /// without consolidation.
     pub ripe: bool,
-    /// Whether the node takes pods as long as it stays.
+    /// Whether the node is ready, so that it can take pods as long as it stays.
     pub ready: bool,
     /// Whether no pod on it needs another place.
     pub empty: bool,
@@ -33,7 +34,7 @@ pub(super) struct Candidate {
     pub size: f64,
     /// How full the node is.
     pub utilization: f64,
-    /// The cost of moving its pods, from their annotations.
+    /// The total cost of moving the node's pods, according to their annotations.
     pub cost: i64,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Together {
     /// Candidates that were left unexamined.
     pub untried: BTreeSet<NodeIndex>,
     due: usize,
-    /// The sum of the sizes of those nodes whose removal is due.
+    /// The total size of the removable nodes that are due.
     freed_now: f64,
     freed: f64,
 }
@@ -79,11 +80,12 @@ const ORDERS: [Order; 3] = [
 /// Above this many candidates, only the first order is tried.
 const MANY: usize = 200;
 
-/// Returns the set of removable candidates that contains the most due nodes ([`Candidate::due`]). Among equal
-/// sets, this is the one whose removal frees the most. Due candidates are tried before others, unready ones
-/// before ready ones, empty ones before those with pods, and those whose pods cost less to move before those
-/// whose pods cost more. A pool gives up no more due nodes than it can spare (`spare`, by pool). Its other
-/// due nodes, and nodes whose time has not come, are tried last. Until then, they take the pods of others.
+/// Returns the set of removable candidates that contains the most due nodes ([`Candidate::due`]). Of several
+/// such sets, the one that frees the most resources is returned. Due candidates are tried before others,
+/// unready ones before ready ones, empty ones before those with pods, and those with a lower moving cost
+/// before those with a higher one. A pool gives up no more due nodes than it can spare (`spare`, by pool).
+/// Its remaining due nodes, and nodes that are not due, are tried last. Until they are tried, they can take
+/// the pods of other candidates.
 pub(super) fn choose(
     world: &World,
     candidates: &[Candidate],
@@ -98,7 +100,7 @@ pub(super) fn choose(
     // is tried a second time, with empty nodes last.
     let tries = orders.iter().map(|order| (order, true));
     let tries = tries.chain(orders.iter().map(|order| (order, false)).filter(|_| consolidates));
-    // Several sort keys may give the same order. It is tried only once.
+    // Several sort keys may result in the same order. Each order is tried only once.
     let mut tried: BTreeSet<Vec<NodeIndex>> = BTreeSet::new();
     for (order, empty_first) in tries {
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
@@ -173,23 +175,24 @@ fn try_in_order(
     found
 }
 
-/// A kind of pods: everything that decides whether a pod fits a node, if other pods do not matter. This is
-/// the CPU, the memory, whether the pod never preempts, its tolerations and node selector, and the templates
-/// of its claims with their namespace.
+/// The properties that decide whether a pod fits a node, if other pods do not matter: the CPU, the memory,
+/// whether the pod never preempts, its tolerations, its node selector, and the templates of its claims with
+/// their namespace.
 type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 
-/// For each kind of pods: how many of the first destinations are known to have no room for it.
+/// For each kind of pod, the number of destinations, counted from the first, that are known to have no room
+/// for it.
 #[derive(Default)]
 struct Hints {
     kinds: BTreeMap<Kind, usize>,
-    /// By class, the number of its kind. `None`: its pods have properties that a kind does not cover.
+    /// For each class, the index of its kind. `None` if the pods have properties that a kind does not cover.
     by_class: BTreeMap<Fingerprint, Option<usize>>,
-    /// By kind, how many of the first destinations have no room for it.
+    /// For each kind, the number of destinations, counted from the first, that have no room for it.
     full: Vec<usize>,
 }
 
 impl Hints {
-    /// The number of the pod's kind. `None`: the pod has properties that a kind does not cover.
+    /// Returns the index of the pod's kind, or `None` if the pod has properties that a kind does not cover.
     fn kind(&mut self, pod: &Pod) -> Option<usize> {
         *self.by_class.entry(pod.digest().class).or_insert_with(|| {
             let next = self.kinds.len();
@@ -243,7 +246,7 @@ fn replace(
         if let Some(kind) = kind {
             hints.fill(kind, from + found);
         }
-        // This avoids copying what `prepared` shares with the world.
+        // `prepared` is dropped first, so that what it shares with the world does not have to be copied.
         drop(prepared);
         world.place(pod, to);
         moves.push((pod.clone(), to));
@@ -280,7 +283,8 @@ fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod
     world.open(node);
 }
 
-/// Keeps only each pod's last place: if the node that a pod moved to is removed later, the pod moves on.
+/// Changes all moves of a pod to its final destination. A pod moves several times if a node that it moved to
+/// is removed later.
 fn settle(found: &mut Together) {
     // All moves of a pod share one object, so its address identifies the pod.
     let mut last: BTreeMap<*const Pod, NodeIndex> = BTreeMap::new();

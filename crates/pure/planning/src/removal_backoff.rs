@@ -11,7 +11,7 @@ use model::node::Node;
 use model::workload::Backoff;
 use settings::Config;
 
-/// The longest wait. A failure no longer counts once its wait has been over for longer than this.
+/// The maximum back-off. A failure is forgotten once its back-off has been over for longer than this.
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// The wait after a removal was given up. It is longer each time.
@@ -21,8 +21,8 @@ pub fn removal_given_up(before: Option<&Backoff>, why: &str, config: &Config, no
     Backoff::next(before, why, (first, first.max(LONGEST)), now)
 }
 
-/// The wait after a host was emptied to be switched off, but stayed on: machines were created and removed in
-/// vain.
+/// Returns the back-off after a host was emptied but could not be switched off. Machines were then created
+/// and removed in vain.
 pub fn emptied_in_vain(before: Option<&Backoff>, why: &str, config: &Config, now: Timestamp) -> Backoff {
     let first = config.power.idle_for.saturating_mul(2);
     let before = before.filter(|before| !is_long_ago(before, now));
@@ -60,5 +60,8 @@ pub fn wish_rests(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<S
 }
 
 fn backoff_text(until: Timestamp, backoff: &Backoff) -> String {
-    format!("its last removal was given up, and the next attempt waits until {until}: {}", backoff.reason)
+    format!(
+        "the next attempt to remove it waits until {until}, because the last one was abandoned: {}",
+        backoff.reason
+    )
 }

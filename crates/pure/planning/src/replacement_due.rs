@@ -1,12 +1,11 @@
 //! Nodes that are to be replaced, and why: not ready for too long, created from settings or a template that
 //! have changed, older than their pool allows, or on a host that is in maintenance or to be switched off.
 //!
-//! None of this is remembered. Each round chooses the nodes whose turn it is, and treats them as leaving
-//! ([`Node::replaced`]): their room is not used for any pod, their pods need another place, and they do not
-//! count towards their pool's minimum. Scaling up then plans a machine if one is needed, and
-//! [`super::replacement_removals`] removes the node once its pods have a place on nodes that are ready: the
-//! new node comes first. If the reason disappears, the replacement ends, and a machine that was created in
-//! the meantime becomes a normal node.
+//! None of this is remembered. Each round chooses the nodes that are replaced now and treats them as leaving
+//! ([`Node::replaced`]): no pod uses their room, their pods need another place, and they do not count towards
+//! their pool's minimum. Scaling up then plans a machine if one is needed. [`super::replacement_removals`]
+//! removes the old node only once its pods have a place on ready nodes. If the reason disappears, the
+//! replacement ends, and a machine that was created in the meantime becomes a normal node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,23 +96,23 @@ pub(super) fn mark(
     all
 }
 
-/// Replacements that do not happen in this round. They are found by trial: a decision with all replacements
-/// shows which of them would fail.
+/// Nodes that are not replaced in this round. They are found by trial: a decision in which all due nodes are
+/// replaced shows which replacements would fail.
 #[derive(Debug, Default)]
 pub(super) struct KeptReplacements {
     /// Pools in which no node is replaced in this round, and why. Either nothing is being created or removed,
-    /// so that room reserved for the nodes' pods would be of no use and could prevent the creation of a
-    /// machine; or the round allows no more decisions.
+    /// or the round allows no more decisions. In the first case, room reserved for the nodes' pods would be
+    /// of no use, and it could prevent the creation of a machine.
     stranded: BTreeMap<PoolName, &'static str>,
-    /// Nodes that could not be removed whatever is created for their pods, and why. New machines for them
-    /// would be created in vain, and removed again.
+    /// Nodes that could not be removed even if machines were created for their pods, and why. Such machines
+    /// would be removed again.
     in_vain: BTreeMap<String, String>,
     tries: usize,
 }
 
 impl KeptReplacements {
-    /// Maximum number of times that the decision is repeated because single nodes cannot be replaced. After
-    /// that, no node of their pools is replaced in this round.
+    /// Maximum number of times that the decision is repeated because some nodes cannot be replaced. After
+    /// that, the pools of such nodes replace no node in this round.
     const TRIES: usize = 4;
     const NO_ROOM: &str = "there is no room for its replacement";
     const LIMIT: &str = "waiting for its turn: the round has reached its limit";
@@ -124,7 +123,7 @@ impl KeptReplacements {
         self.in_vain.get(&node.name).cloned().or_else(|| stranded.map(|why| (*why).to_owned()))
     }
 
-    /// Lets no node be replaced in this round.
+    /// Prevents the replacement of any node in this round.
     pub(super) fn keep_all(&mut self, config: &Config) {
         self.strand(config.pools.iter().map(|pool| pool.name.clone()), Self::LIMIT);
     }
@@ -287,7 +286,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
     found
 }
 
-/// The reason to replace the node, if it has not been ready for too long.
+/// Returns the reason to replace the node if it has been unready for too long.
 fn silent(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Due> {
     let since = unready::since(snapshot, config, node)?;
     let due = after(since, config.replace.unready_after?) <= snapshot.time;
@@ -327,8 +326,8 @@ fn drifted(
     Some(Due { reason: RemovalReason::Drifted, words: format!("drifted: {}", differs.join(", ")), held })
 }
 
-/// How a machine differs from a new one, in words, one entry for each difference; `made_of` is what the
-/// pool's new machines are made of.
+/// Returns a text for each difference between a machine and a new one. `made_of` describes the pool's new
+/// machines.
 pub(super) fn differences(
     snapshot: &Snapshot,
     (pool, made_of): (&Pool, &BTreeMap<String, String>),
@@ -350,7 +349,7 @@ pub(super) fn differences(
     if let Some(size) = machine.made_of.get("size")
         && !pool.sizes.iter().map(Size::words).any(|one| one == *size)
     {
-        differs.push(format!("the pool no longer has machines of {size}"));
+        differs.push(format!("the pool no longer creates machines with {size} of memory"));
     }
     let templates = snapshot.memory.pools.get(&pool.name).map(|memory| memory.templates.as_slice());
     if let (Some(template), Some(known)) = (machine.made_of.get("template"), templates)
@@ -362,8 +361,8 @@ pub(super) fn differences(
     differs
 }
 
-/// The reason to replace the node, if it is too old. Nodes that were created together expire one after
-/// another, in the last tenth of their time.
+/// Returns the reason to replace the node if it is too old. The expiry of nodes that were created together is
+/// spread over the last tenth of `max_node_age`.
 fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
     const PARTS: u32 = 1000;
     let oldest = pool.max_node_age?;

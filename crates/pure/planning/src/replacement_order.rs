@@ -1,5 +1,5 @@
-//! Decides which nodes are replaced next. Counts down what budgets, pools and their limits allow in one
-//! round.
+//! Decides which nodes are replaced next. Keeps count of what the disruption limits, the pools' limits and
+//! `replace.max_parallel` still allow in this round.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ impl<'a> Turns<'a> {
             }
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
-            // A warm machine can take the place of another, so it is not counted.
+            // A warm machine is not counted, because it can be used as a replacement.
             if machine.phase.is_over() || is_kept(machine) {
                 continue;
             }
@@ -108,7 +108,7 @@ impl<'a> Turns<'a> {
             return Some("removals are switched off (`scale_down.enabled`)".to_owned());
         }
         if self.unhealthy.contains(&pool.name) {
-            return Some("too many nodes of the pool are not ready".to_owned());
+            return Some("too many of the pool's nodes are not ready".to_owned());
         }
         let memory = snapshot.memory.pools.get(&pool.name)?;
         let backoff = memory.backoff.as_ref().filter(|backoff| backoff.runs(snapshot.time));
@@ -116,7 +116,7 @@ impl<'a> Turns<'a> {
             return Some(format!("the pool is left alone after a failure: {}", backoff.reason));
         }
         let rests = after(memory.last_removal_failure?, config.scale_down.delay_after_failure);
-        (rests > snapshot.time).then(|| format!("waiting until {rests}, after a failed removal"))
+        (rests > snapshot.time).then(|| format!("waiting until {rests} after a failed removal"))
     }
 
     /// Why the node cannot be replaced, if its pool is at its maximum and a replacement is needed.
@@ -124,7 +124,7 @@ impl<'a> Turns<'a> {
         let count = |of: &BTreeMap<PoolName, usize>| of.get(&pool.name).copied().unwrap_or(0);
         let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
         let full = count(&self.machines) >= pool.max as usize;
-        // A replacement takes the place of only one node. If it counted for two nodes, these could wait for
+        // A replacement takes the place of only one node. If it counted for two nodes, they could wait for
         // each other, and both would stay.
         let left = (count(&self.serving) + count(&self.coming)).saturating_sub(usize::from(serves));
         let stands_in = self.spare.contains(&pool.name) && left >= pool.min as usize;
@@ -138,7 +138,7 @@ impl<'a> Turns<'a> {
         let leaving = self.leaving.get(&pool.name).copied().unwrap_or(0);
         (leaving >= config.replace.max_parallel).then(|| {
             format!(
-                "only {} of its pool's nodes at a time (`replace.max_parallel`)",
+                "only {} of its pool's nodes may be replaced at a time (`replace.max_parallel`)",
                 config.replace.max_parallel
             )
         })

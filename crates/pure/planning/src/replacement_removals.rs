@@ -1,5 +1,5 @@
-//! Removes nodes that are being replaced, once enough others of their pool are ready and each pod has a place
-//! on a ready node.
+//! Removes nodes that are being replaced. A node is removed once enough other nodes of its pool are ready and
+//! each of its pods has a place on a ready node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(super) fn removals(
             }
         };
         if !moves.is_empty() && *drains >= most {
-            wait(NodeOutcome::Unneeded, format!("waiting for its turn: {most} drains at a time"));
+            wait(NodeOutcome::Unneeded, format!("waiting for its turn: at most {most} drains at a time"));
             continue;
         }
         *drains += usize::from(!moves.is_empty());

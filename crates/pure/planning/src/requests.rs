@@ -1,5 +1,5 @@
-//! ProvisioningRequests: whether there is room for all pods of a request, or room can be created for all at
-//! once.
+//! ProvisioningRequests: whether there is room for all pods of a request at the same time, or room can be
+//! created for all of them.
 //!
 //! * The pods of a request are imagined pods. They are placed after pending pods and before chunks of
 //!   buffers: all of them, or none.
@@ -26,14 +26,14 @@ use model::request::{ATOMIC, CHECK_CAPACITY, CONSUMES, ProvisioningRequest};
 
 /// How long room is reserved after it was promised.
 const BOOKED: SignedDuration = SignedDuration::from_mins(10);
-/// A request that could not be satisfied for this long has failed.
+/// A request fails if no room was found for it within this time.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// A request may be seen before its PodTemplates, because each kind has a separate watch. If a template is
 /// still unseen this long after the request was created, it counts as missing. This is longer than it takes
 /// to notice a dead connection.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
-/// Maximum number of pods for which a round looks for room, over all requests. A request for which room is
-/// already reserved is never left out.
+/// Maximum total number of request pods for which a round looks for room. Requests for which room is already
+/// reserved are never left out.
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
 
@@ -69,7 +69,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
                 Ok(made) => pods = made,
                 // A request that was granted stays granted.
                 Err(why) if booked => {
-                    let why = format!("{why}: no room is held for its pods that do not exist yet");
+                    let why = format!("{why}, so no room is held for the pods that do not exist yet");
                     settled = Some((RequestOutcome::Booked, why));
                 }
                 Err(why) if is_new(of, snapshot.time) => {
@@ -146,7 +146,7 @@ fn conclude(verdict: &mut RequestVerdict, request: &Request) {
     let pods =
         if verdict.pods == 1 { "its pod".to_owned() } else { format!("all of its {} pods", verdict.pods) };
     verdict.message = match verdict.verdict {
-        RequestOutcome::Unfinished => "a later round looks at it".to_owned(),
+        RequestOutcome::Unfinished => "a later round will check the request".to_owned(),
         RequestOutcome::NotFound => {
             let why: Vec<String> =
                 verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
@@ -211,8 +211,8 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Whether the pods of a class may be where they were placed. If the request asks about existing nodes
-    /// only, none may be on a machine that this decision creates.
+    /// Whether the pods of a class may stay where they were placed. If the request checks only existing
+    /// capacity, none of them may be on a machine that this decision creates.
     fn may_be_there(&self, class: &Class, request: &ProvisioningRequest) -> bool {
         let new = |pod: &usize| match self.spots[*pod] {
             PodPlace::Node(at) => self.machine_at(at).is_some(),
@@ -222,12 +222,12 @@ impl<'a> Packer<'_, 'a> {
     }
 }
 
-/// Whether an imagined pod belongs to a request.
+/// Whether this is an imagined pod of a request.
 pub(super) fn is_requested(pod: &Pod) -> bool {
     pod.chunk && pod.owner.as_ref().is_some_and(|owner| owner.kind == KIND)
 }
 
-/// The namespace and the name of an imagined pod's request.
+/// The namespace and the name of the request to which an imagined pod belongs.
 fn asked_by(pod: &Pod) -> (&str, &str) {
     (&pod.namespace, pod.owner.as_ref().map_or("", |owner| &owner.name))
 }
@@ -243,7 +243,7 @@ fn consumed(pod: &Pod) -> Option<&str> {
     CONSUMES.iter().find_map(|key| pod.annotations.get(*key)).map(String::as_str)
 }
 
-/// By namespace and name of a request: its pods that have a node, and those that wait for one.
+/// For each request, by namespace and name: its real pods that have a node, and those that are pending.
 fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Vec<&Pod>> {
     let mut all: BTreeMap<(&str, &str), Vec<&Pod>> = BTreeMap::new();
     for pod in &snapshot.pods {
@@ -279,7 +279,11 @@ fn state(request: &ProvisioningRequest, bound: i64, now: Timestamp) -> Option<(R
         return if bound >= request.pods() {
             outcome(RequestOutcome::Consumed, "all of its pods have a node")
         } else if age(provisioned.since) > BOOKED {
-            outcome(RequestOutcome::BookingExpired, "its room was held for ten minutes")
+            outcome(
+                RequestOutcome::BookingExpired,
+                "its room was held for ten minutes and is now \
+                released",
+            )
         } else {
             outcome(RequestOutcome::Booked, "its room is held")
         };
@@ -306,11 +310,12 @@ fn templates(snapshot: &Snapshot) -> Templates<'_> {
     all.map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect()
 }
 
-/// A request, its real pods, and its outcome unless the planner looks for room.
+/// A request, its real pods, and its outcome. The outcome is `None` if the planner has to look for room.
 type State<'a, 'o> = (&'a ProvisioningRequest, &'o [&'a Pod], Option<(RequestOutcome, String)>);
 
-/// Postpones requests to later rounds if all together are for more than [`MOST`] pods. They take turns: each
-/// minute, another request comes first, so that one for which there is no room does not keep others waiting.
+/// Postpones requests to later rounds if they have more than [`MOST`] pods in total. They take turns: each
+/// minute, a different request comes first. A request for which there is no room therefore does not keep
+/// others waiting.
 fn postpone(states: &mut [State], now: Timestamp) {
     let is_held = |one: &&State| matches!(one.2, Some((RequestOutcome::Booked, _))) && one.0.pods() <= MOST;
     let held = states.iter().filter(is_held).map(|one| one.0.pods()).fold(0, i64::saturating_add);
@@ -326,14 +331,16 @@ fn postpone(states: &mut [State], now: Timestamp) {
         if request.pods() <= left {
             left -= request.pods();
         } else {
-            let why =
-                format!("all requests together are for more than {MOST} pods; a later round looks at it");
+            let why = format!(
+                "all requests together have more than {MOST} pods; a later round will check \
+                    this request"
+            );
             *settled = Some((RequestOutcome::Unfinished, why));
         }
     }
 }
 
-/// The outcome of a request that is for more pods than a round can look for room for.
+/// Returns the outcome of a request that has too many pods for a round.
 fn too_large(request: &ProvisioningRequest) -> Option<(RequestOutcome, String)> {
     (request.pods() > MOST).then(|| (RequestOutcome::Broken, beyond(request.pods())))
 }
@@ -345,7 +352,8 @@ fn beyond(pods: i64) -> String {
 /// The pods of a request, without those that real pods have replaced.
 ///
 /// # Errors
-/// Why the request's pods cannot be imagined: a PodTemplate is missing, or the request has too many pods.
+/// Returns the reason why there are no imagined pods: a PodTemplate is missing, or the request has too many
+/// pods.
 fn made(
     templates: &Templates,
     request: &ProvisioningRequest,
@@ -389,9 +397,9 @@ struct Set<'a> {
     replaced: i64,
 }
 
-/// Counts the real pods in the sets to which they belong. A pod does not name its set, so it is recognized by
-/// its requests, node selector and affinity. These may have been changed when the pod was created. The pod
-/// then counts in an incomplete set that matches in part, or else in any incomplete set.
+/// Assigns the real pods to the sets to which they belong. A pod does not name its set, so it is recognized
+/// by its requests, node selector and affinity. These may have been changed when the pod was created. Such a
+/// pod is assigned to an incomplete set that matches in part, or else to any incomplete set.
 fn replace(sets: &mut [Set], real: &[&Pod]) {
     let same_place =
         |pod: &Pod, other: &Pod| pod.node_selector == other.node_selector && pod.affinity == other.affinity;

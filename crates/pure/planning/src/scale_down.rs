@@ -126,7 +126,8 @@ fn keep_growing(growth: &ScaleUpDecision, drainable: &mut Drainables, verdicts: 
 /// A node that may be removed now, and where its pods go.
 type Admitted<'d, 'a> = (NodeIndex, &'d Drainable<'a>, &'d Moves);
 
-/// The nodes whose removal the round's limits allow; the verdicts of the others say what they wait for.
+/// Returns the nodes that the round's limits allow to be removed. The verdict of each other node is set to
+/// what that node waits for.
 fn admit<'d, 'a>(
     view: &View<'a>,
     growth: &ScaleUpDecision<'a>,
@@ -153,8 +154,8 @@ fn admit<'d, 'a>(
     admitted
 }
 
-/// Returns the removals in the order of their nodes, including those of replaced nodes. Also returns, for the
-/// pending pods that would have fitted the removed nodes, the nodes that they fit instead.
+/// Returns all removals, including those of replaced nodes, ordered by node name. Also returns, for each
+/// pending pod that would have fitted a removed node, the remaining node that it fits.
 fn remove(
     view: &View,
     mut replaced: Vec<Removal>,
@@ -212,8 +213,8 @@ fn say_why_they_stay(
         }
         let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
         if !node.ready {
-            // The node is lost in any case, so the time since which it has been unneeded is kept. If that
-            // time were reset, no replacement would be created.
+            // The node is lost in any case, so its unneeded time continues. If it were reset, no replacement
+            // would be created.
             verdict.verdict = NodeOutcome::NoPlaceToMovePods;
             continue;
         }
@@ -232,8 +233,8 @@ fn say_why_they_stay(
     }
 }
 
-/// Corrects where pods of replaced nodes move to. If a pod's destination is removed too, the pod moves to
-/// where the pods of that destination go.
+/// Corrects the destinations of replaced nodes' pods. If a pod's destination is removed too, the pod moves to
+/// where that node's pods go.
 fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
     for one in removals.iter_mut().flat_map(|removal| &mut removal.moves) {
         if let Some(to) = moves.get(&one.pod) {
@@ -256,8 +257,8 @@ fn at_rest(view: &View, growth: &ScaleUpDecision, verdicts: &[NodeVerdict]) -> b
         && !verdicts.iter().zip(&view.snapshot.nodes).any(going)
 }
 
-/// Returns the machines that replace nodes whose time has come. For nodes that could be replaced later, the
-/// time begins to count.
+/// Returns the machines that replace nodes that have been unneeded for long enough. Nodes that could be
+/// replaced later begin to count as unneeded.
 fn replace<'v, 'a: 'v>(
     view: &View<'a>,
     growth: &ScaleUpDecision<'a>,
@@ -298,7 +299,7 @@ fn replace<'v, 'a: 'v>(
     if begins { found.machines } else { Vec::new() }
 }
 
-/// Marks a node as needed. The time since which it was unneeded is forgotten.
+/// Marks a node as needed and resets its unneeded time.
 fn needed(verdict: &mut NodeVerdict, why: NodeOutcome) {
     verdict.verdict = why;
     verdict.since = None;
@@ -320,7 +321,7 @@ fn leave_out_full(drainable: &mut BTreeMap<NodeIndex, Drainable>, verdicts: &mut
     }
 }
 
-/// Finds nodes whose pods still fit elsewhere once all of these nodes are gone.
+/// Finds a set of nodes whose pods fit elsewhere even if the entire set is removed.
 fn simulate(
     view: &View,
     drainable: &Drainables,
@@ -397,7 +398,8 @@ fn destinations(view: &View, drainable: &Drainables, growth: &ScaleUpDecision) -
     if view.config.scale_down.consolidation {
         stay.extend(growth.upcoming.keys().filter(|at| view.world.node(**at).open));
     }
-    // The fullest first, so that the emptiest stay empty.
+    // Nodes with the least free CPU, then the least free memory, come first, so that the emptiest nodes stay
+    // empty.
     stay.sort_by_key(|&at| {
         let SimNode { node, used, .. } = view.world.node(at);
         let free = (node.allocatable.cpu_milli - used.cpu_milli, node.allocatable.memory - used.memory);

@@ -34,8 +34,8 @@ use model::quantity;
 use model::unfinished::PodTurns;
 use scheduling::{NodeIndex, SimNode};
 
-/// What is placed after the real pods: classes of imagined pods, and, by gang, the classes of gangs that are
-/// tried separately.
+/// What is placed after the real pods: the classes of imagined pods, and, for each gang that is tried
+/// separately, its classes.
 type Left<'a> = (Vec<Class<'a>>, BTreeMap<usize, Vec<Class<'a>>>);
 
 /// The state after all pods were placed, the groups of pods, and which kinds of pods had their turn.
@@ -152,8 +152,8 @@ impl<'a> Packer<'_, 'a> {
         (imagined, apart)
     }
 
-    /// Whether it is certain that a machine will be created or a pod will stay pending: a pod is left, no
-    /// machine that could still take it is being created, and no gang is tried again.
+    /// Whether it is certain that a machine will be created or a pod will stay pending. This is the case if a
+    /// pod is left over, no machine that could take it is being created, and no gang is waiting to be tried.
     fn is_short(&self, classes: &[Class]) -> bool {
         let mut left = classes.iter().flat_map(|class| &class.pods[class.done..]);
         self.upcoming.is_empty() && self.gangs.all.is_empty() && left.any(|&pod| self.pods[pod].listed)
@@ -168,7 +168,8 @@ impl<'a> Packer<'_, 'a> {
         let existing = self.view.existing;
         let named: BTreeMap<&str, NodeIndex> =
             (0..existing).map(|at| (&*self.view.snapshot.nodes[at].name, at)).collect();
-        // The world contains a starting node a second time, in the state that it is expected to reach.
+        // The world contains each starting node twice: as it is now, and as it is expected to be once it is
+        // ready.
         let real = |node: NodeIndex| match self.upcoming.get(&node) {
             Some(name) => named.get(name.as_str()).copied(),
             None => (node < existing).then_some(node),
@@ -279,7 +280,7 @@ impl<'a> Packer<'_, 'a> {
     fn place_nominated(&mut self) {
         for index in 0..self.pods.len() {
             let waiting = &self.pods[index];
-            // The nomination of a pod that has lost its node is ignored: it names the lost node.
+            // If a pod has lost its node, its nomination is ignored, because it names the lost node.
             let looks =
                 waiting.settled.is_none() && waiting.pod.digest().nominated && waiting.pod.node.is_none();
             let nominated = waiting.pod.nominated_node.as_deref().filter(|_| looks);
@@ -310,9 +311,9 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Returns a place for a machine that the pool's minimum requires. The machine gets the first size that
-    /// has a place, on the best host of all sets of hosts. If no size has a place, returns the reason for the
-    /// last size.
+    /// Returns a place for a machine that the pool needs to reach its minimum. The machine gets the first
+    /// size for which there is a place, on the best host. If there is no place for any size, returns the
+    /// reason for the last size.
     fn place_of_minimum(&self, name: &str) -> Result<(usize, Place), NoRoom> {
         let mut best: Option<(usize, usize, Place)> = None;
         let mut refusal = NoRoom::NoSlot;

@@ -34,9 +34,10 @@ pub(super) struct Verdicts {
 /// Why a node stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Without the node, scaling up would create more machines, or leave more pods pending.
+    /// If the node were removed, scaling up would create more machines or leave more pods pending.
     Machine,
-    /// Its pods fit elsewhere, but perhaps not in the way in which kube-scheduler places them.
+    /// The node's pods fit elsewhere, but kube-scheduler may place them in a way that leaves a pod without
+    /// room.
     SchedulerChoice,
 }
 
@@ -55,8 +56,8 @@ impl Demand {
         }
     }
 
-    /// Like [`Self::of`], for pods that have no verdicts yet. If some pods were not looked at, the number of
-    /// pending pods is set to its maximum, because these pods may be the ones that need the nodes.
+    /// Like [`Self::of`], but for pods that have no verdicts yet. If some pods were not looked at, they may
+    /// be the ones that need the nodes. The number of pending pods is then set to `usize::MAX`.
     pub(super) fn placed(packer: &Packer) -> Self {
         let mut machines: BTreeMap<PoolName, usize> = BTreeMap::new();
         let made = packer.planned.iter().enumerate().filter(|(number, _)| !packer.dropped.contains(number));
@@ -89,7 +90,7 @@ impl Demand {
     }
 }
 
-/// Whether a pod with this outcome is pending for want of room.
+/// Whether a pod with this outcome is pending because there is no room for it.
 fn is_stuck(outcome: PodOutcome) -> bool {
     matches!(
         outcome,
@@ -103,16 +104,17 @@ fn is_stuck(outcome: PodOutcome) -> bool {
     )
 }
 
-/// Decides which of these nodes can be removed without scaling up asking for more than now, either
-/// immediately or after kube-scheduler has placed their pods. `nodes` is in order of preference. Nodes that
-/// are in neither set of the result were not looked at.
+/// Decides which of these nodes can be removed so that scaling up would not create more machines or leave
+/// more pods pending than now. This must hold both immediately after the removal and after kube-scheduler has
+/// placed the nodes' pods. `nodes` is in order of preference. Nodes in neither set of the result were not
+/// looked at.
 pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
     let now = Demand::of(growth);
     let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
         verdicts.go.iter().copied().chain(more.iter().map(|one| one.0)).collect()
     };
     let lucky = |gone: &BTreeSet<NodeIndex>| {
-        // Pods of a lost node are left out: they do not run there, so the node is of no use to them.
+        // Pods of a lost node are left out. They do not run, so keeping the node would not help them.
         let going = nodes.iter().filter(|one| gone.contains(&one.0) && one.1.ready);
         let evicted = going.flat_map(|(at, node)| node.drain.moves.iter().map(|pod| (*at, pod)));
         let waiting = growth.placed.iter().filter(|one| gone.contains(&one.1)).map(|(pod, at)| (*at, *pod));
@@ -139,7 +141,7 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
             return verdicts;
         }
         if let Some((culprit, _)) = rest.get(count) {
-            // Deciding everything again is the most expensive check, so an earlier result is used.
+            // Repeating the scale-up decision is the most expensive check, so an earlier result is reused.
             let ask = || asks_more_without(view, &with(&verdicts, &rest[..=count]), &now);
             let asked = asks.get(&(count + 1)).copied().unwrap_or_else(ask);
             verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::SchedulerChoice });
@@ -164,7 +166,7 @@ fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     good
 }
 
-/// Whether scaling up would ask for more than `now` without these nodes, with their pods pending.
+/// Whether scaling up would ask for more than `now` if these nodes were gone and their pods pending.
 fn asks_more_without(view: &View, gone: &BTreeSet<NodeIndex>, now: &Demand) -> bool {
     let names = names(view, gone);
     let mut snapshot = world_without(view, &names);

@@ -19,8 +19,8 @@ pub(super) struct ScaleUpDecision<'a> {
     pub verdicts: Vec<PodVerdict>,
     /// Pods that were placed on existing nodes, each with its node. The node may still be starting.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
-    /// By node in the world: the name of the machine that is being created, or of its Node if the Node exists
-    /// already.
+    /// For each upcoming node in the world, the name of the machine that is being created, or of its Node if
+    /// that exists already.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Pods of nodes that are being removed, if they find no place.
     pub homeless: Vec<&'a Arc<Pod>>,

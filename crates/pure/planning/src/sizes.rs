@@ -11,7 +11,7 @@ use model::{Resources, Snapshot};
 use scheduling::NodeIndex;
 use settings::{Config, Pool};
 
-/// The pools, one for each size and for each set of hosts with different labels, smallest size first.
+/// Returns each pool once for each size and each set of hosts with different labels, smallest size first.
 pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     let of_pool = |pool: &Pool| -> Vec<Pool> {
         let sized = |size: &settings::Size| Pool { cores: size.cores, memory: size.memory, ..pool.clone() };
@@ -21,9 +21,8 @@ pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
 }
 
 /// The cost of a machine of each offer, in millionths: its cores relative to the offer with the most cores,
-/// plus its memory relative to the offer with the most memory. It is not computed from the node's allocatable
-/// resources, because each node reserves something for itself, and small machines would look better than they
-/// are.
+/// plus its memory relative to the offer with the most memory. The allocatable resources are not used,
+/// because each node reserves a part of its resources, and small machines would seem cheaper than they are.
 pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
     let machine = |pool: &Pool| Resources {
         cpu_milli: i64::from(pool.cores) * 1000,
@@ -50,12 +49,12 @@ impl Packer<'_, '_> {
         found.or_else(|| offers().next()).map(|(index, _)| index)
     }
 
-    /// The number of sizes of the pool that has the most.
+    /// The largest number of sizes that any pool has.
     pub(super) fn most_sizes(&self) -> usize {
         self.view.config.pools.iter().map(|pool| pool.sizes.len()).max().unwrap_or(1)
     }
 
-    /// Whether an offer has its pool's size with this number, or the largest size if the pool has fewer
+    /// Whether an offer has the size with this index in its pool, or the largest size if the pool has fewer
     /// sizes.
     pub(super) fn is_size(&self, offer: usize, number: usize) -> bool {
         let pool = &self.pools()[offer];

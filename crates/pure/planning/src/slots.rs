@@ -11,8 +11,8 @@ use settings::Config;
 /// What occupies slots.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
-    /// By cluster (the prefix of its hosts' names), the VMIDs of records and of all guests that Proxmox VE
-    /// shows.
+    /// For each cluster (the prefix of its hosts' names), the VMIDs of records and of all guests that Proxmox
+    /// VE reports.
     pub vmids: BTreeMap<String, BTreeSet<Vmid>>,
     /// Addresses of records and Nodes.
     pub addresses: BTreeSet<IpAddr>,

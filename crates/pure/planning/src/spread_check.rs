@@ -16,12 +16,13 @@ use model::Resources;
 use model::pod::Pod;
 use scheduling::{NodeIndex, SimNode, World};
 
-/// The number of orders that are tried: the first three sort pods by a property, the others are random. If
-/// orders that leave a pod without room are not rare, one of them is likely to be tried.
+/// The number of orders that are tried. The first three sort the pods by a property, and the others are
+/// random. If many orders leave a pod without room, at least one of the tried orders probably does too.
 const ORDERS: usize = 15;
 
-/// Maximum number of checks whether a node takes a pod. If even one order would need more, no order is tried:
-/// with a thousand pods and a thousand nodes, it is unlikely that a pod finds no room.
+/// The maximum number of times that the check tests whether a node takes a pod. If a single order would need
+/// more, no order is tried: with a thousand pods and a thousand nodes, it is unlikely that a pod finds no
+/// room.
 const EFFORT: usize = 1_000_000;
 
 /// Whether the pods of these nodes find room on other nodes in each of the tried orders. Machines that are

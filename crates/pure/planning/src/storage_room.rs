@@ -1,8 +1,8 @@
 //! CSI drivers that have not reported yet how much room there is for new volumes.
 //!
-//! A driver's provisioner publishes CSIStorageCapacities only for zones with a node that runs the driver. So
-//! none exists for a fresh node in another zone, however much room there is. The room is treated as unknown,
-//! and the node is created; the outcome is checked as for every machine.
+//! A driver's provisioner publishes CSIStorageCapacities only for zones with a node that runs the driver.
+//! None exists for a fresh node in another zone, even if there is enough room. The planner treats the room as
+//! unknown and plans the node. The outcome is checked as for every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Whether the pods of a node that is being drained still have a place to go. The room that the plan promised
-//! them may be taken by now.
+//! Checks whether the pods of a node that is being drained still have a place to go. Other pods may have
+//! taken the room that the plan reserved for them.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,12 +16,13 @@ use model::pod::Pod;
 use scheduling::{Effort, NodeIndex, World};
 use settings::Config;
 
-/// Maximum number of pending pods that are placed first. Others are assumed to find no room on existing
-/// nodes.
+/// Maximum number of pending pods that are placed first. The remaining pending pods are assumed to find no
+/// room on existing nodes.
 const WAITING: usize = 100;
 
-/// For a node that is being removed: the name of its first pod that would fit no other ready node at present.
-/// `None`: all fit, the node is not in the snapshot, or a pod on it must stay.
+/// For a node that is being removed, returns the name of its first pod that would fit no other ready node at
+/// present. Returns `None` if all pods fit, if the node is not in the snapshot, or if a pod on the node must
+/// stay.
 ///
 /// Pending pods come first, because kube-scheduler already has them in its queue. Machines that are being
 /// created do not count: it is not known whether they will become nodes.
@@ -54,7 +55,7 @@ pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Stri
     moves.iter().find(|pod| !settle(&mut view.world, pod, &places)).map(|pod| pod.id())
 }
 
-/// Puts a pod on the first node that takes it; false if none does.
+/// Places a pod on the first node that takes it. Returns false if no node does.
 fn settle(world: &mut World, pod: &Arc<Pod>, places: &[NodeIndex]) -> bool {
     let prepared = world.prepare(pod);
     let found = places.iter().copied().find(|at| world.check(&prepared, *at).is_ok());

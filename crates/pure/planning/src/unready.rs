@@ -1,6 +1,6 @@
-//! When nodes stopped being ready. The time in a Node's status comes from another clock: that of
-//! kube-controller-manager or of the node itself. How long a node has not been ready is therefore measured by
-//! the local clock, without the time in which no instance was watching.
+//! When nodes stopped being ready. The time in a Node's status comes from the clock of
+//! kube-controller-manager or of the node itself. The daemon therefore measures by the local clock how long a
+//! node has been unready, and leaves out the time in which no instance was watching.
 
 use jiff::Timestamp;
 
@@ -43,8 +43,8 @@ pub(super) fn notice(memory: &mut Memory, snapshot: &Snapshot) -> bool {
     changed || count != memory.nodes.len()
 }
 
-/// Called at the end of a round. If no instance was watching for some time before the round, no node counts
-/// as unready for that time.
+/// Called at the end of a round. If no instance was watching for some time before the round, that time is not
+/// counted for any unready node.
 pub fn watched(memory: &mut Memory, config: &Config, now: Timestamp) {
     let last = memory.last_round;
     for since in memory.nodes.values_mut().filter_map(|node| node.unready_since.as_mut()) {

@@ -1,5 +1,5 @@
-//! Which machines will become nodes that take pods: how long each is waited for, and which taints will be
-//! gone by then.
+//! Determines which machines will become nodes that take pods: how long the planner waits for each machine,
+//! and which taints will be gone once it is a node.
 
 use super::facts::time::is_young;
 use super::view::View;
@@ -30,7 +30,7 @@ fn is_without_node(machine: &Machine, view: &View) -> bool {
     machine.phase < Phase::Draining && machine.warm.is_none() && view.named.find(name).is_none()
 }
 
-/// Whether a node has a temporary taint that is removed once it is set up.
+/// Whether the node has a temporary taint, which is removed once the node is set up.
 pub(super) fn is_starting(node: &Node, pool: &Pool) -> bool {
     let bars = |taint: &Taint| taint.effect != TaintEffect::PreferNoSchedule;
     node.taints.iter().any(|taint| bars(taint) && passes(taint, pool))

@@ -15,7 +15,8 @@ pub(super) struct Requested {
     /// Pods of DaemonSets.
     daemons: (i64, i64),
     others: (i64, i64),
-    /// Pods that are being deleted. They are in neither sum, because whether they count depends on the time.
+    /// Pods that are being deleted. They are in neither sum, because a pod no longer counts once its deletion
+    /// is overdue, which depends on the time.
     leaving: Vec<Arc<Pod>>,
 }
 
@@ -39,7 +40,7 @@ impl Requested {
         sum.1 += pod.requests.memory;
     }
 
-    /// What the pods of DaemonSets request at this time, and what all other pods request.
+    /// What DaemonSet pods request at this time, and what all other pods request.
     fn at(&self, now: Timestamp) -> [(i64, i64); 2] {
         let mut sums = Self { daemons: self.daemons, others: self.others, leaving: Vec::new() };
         self.leaving.iter().filter(|pod| !overdue(pod, now)).for_each(|pod| sums.add(pod));
@@ -47,7 +48,7 @@ impl Requested {
     }
 }
 
-/// A node's utilization; `None` if it does not report what it offers.
+/// Returns a node's utilization, or `None` if the node does not report how much CPU and memory it offers.
 pub(super) fn node_utilization(
     node: &Node,
     requested: &Requested,

@@ -1,5 +1,5 @@
-//! Pending pods in the order in which they are packed, with equal pods in one item. The next item that fits
-//! is found without looking at each.
+//! Pending pods in the order in which they are packed. Equal pods form one item. The next item that fits is
+//! found without looking at every item.
 
 use super::filling::Filling;
 use model::Resources;
@@ -15,7 +15,7 @@ pub(super) struct Item<'p> {
     pub row: usize,
 }
 
-/// An ordered tree of items: each branch holds the smallest needs among the items below it.
+/// A list of items with a search tree above it. Each branch holds the smallest needs among its items.
 #[derive(Clone, Debug)]
 pub(super) struct Stock<'p> {
     items: Vec<Item<'p>>,
@@ -30,7 +30,8 @@ pub(super) struct Stock<'p> {
 struct Least {
     cpu_milli: i64,
     memory: i64,
-    /// Which rows these are: bit `n` stands for every row whose number modulo 64 is `n`.
+    /// The demand rows of the items, as a bit set: bit `n` stands for every row whose number modulo 64 is
+    /// `n`.
     rows: u64,
 }
 
@@ -167,8 +168,8 @@ impl<'p> Stock<'p> {
                     return Some((at - self.first, copies));
                 }
             }
-            // Go to the next branch to the right. If several branches begin there, take the one at the
-            // highest level.
+            // Go to the next branch to the right. If several branches begin at the same item, take the
+            // highest one.
             at += 1;
             if at.is_power_of_two() {
                 return None;

@@ -47,7 +47,7 @@ impl Woken {
     }
 }
 
-/// The machines that may be asked to join, by pool, in order of their names.
+/// Returns the machines that may be asked to join, by pool and ordered by name.
 pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName, VecDeque<Woken>> {
     let mut waiting: BTreeMap<PoolName, VecDeque<Woken>> = BTreeMap::new();
     for machine in snapshot.proxmox.machines.iter().flatten() {
@@ -68,14 +68,14 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<PoolName
     waiting
 }
 
-/// Why a machine may no longer become a node, in words. `None`: it may.
+/// Returns the reason why a machine may no longer become a node, or `None` if it may.
 fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<String> {
     let differs = replacement_due::differences(snapshot, (pool, &pool.made_of()), machine);
     if !differs.is_empty() {
         return Some(differs.join(", "));
     }
     if !pool.sizes.iter().any(|size| (size.cores, size.memory) == (machine.cores, machine.memory)) {
-        return Some("the pool no longer has machines of its size".to_owned());
+        return Some("the pool no longer creates machines of this size".to_owned());
     }
     let host = &machine.host;
     if is_emptied(snapshot, host) {
@@ -117,7 +117,8 @@ pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
     let mut stuck = in_the_way(view, &kept, &rooms, &plan.pods);
     stuck.retain(|one| unkept.iter().all(|other| other.pool != one.pool));
     unkept.append(&mut stuck);
-    // Replacements are not subtracted from `rooms`, so no machine is created ahead of demand along with them.
+    // Machines that replace nodes are not subtracted from `rooms`. Therefore, a round that creates such
+    // machines creates none ahead of demand.
     let busy = machines(&plan.scale_up).any(|machine| machine.woken.is_none());
     let (keep, refused) = if busy { Default::default() } else { to_keep(view, &kept, &mut rooms) };
     (plan.keep, plan.keep_refused, plan.unkept) = (keep, refused, unkept);
@@ -160,7 +161,8 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
         let (unfit, fit): (Vec<&Machine>, Vec<&Machine>) =
             machines.iter().copied().partition(|machine| why(machine).is_some());
         let surplus = machines.len().saturating_sub(pool.warm.count as usize);
-        // Less useful machines are removed first. A machine that is still being created is not removed yet.
+        // Machines that are no longer suitable are removed first. A machine that is still being created is
+        // not removed yet.
         let going = unfit.iter().chain(fit.iter().rev()).filter(waits).take(surplus);
         for machine in going {
             let reason = format!("its pool keeps only {} warm", pool.warm.count);
@@ -185,9 +187,9 @@ fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
-/// At most one machine of each pool: one that cannot be started, because its host has no room. It is returned
-/// only if pods are pending because the pool is at its maximum or has no free slot, and another host has room
-/// for a machine of the pool.
+/// Returns at most one machine of each pool: a warm machine that cannot be started because its host has no
+/// room. It is returned only if pods are pending because the pool is at its maximum or has no free slot, and
+/// if another host has room for a machine of the pool.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {
         let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);
@@ -210,7 +212,7 @@ fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]
     stuck.collect()
 }
 
-/// The machines to create, and why some pools get fewer than they should have.
+/// Returns the machines to create, and the reasons why some pools get fewer than their settings ask for.
 fn to_keep(view: &View, kept: &[&Machine], rooms: &mut Rooms) -> (Vec<PoolGrowth>, Vec<PoolReason>) {
     let (mut all, mut refused) = (Vec::new(), Vec::new());
     for pool in view.config.pools.iter().filter(|pool| pool.warm.count > 0) {

@@ -8,8 +8,8 @@ use model::selector::Labels;
 use model::{HostKey, Snapshot};
 use settings::Pool;
 
-/// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels do not
-/// depend on the host stays as it is.
+/// Returns the pool once for each set of hosts whose machines have the same labels. If the pool's labels do
+/// not depend on the host, returns the pool unchanged.
 pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     let mut groups: BTreeMap<Labels, Vec<HostKey>> = BTreeMap::new();
     if pool.tells_hosts() {
@@ -24,9 +24,9 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
 }
 
-/// The hosts that the pool's machines may be on: those that Proxmox VE reports, or else those that the pool
-/// names. A host that the daemon has switched off is included even if no template is known to reach it,
-/// because a host is woken only for an offer that includes it.
+/// Returns the hosts that the pool's machines may be on: those that Proxmox VE reports or, if these are
+/// unknown, those that the pool names. A host that the daemon has switched off is included even if it is not
+/// known whether a template reaches it, because a host is woken only for an offer that includes it.
 fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<HostKey> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
     let power = |name: &HostKey| snapshot.memory.hosts.get(name)?.power.as_ref();

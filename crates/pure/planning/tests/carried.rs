@@ -1,6 +1,6 @@
-//! Data that is carried over from one decision to the next saves time and changes no plan: random worlds
-//! change from round to round, and each plan is compared, byte for byte, with one that was made without such
-//! data.
+//! Data that is carried over from one decision to the next saves time but must not change any plan. These
+//! tests let random worlds change from round to round, and compare each plan, byte for byte, with one that
+//! was made without such data.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

@@ -1,5 +1,5 @@
-//! Properties of gangs over random small worlds: a gang gets its whole minimum or nothing, and no machine is
-//! created without a pod.
+//! Properties of gangs in small random worlds: a gang gets room for its minimum or no room at all, and no
+//! machine is created without a pod.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results, and prints what it skips")]
 
@@ -24,7 +24,7 @@ use crate::worlds::{NOW, cases, replica_set, resources};
 
 const OFFERED: i64 = 4000;
 
-/// A pool `w` of up to this many machines.
+/// A configuration with a pool `w` of at most `max` machines.
 fn config(max: u32) -> Config {
     let text = format!(
         "[scale_down]\nenabled = false\n[[pool]]\nname = \"w\"\nmax = {max}\ncores = 4\nmemory = \"8GiB\"\n\
@@ -40,7 +40,7 @@ fn node(name: String) -> Arc<Node> {
     Arc::new(Node { labels, name, allocatable: resources(OFFERED, 8192, 10), ..Node::default() })
 }
 
-/// Anti-affinity: no two pods of this app on one node.
+/// Anti-affinity that keeps a pod away from nodes with pods of the given app.
 fn apart(app: u8) -> PodAffinityTerm {
     let values = vec![app.to_string()];
     let requirements = vec![Requirement { key: "app".to_owned(), operator: Operator::In, values }];
@@ -54,8 +54,8 @@ fn apart(app: u8) -> PodAffinityTerm {
     }
 }
 
-/// Up to four gangs with some running pods, and pods without a gang. `repelling` is the percentage of pods
-/// that repel others.
+/// Up to four gangs, some of whose pods already run, and pods without a gang. `repelling` is the percentage
+/// of pending pods that have anti-affinity.
 fn world(repelling: f64) -> impl Strategy<Value = Snapshot> {
     let pod = (0_u8..6, 0_u8..2, 1_i64..4500, 1_i64..6000, prop::bool::weighted(repelling / 100.0));
     let waiting = prop::collection::vec(pod, 1..18);
@@ -96,7 +96,8 @@ fn is_placed(outcome: PodOutcome) -> bool {
     matches!(outcome, PodOutcome::NewNode | PodOutcome::ExistingNode | PodOutcome::UpcomingNode)
 }
 
-/// By gang: how many of its pods run or were placed by the plan, and how many the plan placed.
+/// Returns, for each gang, the number of its pods that run or were placed by the plan, and the number that
+/// the plan placed.
 fn placed(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, (i64, i64)> {
     let verdicts: BTreeMap<&str, PodOutcome> = plan.pods.iter().map(|one| (&*one.pod, one.verdict)).collect();
     let mut all: BTreeMap<String, (i64, i64)> = BTreeMap::new();
@@ -115,7 +116,7 @@ fn minimum(snapshot: &Snapshot, gang: &str) -> i64 {
     groups.filter(|group| group.name == gang).find_map(|group| group.minimum).unwrap()
 }
 
-/// The machines of the plan, while they are being created.
+/// The machines that the plan creates, in the state that they have while they are being created.
 fn coming(first: &Plan) -> Vec<Machine> {
     let made = first.scale_up.iter().flat_map(|pool| &pool.machines);
     let machine = |(number, made): (u32, &model::plan::NewMachine)| Machine {
@@ -167,8 +168,8 @@ proptest! {
             created");
     }
 
-    // In this world, no pods repel each other: such pods may be placed on nodes other than the ones that were
-    // planned for them.
+    // No pod in this test has anti-affinity. The second plan may place pods with anti-affinity on different
+    // nodes than the first plan did.
     #[test]
     fn with_its_machines_on_their_way_a_plan_makes_no_more(snapshot in world(0.0), max in 0_u32..9) {
         let config = config(max);
@@ -176,12 +177,13 @@ proptest! {
         let mut after = snapshot.clone();
         Arc::make_mut(&mut after.proxmox).machines = Some(coming(&first));
         let second = plan(&after, &config);
-        // A gang that found no room in the first plan may find it in another arrangement of the same
-        // machines.
+        // A gang that found no room in the first plan may find room in the second plan, which may arrange the
+        // pods on the same machines differently.
         if first.pods.iter().all(|pod| pod.verdict != PodOutcome::AwaitsGang) {
             prop_assert!(second.scale_up.is_empty(), "{:?} after {:?}", second.scale_up, first.scale_up);
         }
-        // If some pods find no room in the first plan, they may get the room that it planned for others.
+        // Pods that find no room in the first plan may get the room that the first plan intended for other
+        // pods.
         if first.pods.iter().all(|pod| is_placed(pod.verdict)) {
             prop_assert!(second.pods.iter().all(|pod| is_placed(pod.verdict)), "{:?}", second.pods);
         }

@@ -56,7 +56,7 @@ fn pod(number: usize, app: u8, cpu: i64, memory: i64, node: Option<String>) -> P
     pod
 }
 
-/// Nodes that run pods which fit them, pending pods, and a disruption budget for each app.
+/// Nodes with running pods that fit on them, pending pods, and a disruption budget for each app.
 fn world() -> impl Strategy<Value = Snapshot> {
     let running = prop::collection::vec((0_usize..6, 0_u8..3, 1_i64..1500, 1_i64..2000), 0..25);
     let pending = prop::collection::vec((0_u8..3, 1_i64..5000, 1_i64..6000), 0..15);

@@ -1,5 +1,5 @@
-//! Carries out plans on random worlds until there is nothing left to do, with several sizes of machines,
-//! with and without consolidation, and checks the result.
+//! Carries out plans in random worlds until nothing is left to do, and checks the result. Machines have
+//! several sizes, and consolidation is on or off.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
@@ -22,12 +22,12 @@ use settings::{self, Config, Needs};
 use crate::worlds::{NOW, cases, replica_set};
 
 const GIB: i64 = 1 << 30;
-/// The cores and the GiB of memory of each size.
+/// The number of cores and the memory in GiB of each machine size.
 const SIZES: [(u32, i64); 4] = [(2, 4), (4, 16), (8, 16), (16, 64)];
-/// A cluster that still changes after this many rounds does not settle.
+/// The number of rounds after which the test fails if the cluster still changes.
 const ROUNDS: usize = 60;
 
-/// Pool `w` with machines of these sizes, and without waiting times.
+/// A configuration with a pool `w` that has the given machine sizes and no waiting times.
 fn config(sizes: &[(u32, i64)], min: u32, scale_down: &str) -> Config {
     let (first, others) = sizes.split_first().unwrap();
     let each = |(cores, gib): &(u32, i64)| format!("{{ cores = {cores}, memory = \"{gib}GiB\" }}");
@@ -104,14 +104,15 @@ fn world() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// The sum of the machines' cores and GiB.
+/// The machines' total number of cores and total memory in GiB.
 fn total(snapshot: &Snapshot) -> (u32, i64) {
     let machines = snapshot.proxmox.machines.as_deref().unwrap();
     (machines.iter().map(|one| one.cores).sum(), machines.iter().map(|one| one.memory).sum::<i64>() / GIB)
 }
 
-/// The world after the plan was carried out: new machines are nodes, and removed ones are gone. Pending pods
-/// are where the plan places them, and pods of removed nodes where it moves them.
+/// Returns the world after the plan has been carried out: new machines have become nodes, and removed nodes
+/// are gone. Pending pods run where the plan places them, and pods of removed nodes run where the plan moves
+/// them.
 fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     let mut after = snapshot.clone();
     let gone: Vec<&str> = plan.scale_down.iter().map(|removal| removal.node.as_str()).collect();
@@ -153,8 +154,8 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     after
 }
 
-/// Like [`carried_out`], but kube-scheduler places the pods in an arbitrary order, each on the node that then
-/// has the most room left.
+/// Like [`carried_out`], but kube-scheduler places the pods in an arbitrary order. It places each pod on the
+/// node that will have the most room left.
 fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Snapshot {
     let mut bare = plan.clone();
     bare.pods.clear();
@@ -189,7 +190,7 @@ fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Sn
     after
 }
 
-/// Whether no node holds more than it offers.
+/// Whether the pods on each node request no more than the node offers.
 fn nothing_is_overfull(snapshot: &Snapshot) -> bool {
     snapshot.nodes.iter().all(|node| {
         let mut free = node.allocatable.clone();
@@ -248,7 +249,7 @@ proptest! {
                 break;
             }
             made_for_pods += usize::from(next.pods.iter().any(|pod| pod.verdict == PodOutcome::NewNode));
-            // Creating machines takes time: evicted pods are placed before the new machines exist.
+            // Creating machines takes time, so evicted pods are placed before the new machines exist.
             let made_then = Plan { scale_up: next.scale_up.clone(), ..Plan::default() };
             let drained = Plan { scale_up: Vec::new(), ..next.clone() };
             for half in [drained, made_then] {
@@ -291,7 +292,7 @@ proptest! {
             let plan = plan(&waiting, &config(sizes, 0, ""));
             let all = plan.pods.iter().all(|pod| pod.verdict == PodOutcome::NewNode);
             let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
-            // Cores and memory relative to the largest size, which is how the planner weighs them.
+            // The planner weighs cores and memory relative to the largest machine size.
             let parts = machines.map(|one| i64::from(one.cores) * 4 + one.memory_bytes / GIB).sum::<i64>();
             all.then_some(parts)
         };

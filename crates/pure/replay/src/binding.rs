@@ -9,12 +9,12 @@ use model::Snapshot;
 use model::pod::Pod;
 use scheduling::{NodeIndex, Priorities, World};
 
-/// The minimum request with which a pod counts in scores, as CPU in thousandths and memory in bytes:
-/// kube-scheduler's `DefaultMilliCPURequest` and `DefaultMemoryRequest`.
+/// The minimum request that scores assume for a pod: CPU in thousandths of a core and memory in bytes
+/// (kube-scheduler's `DefaultMilliCPURequest` and `DefaultMemoryRequest`).
 const AT_LEAST: (i64, i64) = (100, 200 << 20);
 
-/// Binds a cluster's pending pods to its nodes, ordered by priority and age. Returns pairs of the index of a
-/// bound pod in the snapshot and the index of its node.
+/// Binds a cluster's pending pods to its nodes, in order of the pods' priority and age. For each bound pod,
+/// returns its index in the snapshot and the index of its node.
 pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
     let is_waiting = |pod: &Pod| pod.digest().waits && !pod.digest().gated && !pod.digest().daemon;
     let all = snapshot.pods.iter().enumerate();

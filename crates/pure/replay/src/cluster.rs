@@ -32,7 +32,7 @@ use settings::Config;
 const IDLE: SignedDuration = SignedDuration::from_mins(1);
 /// Kubernetes' taints on nodes that are not ready.
 const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
-/// The seed for the names of machines.
+/// The seed for machine names.
 const SEED: u64 = 0x5eed;
 
 /// The simulation of a cluster under one configuration.
@@ -40,8 +40,8 @@ pub struct Simulation {
     pub(super) config: Config,
     pub(super) facts: Arc<Facts>,
     pub(super) what_if: WhatIf,
-    /// The last recorded round, without its pods and without the nodes of pools. Hosts that the daemon had
-    /// switched off in the record are shown as on.
+    /// The last recorded round, without its pods and without the pools' nodes. Hosts that the daemon had
+    /// switched off in the record appear as switched on.
     pub(super) around: Snapshot,
     /// The hosts that the daemon had switched off in the last recorded round.
     pub(super) switched_off: BTreeSet<HostKey>,
@@ -189,8 +189,8 @@ impl Simulation {
         }
     }
 
-    /// Repeats, on nodes of the first round, what an administrator did to them in the record. This ends when
-    /// a node is removed in the record or in the simulation.
+    /// Applies changes that an administrator made in the record to nodes of the first round. A node is no
+    /// longer changed once it is being removed in the record or in the simulation.
     fn follow_nodes(&mut self, round: &Snapshot) {
         for recorded in &round.nodes {
             let own = self.nodes.get_mut(&recorded.name).filter(|own| own.uid == recorded.uid);
@@ -272,8 +272,8 @@ impl Simulation {
             if let Some(node) = member.pod.node.clone().filter(|_| first) {
                 member.bind(&node, self.now);
             } else {
-                // If the original already has a node, its copies are pending only because the simulation
-                // starts, so their wait does not count.
+                // If the recorded pod already has a node, its copies are pending only because the simulation
+                // has just started, so their wait does not count.
                 member.at_first = first && pod.node.is_some();
                 member.wait(if member.at_first { self.now } else { member.since });
             }
@@ -359,7 +359,7 @@ impl Simulation {
         self.decided.and_then(|decided| decided.saturating_add(wait).ok())
     }
 
-    /// Completes the steps of machines that are due, and drops pods that have finished.
+    /// Completes the machine steps that are due, and drops pods that have finished.
     fn pass(&mut self) {
         let now = self.now;
         let due = |one: &Sim| one.due.filter(|due| *due <= now);
@@ -396,7 +396,8 @@ impl Simulation {
         (self.changed, self.due, self.decided) = (false, None, Some(now));
         let mut snapshot = self.snapshot(now);
         planning::learn(&mut self.memory, &snapshot, &self.config);
-        // For timers, the time between rounds of a simulation counts too.
+        // Timers normally leave out the time between rounds that are far apart. In a simulation, timers
+        // include this time.
         let before = now.saturating_sub(self.config.scan_interval).unwrap_or(now);
         self.memory.last_round =
             Some(self.memory.last_round.map_or(before, |last| last.max(before).min(now)));
@@ -478,7 +479,7 @@ impl Simulation {
 }
 
 /// Makes a node ready, and removes the taints that mark nodes as unready, starting, growing or out of
-/// service: in a simulation, no machine fails.
+/// service. In a simulation, no machine fails.
 fn as_if_healthy(node: &mut Node) {
     for condition in node.conditions.iter_mut().filter(|one| one.kind == "Ready" && one.status != "True") {
         "True".clone_into(&mut condition.status);
@@ -490,7 +491,8 @@ fn as_if_healthy(node: &mut Node) {
     node.taints.retain(|taint| !passes(taint));
 }
 
-/// How many pods a disruption budget allows to be evicted, given which of these pods are ready.
+/// Returns the number of pods that a disruption budget allows to be evicted, given which of the cluster's
+/// pods are ready.
 fn allowed(budget: &DisruptionBudget, pods: &[Arc<Pod>]) -> i64 {
     let (current, desired) = budget.healthy;
     let Some(selector) = budget.selector.as_ref().filter(|_| current > 0 || desired > 0) else {

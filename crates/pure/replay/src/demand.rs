@@ -10,11 +10,11 @@ use model::pod::{Pod, Scheduling};
 use model::snapshot::POOL_LABEL;
 use planning::{being_deleted, leaving, ready};
 
-/// If a pod ended because its node was removed or lost, its controller recreates it within this time.
-/// Otherwise, the pod is no longer wanted.
+/// If a pod ended because its node was removed or lost, its controller must recreate the pod within this
+/// time. Otherwise, the pod counts as no longer wanted.
 const MADE_AGAIN: SignedDuration = SignedDuration::from_mins(2);
 
-/// A change in the demand. A unit is a pod, together with the pods with which its controller replaced it when
+/// A change in demand. A unit is a pod, together with the pods that its controller created to replace it when
 /// it was moved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -57,8 +57,8 @@ pub struct Demand {
     /// The pods of the last round, ordered by namespace and name.
     known: Vec<Known>,
     units: u64,
-    /// Units whose pod ended because its node was removed or lost, and when that happened, by the uid of the
-    /// pod's controller.
+    /// Units whose pod ended because its node was removed or lost, each with the time at which the pod ended.
+    /// The key is the uid of the pod's controller.
     moved: BTreeMap<String, VecDeque<(Timestamp, u64)>>,
 }
 

@@ -58,8 +58,8 @@ impl Simulation {
                 let also = going.iter().filter_map(|one| self.machines.get(one));
                 self.leaving(which) + also.filter(|one| which(&one.machine)).count()
             };
-            // The limit of parallel removals applies to each Proxmox VE cluster by itself, and separately to
-            // bare-metal machines and VMs.
+            // The limit on parallel removals applies to each Proxmox VE cluster separately. It also applies
+            // to bare-metal machines and VMs separately.
             let here = self.cluster_of(&pool);
             let of_cluster = |machine: &Machine| self.cluster_of(&machine.pool) == here;
             if phase != Phase::Ready
@@ -90,7 +90,7 @@ impl Simulation {
         self.machines.values().filter(|one| leaves(&one.machine)).count()
     }
 
-    /// Whether the machines of a pool are bare metal, and the pool's Proxmox VE cluster.
+    /// Returns whether the pool's machines are bare metal, and the pool's Proxmox VE cluster.
     fn cluster_of(&self, pool: &PoolName) -> Option<(bool, &str)> {
         let pool = self.config.pools.iter().find(|one| one.name == *pool)?;
         Some((pool.is_physical(), pool.prefix.as_str()))

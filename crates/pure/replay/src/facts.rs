@@ -16,7 +16,8 @@ use planning::ready;
 
 /// The maximum number of durations that are kept for each pool.
 const MOST: usize = 10_000;
-/// If there is no round for longer than this, it is not known what happened in the meantime.
+/// If two rounds are further apart than this, the record has a gap between them. It is not known what
+/// happened during a gap.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// The measured durations of one kind of work, in seconds.
@@ -46,7 +47,7 @@ impl Took {
 /// A machine's pool, cores and memory in bytes.
 type Shape = (PoolName, u32, i64);
 
-/// What the record shows.
+/// The facts from a record: its time range and gaps, how long each kind of work took, and what happened.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The time of the first round.
@@ -71,18 +72,20 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// How long a machine of the pool takes to become a node. `woken`: whether it was kept warm.
+    /// Returns the time that a machine of the pool takes to become a node. `woken` is true if the machine was
+    /// kept warm before.
     pub(super) fn comes_in(&self, pool: &str, woken: bool) -> SignedDuration {
         let (all, default) = if woken { (&self.waking, WAKING) } else { (&self.creation, CREATION) };
         length(all.get(pool), default)
     }
 
-    /// How long the removal of a node of the pool takes.
+    /// Returns the time that it takes to remove one of the pool's nodes.
     pub(super) fn goes_in(&self, pool: &str) -> SignedDuration {
         length(self.retirement.get(pool), RETIREMENT)
     }
 
-    /// The capacity and allocatable of a ready node on a machine of the same pool and size.
+    /// The recorded capacity and allocatable resources of a ready node whose machine has the same pool and
+    /// size.
     pub(super) fn shape(&self, machine: &Machine) -> Option<&(Resources, Resources)> {
         self.shapes.get(&(machine.pool.clone(), machine.cores, machine.memory))
     }
@@ -98,9 +101,9 @@ fn length(took: Option<&Took>, default: std::time::Duration) -> SignedDuration {
 pub struct Watcher {
     facts: Facts,
     machines: BTreeMap<String, MachineTrace>,
-    /// Pending pods that the scheduler refused, and when they became pending, by uid.
+    /// The pending pods that the scheduler refused, by uid, with the time at which each pod became pending.
     waiting: BTreeMap<String, Timestamp>,
-    /// The uids of pods that had a node of a pool in the last round.
+    /// The uids of the pods that were on one of the pools' nodes in the last round.
     placed: BTreeSet<String>,
 }
 
@@ -114,7 +117,7 @@ struct MachineTrace {
     warm: bool,
     /// Whether the machine was kept warm and then asked to join.
     woken: bool,
-    /// Whether the machine was seen before it was ready.
+    /// Whether the record contains rounds from before the machine was ready.
     from_the_start: bool,
     leaves: Option<Timestamp>,
 }
@@ -221,8 +224,8 @@ impl Watcher {
             let machine = machines.get(node.name.as_str()).filter(|_| ready(node));
             let Some(machine) = machine.filter(|machine| machine.phase == Phase::Ready) else { continue };
             let shape = (machine.pool.clone(), machine.cores, machine.memory);
-            // The first ready node of each shape is enough, because capacity and allocatable of such nodes
-            // rarely change.
+            // The first ready node of each shape is enough, because nodes with the same shape rarely differ
+            // in capacity and allocatable resources.
             self.facts
                 .shapes
                 .entry(shape)
@@ -283,8 +286,8 @@ mod tests {
     use model::machine::WarmState;
     use model::snapshot::Inventory;
 
-    /// What a record shows about a machine that is kept warm and then asked to join at minute 60. It is ready
-    /// at minute 61.
+    /// The facts from a record in which a machine is kept warm and then asked to join at minute 60. The
+    /// machine is ready at minute 61.
     fn watched(rounds: &[(i64, Phase)]) -> Facts {
         let at = |minute: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
         let mut watcher = Watcher::default();

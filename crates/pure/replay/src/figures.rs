@@ -1,4 +1,4 @@
-//! The results of a simulation, or of the record itself.
+//! The results of a simulation, or the corresponding figures of the record itself.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,8 @@ impl Waits {
         *self.0.entry(seconds.max(0)).or_default() += 1;
     }
 
-    /// Adds a pod, if its wait counts.
+    /// Adds a pod that was pending for this many seconds. If `seconds` is `None`, the pod's wait does not
+    /// count, and nothing is added.
     pub(super) fn add_some(&mut self, seconds: Option<i64>) {
         if let Some(seconds) = seconds {
             self.add(seconds);
@@ -67,9 +68,9 @@ pub struct PoolFigures {
     pub failed: u64,
     /// Running machines that were made larger.
     pub grown: u64,
-    /// The maximum number of nodes at a time.
+    /// The maximum number of nodes at any one time.
     pub most: u32,
-    /// The hours that nodes were ready, added up over all nodes.
+    /// The total time for which nodes were ready, in hours, summed over all nodes.
     pub node_hours: f64,
     /// Pods that were scheduled on the pool's nodes.
     pub pods: u64,
@@ -77,8 +78,8 @@ pub struct PoolFigures {
     pub waits: Waits,
 }
 
-/// Core-hours and GiB-hours. Divided by the hours of the period, they give the average number of cores and of
-/// GiB.
+/// Core-hours and GiB-hours. To get the average number of cores and GiB, divide these figures by the length
+/// of the period in hours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// Cores.
@@ -99,17 +100,18 @@ impl Use {
 pub struct HostUse {
     /// The capacity of hosts that are on.
     pub hosts: Use,
-    /// What the machines of pools were assigned.
+    /// The resources that are assigned to the pools' machines.
     pub machines: Use,
-    /// What other guests were assigned or, if that is unknown, what they used.
+    /// The resources that are assigned to other guests. If the assigned resources are unknown, the memory
+    /// that these guests use.
     pub others: Use,
-    /// What the nodes of pools offer.
+    /// The resources that the pools' nodes offer to pods.
     pub offered: Use,
-    /// What pods on these nodes request.
+    /// The resources that pods on the pools' nodes request.
     pub requested: Use,
 }
 
-/// How one host was used, in hours.
+/// How many hours one host was on, on but empty, and switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostHours {
     /// How long the host was on.
@@ -122,8 +124,8 @@ pub struct HostHours {
     pub off: Option<f64>,
 }
 
-/// The numbers of ready nodes and of pending pods over time. Each point contains the maximum of each number
-/// during a step.
+/// The number of ready nodes and the number of pending pods over time. Each point contains the maximum of
+/// each number during one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
@@ -131,7 +133,7 @@ pub struct Series {
     pub from: Timestamp,
     /// The length of a step in seconds.
     pub step_seconds: i64,
-    /// Pairs of the number of ready nodes of the pools and the number of pending pods.
+    /// For each step, the number of ready nodes of all pools and the number of pending pods.
     pub points: Vec<(u32, u32)>,
 }
 
@@ -140,19 +142,19 @@ pub struct Series {
 pub struct Figures {
     /// The figures of each pool.
     pub pools: BTreeMap<PoolName, PoolFigures>,
-    /// The waits of pods that were then scheduled outside all pools.
+    /// The waits of pods that were eventually scheduled on nodes outside all pools.
     pub elsewhere: Waits,
     /// The waits of pods that ended while they were pending, whether or not they had a node before.
     pub without: Waits,
     /// The waits so far of pods that are still pending at the end.
     pub still: Waits,
-    /// Pods that are pending now.
+    /// The number of pods that are pending now.
     pub waiting: u64,
-    /// Pods that were denied a machine at least once, by verdict.
+    /// The number of pods that were denied a machine at least once, by verdict.
     pub refusals: BTreeMap<String, u64>,
     /// Capacity and use of hosts and nodes.
     pub used: HostUse,
-    /// How each host was used, in hours.
+    /// How many hours each host was on, on but empty, and switched off.
     pub hosts: BTreeMap<String, HostHours>,
     /// Total hours.
     pub hours: f64,
@@ -194,8 +196,8 @@ impl Figures {
         self.pools.entry(name.into()).or_default()
     }
 
-    /// All waits, including those that ended without a node or have not ended yet. If these were left out, a
-    /// configuration would look better the fewer pods it served.
+    /// All waits, including those that ended without a node or have not ended yet. If such waits were left
+    /// out, a configuration would look better the fewer pods it served.
     pub fn waits(&self) -> Waits {
         let others = [&self.elsewhere, &self.without, &self.still];
         let all = self.pools.values().map(|pool| &pool.waits).chain(others);
@@ -218,7 +220,7 @@ impl Figures {
         self.last = Some(state);
     }
 
-    /// Adds the last state to the totals, for the time from then until now.
+    /// Adds the last state to the totals, for the time between that state and `now`.
     pub(super) fn until(&mut self, now: Timestamp) {
         let Some(mut last) = self.last.take() else { return };
         let hours = now.duration_since(last.time).as_secs_f64().max(0.0) / HOUR;

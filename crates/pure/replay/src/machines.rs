@@ -31,7 +31,8 @@ impl Simulation {
         let mut machine = machine.clone();
         machine.growing = None;
         machine.seen_on = None;
-        // The time until a machine becomes a node is measured from its request, not from its current phase.
+        // The time until a machine becomes a node is measured from the request for the machine, not from the
+        // start of its current phase.
         let comes = machine.phase < Phase::Ready;
         let since = if comes { machine.wanted_since() } else { machine.since };
         let gone_for = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
@@ -88,7 +89,7 @@ impl Simulation {
         self.figures.pool(pool).made += 1;
     }
 
-    /// Makes a running machine larger immediately: in reality, growing takes little time compared with other
+    /// Makes a running machine larger immediately, because growing takes little time compared with other
     /// steps.
     pub(super) fn grow(&mut self, grown: &GrownMachine, now: Timestamp) {
         let Some(sim) = self.machines.get_mut(&grown.machine) else { return };
@@ -147,8 +148,8 @@ impl Simulation {
         self.room_changed = true;
     }
 
-    /// The node of a machine, as the planner expects it. Its resources are those recorded for a machine of
-    /// the same pool and size, if there are any and the pool does not set `allocatable`.
+    /// The node of a machine, as the planner expects it. If the pool does not set `allocatable` and the
+    /// record contains a node of the same pool and size, the new node has the same resources as that node.
     fn node(&self, snapshot: &Snapshot, machine: &Machine, now: Timestamp) -> Node {
         let expected = planning::expected_node(snapshot, &self.config, machine);
         let mut node = expected.unwrap_or_else(|| Node {

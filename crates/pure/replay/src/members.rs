@@ -41,13 +41,13 @@ impl Member {
         self.pod.digest().waits && !self.pod.digest().gated
     }
 
-    /// For how many seconds the pod has been pending; `None` if it got a node immediately, or if its wait
-    /// does not count.
+    /// The time for which the pod has been pending, in seconds. `None` if it got a node immediately, or if
+    /// its wait does not count.
     pub fn wait_that_counts(&self, now: Timestamp) -> Option<i64> {
         (self.waited && !self.at_first).then(|| now.duration_since(self.since).as_secs())
     }
 
-    /// Makes the pod pending from now on, with no node.
+    /// Makes the pod pending from now on, and removes it from its node.
     pub fn wait(&mut self, now: Timestamp) {
         (self.since, self.waited, self.bound, self.ends) = (now, false, None, None);
         self.pod = Arc::new(waiting(&self.pod, now));
@@ -61,7 +61,7 @@ impl Member {
     }
 }
 
-/// The pod while it is pending: refused by the scheduler, or held back by a gate.
+/// Returns the pod in its pending state: refused by the scheduler, or held back by a gate.
 fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     let gated = pod.scheduling == Scheduling::Gated;
     Pod {
@@ -77,7 +77,7 @@ fn waiting(pod: &Pod, now: Timestamp) -> Pod {
     }
 }
 
-/// The pod while it runs on this node.
+/// Returns the pod in its running state, on the given node.
 pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
     Pod {
         node: Some(node.to_owned()),
@@ -94,9 +94,10 @@ pub(super) fn running(pod: &Pod, node: &str, now: Timestamp) -> Pod {
 /// Half a pod, in thousandths. The first controller starts with this remainder, so that fractions are rounded
 /// to the nearest integer.
 const HALF: u32 = 500;
-/// Each controller starts with a remainder that is this much larger than the previous controller's, modulo
-/// 1000 (the golden ratio spreads them evenly). With equal remainders, controllers of one pod each, such as
-/// Jobs, would either all be rounded up or all be rounded down.
+/// The difference between the starting remainders of two successive controllers, modulo 1000. This value is
+/// derived from the golden ratio and spreads the remainders evenly. If all controllers started with the same
+/// remainder, controllers with one pod each, such as Jobs, would either all be rounded up or all be rounded
+/// down.
 const APART: u32 = 618;
 
 /// The number of copies of each unit.
@@ -149,7 +150,7 @@ impl Scale {
     }
 }
 
-/// The copy of a unit's pod that has this number. Number 0 is the pod itself.
+/// Returns the copy of a unit's pod with the given number. Number 0 is the pod itself.
 pub(super) fn copy(pod: &Arc<Pod>, number: u32) -> Arc<Pod> {
     if number == 0 {
         return pod.clone();

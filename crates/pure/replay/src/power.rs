@@ -1,5 +1,5 @@
 //! Simulates switching hosts off and on: provides the facts about hosts that a decision reads, and carries
-//! out its verdicts. The steps are those of the daemon, but none of them fails.
+//! out the decision's verdicts. The steps are the same as the daemon's, but none of them fails.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use model::power::{HostFacts, HostOutcome, HostVerdict, PowerFacts, PowerMemory,
 use model::snapshot::HostMemory;
 use model::{HostKey, PoolName, Snapshot};
 
-/// Changes a recorded round so that hosts that the daemon had switched off are shown as on, with their
+/// Changes a recorded round so that hosts that the daemon had switched off appear as switched on, with their
 /// resources. Returns the names of these hosts.
 pub(super) fn switch_on(round: &mut Snapshot) -> BTreeSet<HostKey> {
     let mut switched = BTreeSet::new();
@@ -43,8 +43,9 @@ impl Simulation {
         self.config.hosts.get(host).is_some_and(|own| own.power.is_some())
     }
 
-    /// At the start, keeps what is remembered about hosts that may be switched off, except for their
-    /// back-offs after failed creations. The power of other hosts does not change.
+    /// At the start of a simulation, keeps the recorded data about hosts that may be switched off, except for
+    /// back-offs after failed creations. Drops the data about all other hosts, because these hosts are never
+    /// switched.
     pub(super) fn begin_hosts(&mut self) {
         let mut hosts = std::mem::take(&mut self.memory.hosts);
         hosts.retain(|host, _| self.is_switched(host));
@@ -81,8 +82,8 @@ impl Simulation {
         }
     }
 
-    /// The facts that decide whether hosts stay on. For a host without recorded facts, they are derived from
-    /// the resources that its guests were assigned.
+    /// The facts that decide whether hosts stay on. If the record contains no facts about a host, these facts
+    /// are derived from the resources that are assigned to the host's guests.
     pub(super) fn power_facts(&self, hosts: &[Host]) -> Option<PowerFacts> {
         let recorded = self.around.proxmox.power.as_ref();
         let ours = hosts.iter().filter(|host| self.is_switched(&host.name));
@@ -104,13 +105,13 @@ impl Simulation {
         (!facts.is_empty()).then_some(PowerFacts { votes, hosts: facts })
     }
 
-    /// Why a host without recorded power facts stays on, judging by the resources that its guests were
-    /// assigned.
+    /// Returns the reason why a host without recorded power facts stays on, based on the resources that are
+    /// assigned to its guests.
     fn stays_on(&self, host: &str) -> Option<String> {
         let why = if !self.others.assigned_known {
-            "the recorded rounds do not show the resources that its guests were assigned"
+            "the recorded rounds do not contain the resources assigned to its guests"
         } else if self.others.of(host) != (0, 0) {
-            "unmanaged guests run there"
+            "unmanaged guests run on this host"
         } else {
             return None;
         };
@@ -168,7 +169,7 @@ impl Simulation {
     }
 }
 
-/// What is remembered about a host that is being shut down.
+/// Returns the power data to remember about a host that is being shut down.
 fn shutting_down(snapshot: &Snapshot, host: &str) -> PowerMemory {
     let with = |has: fn(&model::snapshot::PoolMemory) -> Option<&Vec<HostKey>>| {
         let pools = snapshot.memory.pools.iter();

@@ -1,4 +1,4 @@
-//! What surrounds the simulated machines: hosts with the load of other guests, and free slots.
+//! The environment of the simulated machines: hosts with the load of other guests, and free slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use settings::Config;
 /// The first VMID for machines of pools whose configuration contains no VMIDs.
 const INVENTED: u32 = 500_000_000;
 
-/// What guests other than the pools' machines use on each host.
+/// The resources that guests other than the pools' machines use on each host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Others {
-    /// The cores and the memory in bytes that these guests were assigned, by host. If this is unknown, the
-    /// memory that they use.
+    /// The cores and the memory in bytes that are assigned to other guests, by host. If the assigned amounts
+    /// are unknown: no cores, and the memory that other guests use.
     given: BTreeMap<HostKey, (u32, i64)>,
-    /// The memory in bytes that these guests use, by host.
+    /// The memory in bytes that other guests use, by host.
     used: BTreeMap<HostKey, i64>,
     /// Whether the recorded hosts report how many cores and how much memory their guests were assigned.
     pub assigned_known: bool,
@@ -60,13 +60,14 @@ impl Others {
         others
     }
 
-    /// The cores and the memory in bytes that other guests use on a host.
+    /// The cores and the memory in bytes that are assigned to other guests on a host. If the assigned amounts
+    /// are unknown: no cores, and the memory that other guests use.
     pub(super) fn of(&self, host: &str) -> (u32, i64) {
         self.given.get(host).copied().unwrap_or_default()
     }
 
-    /// A recorded host, with the load and PCI devices of these machines in place of those of the recorded
-    /// machines.
+    /// Returns a recorded host, with the load and PCI devices of the recorded machines replaced by those of
+    /// `machines`.
     pub(super) fn with(
         &self,
         host: &Host,
@@ -94,8 +95,8 @@ impl Others {
     }
 }
 
-/// The slots that are free and not used by these machines. A slot is not available if it was neither free nor
-/// used by a machine in the recorded round.
+/// Returns the free slots that `machines` do not use. A slot is not available if, in the recorded round, it
+/// was neither free nor used by a machine.
 pub(super) fn slots(
     config: &Config,
     round: &Snapshot,

@@ -1,5 +1,5 @@
 //! The pods of a world, counted so that a pod can be checked against all of them without looking at each.
-//! Pods with equal namespace, labels and anti-affinity form one kind, and the pods of a kind are counted on
+//! Pods with the same namespace, labels and anti-affinity form one kind. The pods of each kind are counted on
 //! each node. The pods that an affinity term selects are counted in each domain.
 //!
 //! All counts are updated when pods are placed or removed. A clone shares all data until the data changes.
@@ -15,18 +15,18 @@ use super::topology::{Domain, Key, Topologies};
 use super::world::NodeIndex;
 use model::pod::Pod;
 
-/// A kind of pods: pods of one namespace with equal labels and anti-affinity. Either all or none of them are
-/// being deleted.
+/// A kind of pod: the pods of one namespace that have the same labels and anti-affinity. Either all or none
+/// of them are being deleted.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
-    /// One of these pods.
+    /// A pod of this kind.
     pub pod: Arc<Pod>,
-    /// The numbers of the terms that select these pods.
+    /// The numbers of the terms that select the kind's pods.
     about: Arc<Vec<usize>>,
-    /// The terms in `about` and the terms of the pods' own anti-affinity. Each has the amount that one of
-    /// these pods adds to the term's count.
+    /// The terms in `about`, and the anti-affinity terms of the kind's pods. Each has the amount that one pod
+    /// of the kind adds to the term's count.
     terms: Vec<(usize, Count)>,
-    /// The spreads that count these pods, each with the index of the constraint that selects them.
+    /// The spreads that count the kind's pods, each with the index of the constraint that selects the pods.
     spreads: Vec<(usize, usize)>,
 }
 
@@ -39,8 +39,7 @@ pub(super) struct Stands(Vec<(NodeIndex, i64)>);
 /// together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// The counts by domain number, in ascending order. If no domain is missing, a domain's number is its
-    /// index.
+    /// The counts, sorted by domain number. If no domain is missing, a domain's number is its index.
     domains: Vec<(usize, Count)>,
     /// The total of the counts on all nodes that have the label of the term's topology key.
     labelled: Count,
@@ -53,7 +52,7 @@ struct Tally {
 struct Count {
     /// The number of pods that the term selects.
     meant: i64,
-    /// The number of pods that have the term as anti-affinity.
+    /// The number of pods whose anti-affinity contains the term.
     owners: i64,
 }
 
@@ -73,7 +72,7 @@ impl Around<'_> {
     }
 }
 
-/// All pods of a world.
+/// The pods of a world by kind, with the counts for terms and spreads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Crowd {
     kinds: Vec<Arc<Kind>>,
@@ -208,7 +207,7 @@ impl Crowd {
         all.filter(|(_, stands)| !stands.0.is_empty())
     }
 
-    /// Whether a pod in the world has the term as anti-affinity.
+    /// Whether any pod in the world has anti-affinity that contains the term.
     pub(super) fn has_owner(&self, term: usize) -> bool {
         self.meanings[term].all.owners > 0
     }
@@ -223,7 +222,7 @@ impl Crowd {
         self.meanings[term].at(domain).meant > 0
     }
 
-    /// Whether this domain has a pod that has the term as anti-affinity.
+    /// Whether this domain has a pod whose anti-affinity contains the term.
     pub(super) fn is_owned(&self, term: usize, domain: Domain) -> bool {
         self.meanings[term].at(domain).owners > 0
     }
@@ -402,7 +401,7 @@ mod tests {
         ]
     }
 
-    /// The world after these steps. Queries among the steps run only if `asks` is true.
+    /// Returns a world after the given steps. Queries among the steps run only if `asks` is true.
     fn world(pods: &[Arc<Pod>], steps: &[Step], announced: usize, asks: bool) -> World {
         let mut world = World::without_pods(&Snapshot::default());
         for number in 0..6 {
@@ -422,7 +421,8 @@ mod tests {
                 Step::Add => _ = world.add_node(node(world.nodes().len())),
                 Step::Ask(pod) if asks => {
                     world.prepare(&pods[pod]);
-                    // While a copy shares the counts, the next change has to copy them first.
+                    // As long as this copy shares the counts with the world, the next change to the world has
+                    // to copy the counts first.
                     copy = Some(world.clone());
                 }
                 Step::Ask(_) => {}
@@ -432,7 +432,7 @@ mod tests {
         world
     }
 
-    /// Whether anti-affinity keeps the pod off the node, found by looking at each pod.
+    /// Whether anti-affinity keeps the pod off the node. Each pod in the world is checked separately.
     fn kept_off(world: &World, pod: &Pod, at: NodeIndex) -> bool {
         let here = &world.node(at).node.labels;
         let namespaces = world.around().namespaces;

@@ -12,7 +12,7 @@ use model::plan::MissedPrediction;
 use model::pod::{Pod, PodPhase};
 use model::prediction::{Missed, kind};
 
-/// Whether each node would take a certain pod, and why not.
+/// Whether each node would take a certain pod, and the reason if it would not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// `namespace/name`.
@@ -28,7 +28,7 @@ pub struct Explanation {
     pub missed: Vec<MissedPrediction>,
 }
 
-/// Whether a node would take a pod, and why not.
+/// Whether a node would take a pod, and the reason if it would not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeAnswer {
     /// The node.
@@ -38,7 +38,7 @@ pub struct NodeAnswer {
     /// The name of the first filter, in kube-scheduler's order, that refuses the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<&'static str>,
-    /// Why that filter refuses the pod, in words.
+    /// The reason why the filter refuses the pod, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -15,7 +15,7 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// Adds the number of an object. The object concerns only pods that all of these selectors match.
+    /// Adds an object's number. The object only concerns pods that match all of the given selectors.
     pub fn add<'s>(&mut self, number: usize, selectors: impl Iterator<Item = &'s LabelSelector>) {
         let requirements = selectors.flat_map(|selector| &selector.requirements);
         // Choose the requirement whose values have the fewest numbers so far.

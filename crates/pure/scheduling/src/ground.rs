@@ -13,7 +13,8 @@ use model::selector::{Labels, NodeSelector};
 /// count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Manner {
-    /// For each constraint: the topology key, and whether it honors node affinity and taints.
+    /// For each constraint: the topology key, whether the constraint honors node affinity, and whether it
+    /// honors taints.
     constraints: Vec<(String, bool, bool)>,
     selector: Labels,
     affinity: Option<NodeSelector>,

@@ -55,7 +55,7 @@ pub(super) fn handle_in_pod(disk: &InTreeDisk) -> Result<String, Untranslatable>
     }
 }
 
-/// The volume handle of the disk of a PersistentVolume with these labels.
+/// The volume handle of a PersistentVolume's disk. `labels` are the labels of the PersistentVolume.
 pub(super) fn handle(disk: &InTreeDisk, labels: &Labels) -> Result<String, Untranslatable> {
     match disk.kind {
         InTreeKind::AwsElasticBlockStore => amazon_disk(&disk.identity),
@@ -79,7 +79,7 @@ fn google_disk(place: &str, name: &str) -> String {
     format!("projects/UNSPECIFIED/{place}/disks/{name}")
 }
 
-/// The region that these zones have in common. The zones have names of the form `LOCALE-REGION-ZONE`.
+/// The region that all zones belong to. Zones have names of the form `LOCALE-REGION-ZONE`.
 fn google_region(zones: &[&str]) -> Result<String, Untranslatable> {
     let mut regions = BTreeSet::new();
     for zone in zones {

@@ -1,5 +1,5 @@
-//! The pods of a node and their total requests, computed once so that any number of worlds can place the pods
-//! together.
+//! The pods of a node and their total requests. The totals are computed once, so that any number of worlds
+//! can place all of the pods in one step.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct NodeLoad {
 }
 
 impl NodeLoad {
-    /// Computes the totals of these pods.
+    /// Computes the totals of the given pods.
     pub fn new(pods: Arc<Vec<Arc<Pod>>>) -> Self {
         let mut load = Self::default();
         for pod in pods.iter() {

@@ -33,8 +33,7 @@ impl<'a> Nominated<'a> {
         Self { by_node, priorities }
     }
 
-    /// The nodes that refuse the pod because of pods that are nominated to them. The world is unchanged
-    /// afterwards.
+    /// The nodes that refuse the pod because of their nominated pods. The world is unchanged afterwards.
     pub(super) fn refusals(&self, world: &mut World, pod: &Arc<Pod>) -> BTreeMap<NodeIndex, Refusal> {
         let own = self.priorities.of(pod);
         let mut refusals = BTreeMap::new();

@@ -40,7 +40,7 @@ pub(super) struct Counted {
     known: usize,
 }
 
-/// The different counts that domains have, in ascending order, each with the number of domains that have it.
+/// The distinct counts of the domains, in ascending order. Each has the number of domains with this count.
 /// The first count is the global minimum. The list is short.
 #[derive(Clone, Debug, Default)]
 struct Levels(Vec<(i64, usize)>);
@@ -127,8 +127,8 @@ impl Counted {
         }
     }
 
-    /// Adds pods to a domain and marks the domain as known. Returns the domain's counts before (`None` if it
-    /// was not known) and after. Does not update the levels.
+    /// Adds pods to a domain and marks the domain as known. Returns the domain's previous count (`None` if
+    /// the domain was not known) and its new count. Does not update the levels.
     fn add(&mut self, domain: usize, by: i64) -> (Option<i64>, i64) {
         if self.domains.len() <= domain {
             self.domains.resize(domain + 1, None);
@@ -159,8 +159,8 @@ impl Counted {
         self.levels.0.first().filter(|_| enough).map_or(0, |one| one.0)
     }
 
-    /// The global minimum if a new node changes its domain's count from `before` to `after`. If `before` is
-    /// `None`, the domain was not known.
+    /// Returns what the global minimum would be if a new node changed its domain's count from `before` to
+    /// `after`. If `before` is `None`, the domain was not known.
     fn least_with(&self, before: Option<i64>, after: i64) -> i64 {
         if self.known + usize::from(before.is_none()) < self.min_domains {
             return 0;
@@ -257,8 +257,8 @@ impl State {
     }
 
     /// Drops the counts that this state shares with the world, so that the world need not copy them for its
-    /// next change. Returns the number of the spread, by which the counts can be fetched again. No node may
-    /// be checked until then.
+    /// next change. Returns the number of the spread, which is needed to fetch the counts again. No node may
+    /// be checked until the counts have been fetched.
     pub(super) fn hand_back(&mut self, crowd: &Crowd) -> Option<usize> {
         let number = self.number?;
         crowd.shares(number, self.counted.as_ref()?).then(|| self.counted = None)?;

@@ -11,11 +11,12 @@ use model::selector::NodeSelector;
 
 /// The maximum value of a score.
 const MOST: i64 = 100;
-/// The weight of the scores of NodeAffinity and InterPodAffinity in the default profile. The score for free
+/// The weight of the NodeAffinity and InterPodAffinity scores in the default profile. The score for free
 /// resources has a weight of 1.
 const WEIGHT: i64 = 2;
 
-/// The score of each of these nodes by the pod's preferences. `None` if the pod has no preferences.
+/// Returns a score for each of the nodes, based on the pod's preferences. `None` if the pod has no
+/// preferences.
 pub(super) fn scores(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Vec<i64>> {
     let affinity = &pod.affinity;
     if affinity.node_preferred.is_empty()

@@ -12,9 +12,9 @@ use super::{inter_pod_affinity, pod_topology_spread, volume_binding, volume_zone
 use model::features::Features;
 use model::pod::Pod;
 
-/// A pod, prepared against a world (kube-scheduler's PreFilter). Every change of the world must be reported
-/// to the preparation, or it becomes stale: [`World::place_prepared`] and similar methods report their own
-/// changes, and [`World::tell`] reports any other placement or removal of pods.
+/// A pod, prepared against a world (kube-scheduler's PreFilter). The prepared pod becomes stale unless every
+/// change of the world is reported to it. [`World::place_prepared`] and similar methods report their own
+/// changes. [`World::tell`] reports any other placement or removal of pods.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) pod: Arc<Pod>,
@@ -42,13 +42,14 @@ impl Prepared {
     }
 
     /// Whether a node that refuses the pod will keep refusing similar pods while pods are only added to the
-    /// world: true unless the pod has topology spread or pod affinity, which added pods can satisfy.
+    /// world. This is true unless the pod has topology spread or pod affinity, which added pods can satisfy.
     pub fn refusals_last(&self) -> bool {
         self.spread.is_empty() && self.pod.affinity.pods.is_empty()
     }
 
-    /// Whether only the node itself matters for the pod, and each further pod only reduces the node's room.
-    /// This is true for plain pods, and for pods with claims of their own if each device belongs to one node.
+    /// Whether only the node itself matters for the pod, and each additional pod only reduces the node's
+    /// room. This is true for plain pods, and for pods with claims of their own if each device belongs to one
+    /// node.
     pub fn is_local(&self, world: &World) -> bool {
         let own = |asked: &Asked| asked.is_own() && world.devices_are_local();
         self.refusals_last()

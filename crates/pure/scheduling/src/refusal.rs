@@ -20,7 +20,7 @@ pub enum Refusal {
         /// The taint's value.
         value: String,
     },
-    /// Node selector or required node affinity does not match.
+    /// The node does not match the pod's node selector or required node affinity.
     NodeAffinity,
     /// The host port is already in use.
     Port(i32),
@@ -29,18 +29,19 @@ pub enum Refusal {
         /// The maximum number of pods on the node.
         most: i64,
     },
-    /// Too little CPU: wanted and free, in thousandths.
+    /// Too little CPU is free. Contains the requested and the free CPU, in thousandths of a core.
     Cpu(i64, i64),
-    /// Too little memory: wanted and free, in bytes.
+    /// Too little memory is free. Contains the requested and the free memory, in bytes.
     Memory(i64, i64),
-    /// Too little ephemeral storage: wanted and free, in bytes.
+    /// Too little ephemeral storage is free. Contains the requested and the free amount, in bytes.
     EphemeralStorage(i64, i64),
-    /// Too little of an extended resource: wanted and free.
+    /// Too little of an extended resource is free. Contains the resource's name, the requested amount and the
+    /// free amount.
     Extended(String, i64, i64),
     /// A claim does not exist. The first filter that needs it refuses the pod: VolumeRestrictions, or
     /// NodeVolumeLimits for the claim of an ephemeral volume.
     ClaimMissing {
-        /// Whether the claim is that of an ephemeral volume.
+        /// Whether the claim belongs to an ephemeral volume.
         ephemeral: bool,
     },
     /// Another pod on the node uses the same disk, or a pod on any node uses the same ReadWriteOncePod claim.
@@ -178,7 +179,8 @@ impl fmt::Display for Refusal {
             Self::ClaimMissing { .. } => f.write_str("a persistent volume claim does not exist"),
             Self::VolumeInUse => f.write_str("a volume is in use by another pod"),
             Self::VolumeLimit { driver, most } => {
-                write!(f, "too many volumes: the node can use at most {most} of the CSI driver {driver}")
+                write!(f, "too many volumes: the node can use at most {most} volumes of the CSI driver \
+                    {driver}")
             }
             Self::DriverMissing(driver) => write!(f, "the node lacks the CSI driver {driver}"),
             Self::VolumesUncountable => {
@@ -199,12 +201,12 @@ impl fmt::Display for Refusal {
             }),
             Self::VolumeZone => f.write_str("a volume is in another zone"),
             Self::SpreadLabel(key) => {
-                write!(f, "the node lacks the label {key} of a topology spread constraint")
+                write!(f, "the node lacks the label {key}, which a topology spread constraint requires")
             }
             Self::Spread(key) => write!(f, "the topology spread constraint for {key} would be violated"),
             Self::Affinity => f.write_str("required pod affinity is not satisfied"),
             Self::AntiAffinity => f.write_str("required pod anti-affinity is not satisfied"),
-            Self::OthersAntiAffinity => f.write_str("a running pod's anti-affinity keeps the pod away"),
+            Self::OthersAntiAffinity => f.write_str("a running pod's anti-affinity excludes this pod"),
             Self::Feature(feature) => {
                 write!(f, "the node's kubelet does not declare {}, which the pod needs", feature.name())
             }

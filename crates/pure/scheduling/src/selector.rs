@@ -24,7 +24,7 @@ pub fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> boo
 }
 
 /// Whether a requirement on a label is valid. The API server refuses new objects with invalid requirements,
-/// but old objects may have them.
+/// but existing objects may still contain them.
 fn is_readable(requirement: &Requirement) -> bool {
     let count = requirement.values.len();
     let counts = match requirement.operator {
@@ -47,8 +47,8 @@ fn requirement_matches(requirement: &Requirement, value: Option<&str>) -> bool {
     }
 }
 
-/// The two integers that `Gt` or `Lt` compares. `None` if one of them is not an integer, in which case
-/// nothing matches.
+/// Returns the label value and the bound that `Gt` or `Lt` compares. If either of them is not an integer,
+/// returns `None`, and the requirement is not met.
 fn compare(requirement: &Requirement, value: Option<&str>) -> Option<(i64, i64)> {
     let [bound] = requirement.values.as_slice() else { return None };
     Some((value?.parse().ok()?, bound.parse().ok()?))

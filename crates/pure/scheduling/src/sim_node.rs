@@ -1,4 +1,4 @@
-//! A node of a world, with the pods that are placed on it.
+//! A node in a simulated cluster, with the pods placed on it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,15 +12,15 @@ use model::pod::{HostPort, Pod};
 use model::resources::Resources;
 use model::workload::CsiNode;
 
-/// A node with the pods that are placed on it.
+/// A node in a simulated cluster, with the pods placed on it.
 #[derive(Clone, Debug)]
 pub struct SimNode {
     /// The node.
     pub node: Arc<Node>,
     /// The pods on the node, without those in `copies`. Forks of a world share the list until they change it.
     pub pods: Arc<Vec<Arc<Pod>>>,
-    /// Groups of equal pods that were placed together: one pod of each group, and the number of pods. They
-    /// cannot be removed again.
+    /// Groups of equal pods that were placed together. Each entry contains one pod of the group and the
+    /// number of pods. These pods cannot be removed again.
     pub copies: Vec<(Arc<Pod>, i64)>,
     /// The total requests of all pods on the node.
     pub used: Resources,
@@ -30,11 +30,13 @@ pub struct SimNode {
     pub(super) ports: Vec<HostPort>,
     /// The node's CSI drivers, with their limits.
     pub csi: Option<Arc<CsiNode>>,
-    /// The CSI drivers that have not reported yet how much room the node has for new volumes.
+    /// The CSI drivers that have not yet reported how much storage capacity is available to the node for new
+    /// volumes.
     pub room_unknown: Arc<BTreeSet<String>>,
     pub(super) held: Held,
     pub(super) devices: NodeDevices,
-    /// Whether the node takes pods. A closed node takes none, but topology spread may still know its domain.
+    /// Whether the node takes pods. A closed node takes none, but topology spread may still take its domain
+    /// into account.
     pub open: bool,
     pub(super) counts_for_spread: bool,
 }
@@ -65,7 +67,7 @@ impl SimNode {
         emptied
     }
 
-    /// Assumes that this node has the same storage and devices as a similar node.
+    /// Assumes that this node has the same storage and devices as `other`.
     pub fn expect(&mut self, other: &Self) {
         self.devices.expect_like(&other.devices);
         if let Some(csi) = &other.csi {
@@ -74,24 +76,25 @@ impl SimNode {
         self.room_unknown.clone_from(&other.room_unknown);
     }
 
-    /// Sets the device slices that a node is expected to have, if the node does not exist yet.
+    /// Sets the ResourceSlices that are expected for a node that does not exist yet.
     pub fn expect_slices(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
         self.devices.expect(slices);
     }
 
-    /// Drops the expected device slices. The node then has only the slices of the snapshot that name it.
+    /// Drops the expected ResourceSlices. The node then has only the snapshot's slices that name this node.
     pub fn expect_no_slices(&mut self) {
         self.devices = NodeDevices::default();
     }
 
-    /// The allocatable resources of the node that no pod requests.
+    /// The node's free resources: its allocatable resources, less the requests of its pods.
     pub fn free(&self) -> Resources {
         let mut free = self.node.allocatable.clone();
         free.subtract(&self.used);
         free
     }
 
-    /// The resources of the node that count as used for this pod.
+    /// Returns the node's resources that are in use from the pod's point of view. If the pod never preempts
+    /// others, they include the requests of preemptible pods.
     pub(super) fn used_for(&self, pod: &Pod) -> Cow<'_, Resources> {
         if !pod.never_preempts || self.yielded.pods == 0 {
             return Cow::Borrowed(&self.used);
@@ -101,7 +104,7 @@ impl SimNode {
         Cow::Owned(used)
     }
 
-    /// Places `count` pods like `pod`, as [`World::place_copies`](super::World::place_copies) does.
+    /// Places `count` copies of `pod`, as [`World::place_copies`](super::World::place_copies) does.
     pub fn hold_copies(&mut self, pod: &Arc<Pod>, count: i64) {
         self.used.add_times(&pod.requests, count);
         for _ in 0..count {
@@ -110,7 +113,8 @@ impl SimNode {
         self.copies.push((pod.clone(), count));
     }
 
-    /// Places a pod without checking it, on a node that is in no world.
+    /// Places a pod on the node without checking whether it fits. For a node in a world, use
+    /// [`World::place`](super::World::place).
     pub fn hold(&mut self, pod: &Arc<Pod>) {
         self.used.add(&pod.requests);
         self.ports.extend(pod.host_ports.iter().cloned());

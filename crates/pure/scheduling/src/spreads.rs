@@ -1,4 +1,5 @@
-//! The topology spreads of pods. Equal spreads are stored once, with their counts in a world.
+//! The topology spread constraints of pods, and the pod counts that they need. Equal sets of constraints are
+//! stored only once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -13,32 +14,33 @@ use super::world::NodeIndex;
 use model::pod::{Pod, SpreadConstraint};
 use model::selector::{LabelSelector, Operator, Requirement};
 
-/// The hard constraints of all pods that were announced.
+/// The hard topology spread constraints of all announced pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spreads {
     all: Vec<Arc<Spread>>,
     numbers: Numbers,
     finder: Finder,
-    /// The ways in which nodes can count for spreads, each with its number.
+    /// The number of each [`Manner`]. A manner decides which nodes count for a spread.
     manners: BTreeMap<Manner, usize>,
-    /// Whether any constraint honors taints. If so, a closed node does not count for it.
+    /// Whether any constraint honors taints. A closed node does not count for such a constraint.
     any_honors_taints: bool,
 }
 
-/// A topology spread that pods of one namespace have in common, with the rules that decide which nodes count.
+/// The topology spread constraints that several pods of one namespace share, with the rules that decide which
+/// nodes count.
 #[derive(Debug)]
 pub(super) struct Spread {
-    /// One of these pods.
+    /// One of the pods that share the constraints.
     pub pod: Pod,
     /// Its hard constraints.
     rules: Vec<Arc<Rule>>,
-    /// The number of the [`Manner`] in which nodes count for this spread.
+    /// The number of the [`Manner`] that decides which nodes count for this spread.
     manner: usize,
-    /// Whether a constraint honors taints. If so, a closed node does not count for it.
+    /// Whether a constraint honors taints. A closed node does not count for such a constraint.
     honors_taints: bool,
 }
 
-/// The selector of a constraint of the pod, including its `matchLabelKeys`.
+/// Returns the selector of one of the pod's constraints, with the constraint's `matchLabelKeys` merged in.
 pub(super) fn merged(pod: &Pod, constraint: &SpreadConstraint) -> Option<LabelSelector> {
     let mut selector = constraint.selector.clone()?;
     for key in &constraint.match_label_keys {
@@ -51,7 +53,7 @@ pub(super) fn merged(pod: &Pod, constraint: &SpreadConstraint) -> Option<LabelSe
 }
 
 impl Spreads {
-    /// Adds the constraints of a pod.
+    /// Adds the hard constraints of a pod.
     pub(super) fn announce(&mut self, pod: &Pod, topologies: &Topologies) {
         let number = self.all.len();
         if let Some(spread_as) = pod.looks().and_then(|looks| looks.spread_as) {
@@ -87,8 +89,8 @@ impl Spreads {
         self.numbers.get(pod.looks()?.spread_as?)
     }
 
-    /// The spreads in which the pod counts, by number, each with the index of the constraint that selects the
-    /// pod.
+    /// Returns the numbers of the spreads that count the pod, each with the index of a constraint that
+    /// selects the pod.
     pub(super) fn about(&self, pod: &Pod) -> Vec<(usize, usize)> {
         let mut all: Vec<usize> = self.finder.candidates(&pod.labels).collect();
         all.sort_unstable();
@@ -98,7 +100,7 @@ impl Spreads {
         all.into_iter().flat_map(constraints).collect()
     }
 
-    /// The constraints of a spread that select the pod.
+    /// Returns the indices of the spread's constraints that select the pod.
     pub(super) fn constraints_about(&self, number: usize, pod: &Pod) -> impl Iterator<Item = usize> {
         let spread = &*self.all[number];
         let counts = |(at, rule): (usize, &Arc<Rule>)| rule.matches(&spread.pod, pod).then_some(at);
@@ -106,7 +108,7 @@ impl Spreads {
     }
 }
 
-/// The counts of a world for all spreads.
+/// A world's pod counts for all spreads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     /// The counts for each spread.
@@ -129,7 +131,7 @@ impl Counts {
         self.kept.len()
     }
 
-    /// The same kinds of pods without counts, for a world with other nodes.
+    /// Returns a copy with the same kinds of pods but without counts, for a world with different nodes.
     pub(super) fn without_pods(&self) -> Self {
         let mut counts = self.clone();
         counts.forget();
@@ -146,7 +148,8 @@ impl Counts {
         Arc::make_mut(&mut self.kept[spread].kinds).push((kind, constraint));
     }
 
-    /// The counts for a spread. `stands` contains, for each kind, the nodes that its pods are on.
+    /// Returns the counts for a spread. `stands` contains, for each kind of pod, the nodes that these pods
+    /// are on.
     pub(super) fn of(&self, number: usize, stands: &[Arc<Stands>], around: Around) -> Arc<Vec<Counted>> {
         let kept = &self.kept[number];
         let count = || {
@@ -174,8 +177,8 @@ impl Counts {
     ) {
         let kept = &mut self.kept[spread].counted;
         let Some(counted) = kept.get_mut() else { return };
-        // The counts depend on which nodes count. If that is no longer known, the counts are outdated and are
-        // dropped too.
+        // The counts depend on the set of nodes that count. If this set has been dropped, the counts are
+        // outdated, so they are dropped too.
         let Some(ground) = self.grounds[around.spreads.all[spread].manner].get() else {
             kept.take();
             return;
@@ -195,8 +198,8 @@ impl Counts {
 
     /// Drops the counts that depend on which nodes take pods.
     pub(super) fn forget_taints(&mut self, spreads: &Spreads) {
-        // Nodes are often closed, but hardly any constraint honors taints. This check saves going through
-        // thousands of spreads each time.
+        // Nodes are closed often, but few constraints honor taints. This check avoids going through thousands
+        // of spreads each time.
         if !spreads.any_honors_taints {
             return;
         }

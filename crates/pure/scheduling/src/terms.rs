@@ -1,4 +1,4 @@
-//! The terms of pods' required affinity and anti-affinity. Each term is stored once, even if many pods have
+//! The required affinity and anti-affinity terms of pods. Each term is stored once, even if many pods have
 //! it.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use model::selector::Labels;
 /// The labels of namespaces, by name.
 pub(super) type Namespaces = BTreeMap<String, Labels>;
 
-/// The terms of all pods that were announced.
+/// The required affinity and anti-affinity terms of all announced pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Terms {
     all: Vec<Term>,
@@ -25,7 +25,7 @@ pub(super) struct Terms {
     own: Vec<Arc<Own>>,
 }
 
-/// A term: the pods that it selects, and the label whose values are the domains.
+/// A term: which pods it selects, and the label whose values define the domains.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
     /// The API terms that must all match a pod for it to be selected. For anti-affinity, there is exactly
@@ -70,7 +70,7 @@ impl Terms {
     ) -> usize {
         let own_namespace = terms.iter().any(|term| means_own_namespace(term));
         let namespace = if own_namespace { owner.namespace.clone() } else { String::new() };
-        // The topology key has no influence on which pods a term selects.
+        // The topology key does not affect which pods a term selects.
         let bare =
             |term: &&PodAffinityTerm| PodAffinityTerm { topology_key: String::new(), ..(*term).clone() };
         let terms: Vec<PodAffinityTerm> = terms.iter().map(bare).collect();

@@ -1,5 +1,5 @@
-//! Domains: groups of nodes that have the same value of a label. Domains are numbered, so that pods can be
-//! counted in a list.
+//! Domains: groups of nodes that have the same value for a label. Domains are numbered, and their numbers are
+//! the indices into lists of pod counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct Topologies {
     all: Vec<Arc<Topology>>,
 }
 
-/// A label key whose values are the domains.
+/// A label key whose values define the domains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub name: Arc<str>,
@@ -42,7 +42,7 @@ pub(super) struct Key {
 pub(super) enum Domain {
     /// The node lacks the label.
     Nowhere,
-    /// The node has the label, with a value that no node of the world has.
+    /// The node has the label, but no node in the world has the same value for it.
     New,
     /// The domain with this number.
     Known(usize),
@@ -93,7 +93,7 @@ impl Topologies {
         self.all.iter().any(|one| one.key == key)
     }
 
-    /// The announced keys, in the order of their announcement.
+    /// The announced keys, in the order in which they were announced.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.all.iter().map(|one| one.key.as_str())
     }
@@ -115,7 +115,7 @@ impl Topologies {
         Key { name: Arc::from(name), at: self.all.iter().position(|one| one.key == name) }
     }
 
-    /// The domain of a node of the world.
+    /// The domain of a node in the world.
     pub(super) fn of(&self, key: &Key, node: NodeIndex, nodes: &[SimNode]) -> Domain {
         match key.at {
             Some(at) => self.all[at].of(node),

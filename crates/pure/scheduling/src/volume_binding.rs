@@ -40,22 +40,22 @@ struct Waiting {
     reserved: Vec<Arc<PersistentVolume>>,
     /// Other volumes that the claim may bind to, the smallest first.
     suitable: Vec<Arc<PersistentVolume>>,
-    /// The storage capacities with room for a new volume. `None` if room is not checked.
+    /// The storage capacities that are large enough for a new volume. `None` if capacity is not checked.
     room: Option<Vec<Arc<StorageCapacity>>>,
 }
 
-/// Volumes that are promised to claims of pods that were placed but do not run yet.
+/// Volumes that are promised to the claims of pods that have been placed but are not running yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promised {
-    /// The promised volumes by namespace and name of their claim, each with the number of pods that use the
-    /// claim.
+    /// The promised volumes, by the namespace and name of the claim. Each comes with the number of pods that
+    /// use the claim.
     by_claim: BTreeMap<(String, String), (Arc<PersistentVolume>, i64)>,
     /// The names of the promised volumes.
     names: BTreeSet<String>,
 }
 
 impl Promised {
-    /// Records that `by` pods like `pod` were placed on the node, or removed from it if `by` is negative.
+    /// Records that `by` copies of `pod` were placed on the node, or removed from it if `by` is negative.
     pub(super) fn count(&mut self, pod: &Pod, sim: &SimNode, by: i64, volumes: &Volumes) {
         // The claims of a running pod are already bound.
         if pod.node.is_some() || !volumes.any_to_bind() {
@@ -130,7 +130,7 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes, promised: &Promised) -> Stat
 }
 
 impl State {
-    /// The claims that would be bound on this node, each with its volume.
+    /// The claims that would be bound to an existing volume on this node, each with this volume.
     fn matches_on(&self, node: &Node) -> impl Iterator<Item = (&VolumeClaim, &Arc<PersistentVolume>)> {
         let mut taken = Vec::new();
         self.waiting.iter().filter(|waiting| waiting.claim.selected_node.is_none()).filter_map(
@@ -246,7 +246,8 @@ impl Waiting {
     }
 }
 
-/// The storage capacities with room for a new volume of the claim. `None` if room is not checked.
+/// The storage capacities that are large enough for the claim's new volume. `None` if capacity is not
+/// checked.
 fn room(claim: &VolumeClaim, class: &StorageClass, volumes: &Volumes) -> Option<Vec<Arc<StorageCapacity>>> {
     let asks = claim.request > 0
         && volumes.csi_driver(&class.provisioner).is_some_and(|driver| driver.storage_capacity);
@@ -267,7 +268,8 @@ fn find(state: &State, sim: &SimNode) -> Result<(), VolumeProblem> {
     state.waiting.iter().try_for_each(|waiting| waiting.check(sim, &mut taken))
 }
 
-/// Whether the node's labels match. As in kube-scheduler, the node's name is not compared.
+/// Whether the node's labels match the selector, if there is one. As in kube-scheduler, the node's name is
+/// not compared.
 fn matches(required: Option<&NodeSelector>, node: &Node) -> bool {
     required.is_none_or(|required| node_matches(required, "", &node.labels))
 }

@@ -8,7 +8,7 @@ use model::pod::{Pod, VolumeSource};
 /// The access mode of claims that only one pod at a time may use.
 pub(super) const ONCE: &str = "ReadWriteOncePod";
 
-/// The reason why no node takes the pod, if there is one: a claim that the pod names does not exist, or a
+/// Returns the reason if no node can take the pod: a claim that the pod names does not exist, or a
 /// ReadWriteOncePod claim is already in use.
 pub(super) fn prepare(pod: &Pod, world: &World) -> Option<Refusal> {
     if missing(pod, world.volumes(), false) {
@@ -38,7 +38,7 @@ pub(super) fn check<'a>(
 }
 
 /// Whether one of the pod's claims does not exist. If `of_ephemeral` is true, only the claims of ephemeral
-/// volumes are checked, otherwise only the other claims.
+/// volumes are checked. Otherwise, only the other claims are checked.
 pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
     pod.volumes.iter().any(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {

@@ -24,7 +24,8 @@ struct Topology {
     values: Vec<String>,
 }
 
-/// What the pod's volumes require. As in kube-scheduler, claims of ephemeral volumes do not count.
+/// Returns what the pod's volumes require of a node's labels. As in kube-scheduler, claims of ephemeral
+/// volumes are ignored.
 pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
     let bound = pod.volumes.iter().filter_map(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral: false, .. } => {

@@ -1,5 +1,4 @@
-//! Volumes, claims and related objects, looked up once for a whole decision. They do not change during the
-//! decision.
+//! Volumes, claims and related objects, indexed once for each decision. They do not change during a decision.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -23,20 +22,20 @@ pub(super) struct Counted {
     pub migrated: bool,
 }
 
-/// The volumes of a pod that count against limits.
+/// A pod's volumes that count against the limits of CSI drivers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mounted {
-    /// The volumes that can be counted, each once.
+    /// The volumes that can be counted, without duplicates.
     pub counted: Vec<Counted>,
-    /// Whether one of the volumes is a disk that its driver does not support. If kube-scheduler has to count
-    /// such a disk, it rejects the node.
+    /// Whether one of the volumes is an in-tree disk that cannot be described as a CSI volume. If
+    /// kube-scheduler has to count such a disk, it rejects the node.
     pub untranslatable: bool,
-    /// Whether the claim of an ephemeral volume belongs to another pod. In this case, too, kube-scheduler
-    /// rejects the node.
+    /// Whether the claim of an ephemeral volume belongs to another pod. If it does, kube-scheduler rejects
+    /// the node.
     pub of_another: bool,
 }
 
-/// A claim, with frequently needed properties that are computed in advance.
+/// A claim, with precomputed properties that are needed often.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub object: Arc<VolumeClaim>,
@@ -55,7 +54,7 @@ pub struct Volumes {
     csi_nodes: BTreeMap<String, Arc<CsiNode>>,
     /// Attached volumes by node, sorted and without duplicates.
     attached: BTreeMap<String, Arc<[Counted]>>,
-    /// Volumes that are reserved for no claim, by class, the smallest first.
+    /// Volumes that are not reserved for any claim, by class, smallest first.
     free: BTreeMap<String, Vec<Arc<PersistentVolume>>>,
     /// Volumes that are reserved for a claim, by `namespace/name`.
     reserved: BTreeMap<String, Vec<Arc<PersistentVolume>>>,
@@ -85,7 +84,7 @@ impl Drivers {
 }
 
 impl Volumes {
-    /// The volumes of a snapshot.
+    /// Indexes the volumes of a snapshot.
     pub(super) fn new(snapshot: &Snapshot) -> Self {
         let mut all = Self {
             persistent: snapshot.volumes.iter().map(|one| (one.name.clone(), one.clone())).collect(),
@@ -182,12 +181,12 @@ impl Volumes {
         self.attached.get(node)
     }
 
-    /// Volumes of the class that are reserved for no claim, the smallest first.
+    /// Returns the class's volumes that are not reserved for any claim, smallest first.
     pub(super) fn free(&self, class: &str) -> &[Arc<PersistentVolume>] {
         self.free.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// Volumes that are reserved for a claim with the name of this unbound claim.
+    /// Returns the volumes that are reserved for a claim with this unbound claim's namespace and name.
     pub(super) fn reserved(&self, claim: &VolumeClaim) -> &[Arc<PersistentVolume>] {
         if self.reserved.is_empty() {
             return &[];
@@ -211,7 +210,7 @@ impl Volumes {
         &self.drivers.names[number as usize]
     }
 
-    /// The volumes of a pod that count against limits.
+    /// Returns the pod's volumes that count against the limits of CSI drivers.
     pub(super) fn mounted(&self, pod: &Pod) -> Mounted {
         let mut all = Mounted::default();
         for volume in &pod.volumes {
@@ -246,8 +245,8 @@ impl Volumes {
         Some(Counted { volume: identity(driver, handle, false), driver, migrated: true })
     }
 
-    /// The volume of a claim, in the form in which volumes are counted. If the claim has no volume yet, the
-    /// claim stands for its future volume.
+    /// Returns the claim's volume, in the form in which volumes are counted. If the claim has no volume yet,
+    /// the claim itself stands for its future volume.
     fn count_claim(&mut self, claim: &VolumeClaim) -> Option<Counted> {
         let volume = claim.volume.as_ref().and_then(|name| self.persistent.get(name));
         if let Some(volume) = volume {

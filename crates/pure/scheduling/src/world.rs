@@ -27,7 +27,7 @@ use model::pod::{Pod, PodPhase};
 use model::resources::Resources;
 use model::{KubernetesVersion, Snapshot};
 
-/// The label that makes every node a domain.
+/// The label that makes each node its own domain.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// The index of a node in its world. It stays valid as long as the world exists.
@@ -64,8 +64,8 @@ pub struct World {
 }
 
 impl World {
-    /// Creates the world of a snapshot: its nodes in their order, each with the pods bound to it. Finished
-    /// pods are left out.
+    /// Creates a world from a snapshot, with the nodes in the snapshot's order. Each node has the pods that
+    /// are bound to it, except finished ones.
     pub fn new(snapshot: &Snapshot) -> Self {
         let mut world = Self::without_pods(snapshot);
         let index: BTreeMap<&str, NodeIndex> =
@@ -82,20 +82,20 @@ impl World {
         world
     }
 
-    /// Creates the world of a snapshot without pods: its nodes in their order.
+    /// Creates a world from a snapshot, with the nodes in the snapshot's order but without pods.
     pub fn without_pods(snapshot: &Snapshot) -> Self {
         let devices = Devices::of(snapshot).map(Box::new);
         Self::with_volumes(snapshot, Arc::new(Volumes::new(snapshot)), devices)
     }
 
-    /// Like [`Self::without_pods`], for a snapshot with other nodes. The volumes and devices are those of
+    /// Like [`Self::without_pods`], for a snapshot with different nodes. The volumes and devices are those of
     /// this world.
     pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
         let devices = self.devices.as_ref().map(|devices| Box::new(devices.without_pods()));
         let mut world = Self::with_volumes(snapshot, self.volumes.clone(), devices);
         world.effort = self.effort.clone();
-        // The new world has the same terms and spreads, because the pods' requirements of each other are the
-        // same.
+        // The pods' requirements of each other are the same in both worlds, so the new world shares the terms
+        // and spreads.
         for key in self.topologies.keys() {
             world.topologies.announce(key, &world.nodes);
         }
@@ -238,7 +238,7 @@ impl World {
             && (!self.has_anti_affinity() || !self.crowd().repels(pod, self.around()))
     }
 
-    /// The requests of the pod, without extended resources for which devices may be allocated.
+    /// The pod's requests, without extended resources for which devices may be allocated.
     pub fn amounts<'p>(&self, pod: &'p Pod) -> Cow<'p, Resources> {
         let served = |name: &String| self.devices.as_ref().is_some_and(|devices| devices.serves(name));
         if !pod.requests.other.keys().any(served) {
@@ -257,8 +257,8 @@ impl World {
         free.copies(&pod.requests)
     }
 
-    /// The ranks of these nodes by the pod's preferences, from 0 to 400, according to kube-scheduler's
-    /// scores. `None` if the pod has no preferences.
+    /// Returns the nodes' ranks by the pod's preferences, from 0 to 400, based on kube-scheduler's scores.
+    /// `None` if the pod has no preferences.
     pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
         preferences::scores(pod, nodes, self)
     }
@@ -285,9 +285,9 @@ impl World {
         }
     }
 
-    /// Takes a node out of use: [`Self::takes`] is false for it from then on. Topology spread still knows the
-    /// node's domain, as kube-scheduler does until the Node object is gone. Pods stay on the node until they
-    /// are removed.
+    /// Closes a node: from then on, [`Self::takes`] returns false for it. Topology spread still takes the
+    /// node's domain into account, as kube-scheduler does until the Node object is gone. Pods stay on the
+    /// node until they are removed.
     pub fn close(&mut self, node: NodeIndex) {
         self.switch(node, false);
     }
@@ -315,7 +315,8 @@ impl World {
         }
     }
 
-    /// Increases the resources of a node by this much CPU, in thousandths, and memory, in bytes.
+    /// Increases a node's capacity and allocatable resources by the given CPU, in thousandths of a core, and
+    /// memory, in bytes.
     pub fn extend(&mut self, node: NodeIndex, cpu_milli: i64, memory: i64) {
         let sim = &mut self.nodes[node];
         let own = Arc::make_mut(&mut sim.node);
@@ -326,7 +327,7 @@ impl World {
         self.free[node] = Free::of(sim);
     }
 
-    /// Places a pod without checking it.
+    /// Places a pod on a node without checking whether it fits.
     pub fn place(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         self.nodes[node].hold(pod);
         self.take_note(pod, node);
@@ -361,14 +362,14 @@ impl World {
         }
     }
 
-    /// Places `count` pods like `pod` without checking them. They cannot be removed again.
+    /// Places `count` copies of `pod` without checking whether they fit. The copies cannot be removed again.
     pub fn place_copies(&mut self, pod: &Arc<Pod>, count: i64, node: NodeIndex) {
         self.nodes[node].hold_copies(pod, count);
         self.count(pod, node, count);
     }
 
-    /// Adds a pod that others may preempt to the node. Its requests count only for pods that never preempt
-    /// others (`preemptionPolicy: Never`).
+    /// Places a preemptible pod on the node. Its requests reduce the free resources only for pods that never
+    /// preempt others (`preemptionPolicy: Never`).
     pub fn place_yielding(&mut self, pod: &Pod, node: NodeIndex) {
         self.nodes[node].yielded.add(&pod.requests);
     }
@@ -418,7 +419,8 @@ impl World {
         }
     }
 
-    /// Prepares a pod: determines what depends on the entire world, not on a single node.
+    /// Prepares a pod for checks: determines everything that depends on the entire world and not on a single
+    /// node.
     pub fn prepare(&self, pod: &Arc<Pod>) -> Prepared {
         let spread = pod_topology_spread::prepare(pod, self);
         let affinity = inter_pod_affinity::prepare(pod, self);
@@ -469,7 +471,7 @@ impl World {
         prepared.spread.is_exceeded(&|key: &Key| self.around().domain(key, node))
     }
 
-    /// Whether the node is open and has enough CPU and memory and a pod slot for the pod. The node may still
+    /// Whether the node is open and has enough free CPU, memory and pod slots for the pod. The node may still
     /// refuse the pod for another reason.
     pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         let free = self.free[node];
@@ -548,9 +550,9 @@ impl World {
         prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
     }
 
-    /// The pod's own anti-affinity terms with host names as domains, and all terms of this kind that select
-    /// the pod. Two announced pods repel each other on a host if a term is in the first list of one and in
-    /// the second list of the other.
+    /// Returns two lists of terms with host names as domains: the pod's own anti-affinity terms, and all
+    /// terms that select the pod. Two announced pods repel each other on a host if a term is in the first
+    /// list of one pod and in the second list of the other.
     pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
         let over_hosts = |term: &usize| *self.terms.get(*term).key.name == *HOSTNAME;
         let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());
@@ -581,14 +583,14 @@ impl World {
         Ok(())
     }
 
-    /// Places a pod and reports the change to the preparation.
+    /// Places a pod, and updates `prepared` with the change.
     pub fn place_prepared(&mut self, prepared: &mut Prepared, pod: &Arc<Pod>, node: NodeIndex) {
         let handed_back = self.hand_back(prepared);
         self.place(pod, node);
         self.tell_of(prepared, pod, (node, 1), handed_back);
     }
 
-    /// Places `count` pods like `pod` and reports the change to the preparation. The pods cannot be removed
+    /// Places `count` copies of `pod`, and updates `prepared` with the change. The copies cannot be removed
     /// again.
     pub fn place_copies_prepared(
         &mut self,
@@ -608,7 +610,7 @@ impl World {
         prepared.spread.hand_back(self.crowd.get()?)
     }
 
-    /// Adds a node and reports the change to the preparation.
+    /// Adds a node, and updates `prepared` with the change.
     pub fn add_node_prepared(&mut self, prepared: &mut Prepared, node: Arc<Node>) -> NodeIndex {
         let index = self.add_node(node);
         if !prepared.spread.is_empty() {
@@ -617,14 +619,14 @@ impl World {
         index
     }
 
-    /// Reports to a preparation that `by` pods like `other` were added to a node, or removed from it if `by`
-    /// is negative.
+    /// Updates `prepared` after `by` copies of `other` were added to a node, or removed from it if `by` is
+    /// negative.
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
         self.tell_of(prepared, other, (node, by), None);
     }
 
-    /// Like [`Self::tell`], for a preparation whose shared counts may have been dropped: `handed_back` is
-    /// then the number of the spread that they belong to.
+    /// Like [`Self::tell`], for a preparation that may have dropped its shared counts. If it has,
+    /// `handed_back` is the number of the spread that these counts belong to.
     fn tell_of(
         &self,
         prepared: &mut Prepared,

@@ -17,7 +17,7 @@ pub struct Disruption {
     pub reasons: Vec<RemovalReason>,
     /// The pools that the rule applies to; empty: all.
     pub pools: Vec<PoolName>,
-    /// Maximum number of nodes removed at a time from these pools together; `None`: no limit.
+    /// Maximum total number of nodes that may be removed from these pools at the same time; `None`: no limit.
     pub max_nodes: Option<usize>,
     /// Removals are allowed only in these windows; empty: at any time.
     pub windows: Vec<Window>,
@@ -39,9 +39,9 @@ enum Reason {
     HostOff,
 }
 
-/// The default of `reasons`: the removals that can wait. It does not include `Unready`, because a node that
-/// has been unready for too long runs no pods, or `Maintenance`, because an administrator is working on the
-/// host.
+/// The default of `reasons`: the removals that can wait. `Unready` is not included, because a node that has
+/// been unready for too long runs no pods. `Maintenance` is not included, because an administrator is working
+/// on the host.
 const THAT_CAN_WAIT: [RemovalReason; 6] = [
     RemovalReason::Empty,
     RemovalReason::Underutilized,

@@ -1,5 +1,5 @@
-//! `[health]`: how many nodes of a pool may be unready before the pool's additions and removals pause, and
-//! when the nodes of a host that is off are marked as out of service.
+//! `[health]`: how many of a pool's nodes may be unready before the pool's additions and removals pause, and
+//! how long a host must be off before its nodes are marked as out of service.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::values::Checker;
 /// A checked `[health]` table. A pool is unhealthy if it exceeds both limits.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Maximum share of a pool's nodes that may be unready, in percent.
+    /// Maximum percentage of a pool's nodes that may be unready.
     pub max_total_unready_percentage: f64,
     /// How many unready nodes are always acceptable.
     pub ok_total_unready_count: usize,

@@ -37,12 +37,12 @@ pub struct Redfish {
     pub password: SecretSource,
     /// What the controller's certificate is verified against.
     pub trust: ProxmoxTrust,
-    /// The time limit of one call to the controller.
+    /// The time limit for one call to the controller.
     pub timeout: Duration,
 }
 
 impl Redfish {
-    /// Whether this table and `other` may describe the same system. A table without `system` means the
+    /// Whether this table and `other` may describe the same system. A table without `system` refers to the
     /// controller's only system.
     pub fn may_be(&self, other: &Self) -> bool {
         let path = |redfish: &Self| redfish.system.as_ref().map(|path| path.trim_end_matches('/').to_owned());
@@ -56,8 +56,8 @@ impl Redfish {
     }
 }
 
-/// The systems on management controllers that hosts and machines use. Each system must belong to only one
-/// host or machine, so that the daemon never switches off the wrong one.
+/// The Redfish systems of hosts and bare-metal machines. Each system must belong to only one host or machine,
+/// so that the daemon never switches off the wrong one.
 #[derive(Default)]
 pub(super) struct Systems(Vec<(String, Redfish)>);
 
@@ -74,8 +74,9 @@ impl Systems {
     /// Adds the system of `who`, and reports it if it may already belong to another host or machine.
     pub(super) fn claim(&mut self, who: String, redfish: &Redfish, at: Range<usize>, checker: &mut Checker) {
         if let Some((other, _)) = self.0.iter().find(|(_, other)| other.may_be(redfish)) {
-            let title = format!("{who} has the same system as {other}");
-            let help = "if a controller has several systems, set `system` for each of them";
+            let title = format!("{who} uses the same Redfish system as {other}");
+            let help = "if a management controller has several systems, set a different `system` for \
+                each host and machine";
             checker.wrong(title, at, "already taken", help);
         }
         self.0.push((who, redfish.clone()));
@@ -161,7 +162,7 @@ pub struct PowerSettings {
     pub shutdown_time: Duration,
     /// A host must be on, and its API must answer, within this time after it was woken.
     pub wake_time: Duration,
-    /// Minimum number of hosts of the cluster that stay on.
+    /// Minimum number of hosts in the cluster that stay on.
     pub min_hosts_on: usize,
     /// Maximum number of hosts that the daemon keeps switched off at the same time; `None`: as many as the
     /// other settings allow.
@@ -192,7 +193,7 @@ impl Written {
                 "min_hosts_on",
                 self.min_hosts_on.as_ref(),
                 1,
-                "a running host must send the packets that wake the others",
+                "at least one host must stay on to send the packets that wake the others",
             ),
             max_hosts_off: self.max_hosts_off.as_ref().map(|written| {
                 checker.count(

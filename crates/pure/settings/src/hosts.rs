@@ -17,7 +17,7 @@ use super::values::Checker;
 pub struct HostSettings {
     /// The value of `{{ zone }}` in labels; `None`: the host's name.
     pub zone: Option<String>,
-    /// Whether no new machines are created on the host.
+    /// Whether the host is closed to new machines.
     pub closed: bool,
     /// The number of CPU threads that stay free. They are subtracted before `cpu_overcommit` is applied.
     pub cpu_reserve: u32,
@@ -52,18 +52,18 @@ impl Written {
         match (self.power.as_ref().map(|way| (way, *way.get_ref())), redfish) {
             (Some((_, Way::Redfish)), Some((_, redfish))) => Some(Power::Redfish(Box::new(redfish?))),
             (Some((way, Way::Redfish)), None) => {
-                let title = format!("`power` of host `{name}` needs a `[host.redfish]`");
+                let title = format!("`power` of host `{name}` needs a `[host.redfish]` table");
                 checker.wrong(
                     title,
                     way.span(),
                     "needs a management controller",
-                    "add the table below this `[[host]]`",
+                    "add a `[host.redfish]` table below this `[[host]]`",
                 );
                 None
             }
             (way, Some((table, _))) => {
                 let title = format!("`[host.redfish]` of host `{name}` is not used");
-                checker.wrong(title, table.span(), "only with `power = \"redfish\"`", "");
+                checker.wrong(title, table.span(), "used only with `power = \"redfish\"`", "");
                 way.map(|_| Power::WakeOnLan)
             }
             (way, None) => way.map(|_| Power::WakeOnLan),

@@ -18,7 +18,7 @@ pub struct Kubernetes {
     pub context: Option<String>,
     /// The daemon's own namespace, which holds the records.
     pub namespace: String,
-    /// The time limit of one call to the API server.
+    /// The time limit for one call to the API server.
     pub request_timeout: Duration,
     /// Whether the daemon approves requests for serving certificates from its machines' kubelets.
     pub approve_serving_certificates: bool,
@@ -54,7 +54,7 @@ impl Written {
             this.context.as_ref(),
             |text| !text.trim().is_empty(),
             |_| "`context` is empty".to_owned(),
-            "expected a context's name; remove the setting to use the current one",
+            "expected the name of a context; remove the setting to use the current context",
         );
         let namespace = checker.named(
             this.namespace.as_ref(),

@@ -13,7 +13,7 @@ use super::values::Checker;
 pub struct Leader {
     /// Another instance takes over once it has seen the Lease unchanged for this long.
     pub lease_duration: Duration,
-    /// A leader that could not renew the Lease for this long stops writing.
+    /// A leader that has been unable to renew the Lease for this long stops writing.
     pub renew_deadline: Duration,
     /// How often a leader renews the Lease. Other instances check it twice as often.
     pub retry_period: Duration,
@@ -42,7 +42,7 @@ impl Written {
             retry_period: checker.positive("retry_period", retry, Duration::from_secs(2)),
         };
         if let (Some(written), true) = (duration, leader.lease_duration.subsec_nanos() != 0) {
-            let title = "`lease_duration` is not in whole seconds".to_owned();
+            let title = "`lease_duration` is not a whole number of seconds".to_owned();
             checker.wrong(title, written.span(), "a Lease stores its duration in whole seconds", "");
         }
         let written = duration.or(deadline);

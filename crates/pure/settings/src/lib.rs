@@ -102,7 +102,7 @@ pub struct Config {
     pub cluster: String,
     /// How often a round runs if nothing changes.
     pub scan_interval: Duration,
-    /// How long a round waits for more changes after the first one.
+    /// How long a round waits for more changes after the first change.
     pub batch_window: Duration,
     /// The maximum time that a round waits while changes keep coming.
     pub batch_max: Duration,
@@ -136,7 +136,7 @@ pub struct Config {
     pub limits: Limits,
     /// Where metrics are served.
     pub metrics: Metrics,
-    /// Which rounds are kept as files.
+    /// Which rounds are recorded in files.
     pub record: Record,
     /// Settings of individual hosts, by their keys.
     pub hosts: BTreeMap<model::HostKey, HostSettings>,
@@ -297,7 +297,8 @@ impl Written {
                 at: None,
                 because: None,
                 help: Some(format!(
-                    "it sets {what}; pve-autoscaler.toml(5) describes it, and `pve-autoscaler setup` writes one"
+                    "it defines {what}; see pve-autoscaler.toml(5), or create a configuration file with \
+                        `pve-autoscaler setup`"
                 )),
             });
         }
@@ -326,7 +327,7 @@ impl Written {
                     let facts = MachineFacts::sample(&config.cluster, pool).without_mac();
                     let Err(error) = facts.fill(&command.script) else { continue };
                     told |= own.is_none();
-                    let title = "`command` cannot be filled in".to_owned();
+                    let title = "the variables in `command` cannot be filled in".to_owned();
                     let help = "docs/guides/bootstrap.md lists the variables";
                     checker.wrong(title, script.span(), &error.to_string(), help);
                 }
@@ -335,13 +336,13 @@ impl Written {
         }
     }
 
-    /// Checks that the variables in the texts of cloud-init seeds can be filled in.
+    /// Checks that the variables in cloud-init seeds can be filled in.
     fn seeds(&self, config: &Config, checker: &mut Checker) {
         for (written, pool) in self.pool.iter().zip(&config.pools) {
             for (key, text) in written.get_ref().seed_texts() {
                 let facts = MachineFacts::sample(&config.cluster, pool);
                 if let Err(error) = facts.fill(text.get_ref()) {
-                    let title = format!("pool `{}`: `{key}` cannot be filled in", pool.name);
+                    let title = format!("pool `{}`: the variables in `{key}` cannot be filled in", pool.name);
                     let help = "docs/guides/cloud-init.md lists the variables";
                     checker.wrong(title, text.span(), &error.to_string(), help);
                 }
@@ -370,13 +371,13 @@ impl Written {
                 "`token_ttl` is too short: a token could expire before its machine has joined".to_owned(),
                 at,
                 &format!("must be at least \"{minutes}m\""),
-                "that is the sum of `start`, `agent`, `system_running` and `join` in `[limits]`",
+                "the minimum is the sum of `start`, `agent`, `system_running` and `join` in `[limits]`",
             );
         }
     }
 }
 
-/// Whether the text can be the id of a cluster, which is part of each VM's mark.
+/// Whether the text is a valid cluster id. The id is part of each VM's mark.
 fn is_cluster(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
     !text.is_empty() && text.len() <= 63 && text.chars().all(fine)

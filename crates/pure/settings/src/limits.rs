@@ -41,9 +41,9 @@ pub struct Limits {
     pub task_poll: Duration,
     /// How often a booting guest's agent is called.
     pub agent_poll: Duration,
-    /// Maximum number of machines that are being created at a time in each Proxmox VE cluster.
+    /// Maximum number of machines that may be created at the same time in each Proxmox VE cluster.
     pub max_parallel_creates: u32,
-    /// Maximum number of machines that are being retired at a time in each Proxmox VE cluster. Bare-metal
+    /// Maximum number of machines that may be retired at the same time in each Proxmox VE cluster. Bare-metal
     /// machines are counted separately.
     pub max_parallel_retires: u32,
 }

@@ -21,7 +21,8 @@ use model::selector::Labels;
 use model::snapshot::POOL_LABEL;
 use model::{HostKey, Record, Vmid};
 
-/// Maximum work for one text (minijinja's fuel). An endless loop exceeds it, and causes an error.
+/// Maximum amount of work for filling in one text, in units of minijinja's fuel. An endless loop exceeds this
+/// limit and causes an error.
 const FUEL: u64 = 1_000_000;
 
 /// The variables available in a text: `machine`, `pool`, `host`, `region` and `cluster`.
@@ -50,9 +51,10 @@ struct Machine {
     gateway: String,
     dns: Vec<String>,
     search: String,
-    /// Further addresses by device and family, as in [`Slot::further`].
+    /// Additional addresses by device and family, as in [`Slot::further`].
     further: BTreeMap<String, String>,
-    /// MAC of the first network device, in lower case; only if the VM's configuration is available.
+    /// MAC address of the first network device, in lower case. It is set only if the VM's configuration is
+    /// available.
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     labels: Labels,
@@ -153,7 +155,7 @@ impl MachineFacts {
         }
     }
 
-    /// Returns values like those of a future machine of the pool, to test a text before a machine exists.
+    /// Returns sample values for a machine of the pool, so that a text can be tested before a machine exists.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
         let host = pool.hosts.first().map_or("pve", HostKey::host).to_owned();
@@ -168,13 +170,13 @@ impl MachineFacts {
         Self::new(cluster, &record, pool).with_mac("02:00:00:00:00:01")
     }
 
-    /// Adds the MAC of the first network device.
+    /// Adds the MAC address of the first network device.
     pub fn with_mac(mut self, mac: &str) -> Self {
         self.machine.mac = Some(mac.to_lowercase());
         self
     }
 
-    /// Removes the MAC of the first network device.
+    /// Removes the MAC address of the first network device.
     pub fn without_mac(mut self) -> Self {
         self.machine.mac = None;
         self
@@ -183,7 +185,7 @@ impl MachineFacts {
     /// Fills in the variables of a text.
     ///
     /// # Errors
-    /// Returns an error if the text is not a valid template, uses an unknown name, or takes too much work.
+    /// Returns an error if the text is not a valid template, uses an unknown name, or requires too much work.
     pub fn fill(&self, text: &str) -> Result<String, FillError> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);

@@ -44,16 +44,16 @@ impl Written {
                 format!("`{}` is not an address to listen on", written.get_ref()),
                 written.span(),
                 "expected e.g. \"127.0.0.1:9736\" or \"[::1]:9736\"",
-                "to serve no metrics, set `enabled = false`",
+                "to disable metrics, set `enabled = false`",
             );
         }
         let listen = listen.ok().filter(|_| self.enabled.unwrap_or(true));
         let page = self.status_page.as_ref().filter(|page| *page.get_ref());
         if let (Some(page), Some(address)) = (page, listen.filter(|address| !address.ip().is_loopback())) {
             checker.wrong(
-                format!("the status page would be shown to every client that reaches {address}"),
+                format!("the status page would be visible to every client that can reach {address}"),
                 page.span(),
-                "only served on loopback: it needs no password and shows pods' names",
+                "served only on loopback addresses, because it needs no password and shows pod names",
                 "set `listen` to 127.0.0.1 or [::1], and reach the page with `ssh -L 9736:127.0.0.1:9736 HOST`",
             );
         }

@@ -1,4 +1,4 @@
-//! Which names are valid, by the rules of Kubernetes and Proxmox VE.
+//! The rules of Kubernetes and Proxmox VE for valid names.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ pub(super) fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| is_label(&part.to_ascii_lowercase()))
 }
 
-/// Whether the text is a valid tag of a VM (`pve-tag`).
+/// Whether the text is a valid VM tag (`pve-tag`).
 pub(super) fn is_tag(text: &str) -> bool {
     let first = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.starts_with(first) && text.chars().all(|c| first(c) || "-+.".contains(c))

@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Scalar {
 /// One value or a list of values.
 #[derive(Debug)]
 pub(super) enum Listed {
-    /// One value that is not in a list.
+    /// A single value, outside a list.
     One(Scalar),
     /// The values of a list.
     Many(Vec<Spanned<Scalar>>),

@@ -32,7 +32,8 @@ pub(super) fn after(written: Option<&Spanned<String>>, checker: &mut Checker) ->
             "`orphans_after` is too short".to_owned(),
             written.span(),
             "must be \"30m\" or more",
-            "in less time, a VM is not seen often enough to be sure that it is an orphan",
+            "within a shorter time, the daemon does not see a VM often enough to be sure that it is an \
+                orphan",
         );
     }
     after

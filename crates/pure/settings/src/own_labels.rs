@@ -6,7 +6,7 @@ use model::snapshot::STARTING_TAINT;
 /// Domains in which a kubelet may set any label itself (NodeRestriction). It may set no other labels in
 /// `kubernetes.io` and `k8s.io`, except for [`OWN_LABELS`].
 const OWN_PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// Single labels in `kubernetes.io` that a kubelet may set itself.
+/// Individual labels in `kubernetes.io` that a kubelet may set itself.
 const OWN_LABELS: [&str; 9] = [
     "kubernetes.io/hostname",
     "kubernetes.io/arch",

@@ -11,16 +11,16 @@ use super::region::{Regions, is_here};
 use super::secret::{self, Credential, SecretSource};
 use super::values::Checker;
 
-/// What the certificates of an API are verified against.
+/// How an API's certificate is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxmoxTrust {
-    /// The CAs in this PEM file, and no others.
+    /// Trusts only the CAs in this PEM file.
     CaFile(PathBuf),
-    /// The CAs in this systemd credential (PEM), and no others.
+    /// Trusts only the CAs in this systemd credential (PEM).
     CaCredential(Credential),
-    /// The CAs that the system trusts.
+    /// Trusts the CAs that the system trusts.
     System,
-    /// The certificate with this SHA-256 fingerprint.
+    /// Trusts only the certificate with this SHA-256 fingerprint.
     Fingerprint(String),
 }
 
@@ -29,7 +29,7 @@ pub enum ProxmoxTrust {
 pub struct Proxmox {
     /// The region's name. `None` is possible only if there is just one cluster.
     pub region: Option<String>,
-    /// Base URLs; the first that answers is used.
+    /// The API's base URLs. The first one that answers is used.
     pub endpoints: Vec<String>,
     /// The configured URL at which browsers reach the web interface.
     pub web_interface: Option<String>,
@@ -37,7 +37,7 @@ pub struct Proxmox {
     pub token_id: String,
     /// The API token's secret.
     pub token: SecretSource,
-    /// What the API's certificates are verified against.
+    /// How the API's certificate is verified.
     pub trust: ProxmoxTrust,
     /// Time limit for opening a connection.
     pub connect_timeout: Duration,
@@ -45,24 +45,24 @@ pub struct Proxmox {
     pub request_timeout: Duration,
     /// Maximum number of concurrent guest agent calls for each host.
     pub agent_calls_per_host: usize,
-    /// Maximum number of concurrent calls for each host, except guest agent calls. Only calls that occupy one
-    /// of the host's three API workers count.
+    /// Maximum number of concurrent calls per host, not including guest agent calls. Calls that do not occupy
+    /// one of the host's three API workers are not limited.
     pub calls_per_host: usize,
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
     /// Maximum number of concurrent linked clones from one storage.
     pub linked_clones_per_storage: usize,
-    /// Maximum number of concurrent full clones from one storage. The same maximum applies to guests that are
-    /// being suspended on one host.
+    /// Maximum number of concurrent full clones from one storage. This is also the maximum number of guests
+    /// that may be suspending at the same time on one host.
     pub full_clones_per_storage: usize,
-    /// Maximum number of vCPUs for each CPU thread of a host, unless the pool sets `cpu_overcommit`.
+    /// Maximum number of vCPUs per CPU thread of a host, unless the pool sets `cpu_overcommit`.
     pub cpu_overcommit: f64,
     /// Maximum memory of a host's running guests, as a fraction of the host's memory, unless the pool sets
     /// `memory_overcommit`.
     pub memory_overcommit: f64,
     /// Memory in bytes that stays free on each host, unless the pool sets `memory_reserve`.
     pub memory_reserve: i64,
-    /// Whether stopped VMs and containers count as if they were running.
+    /// Whether stopped VMs and containers count towards a host's usage as if they were running.
     pub count_stopped: bool,
 }
 
@@ -126,12 +126,12 @@ impl Written {
             }
         }
         if this.endpoints.is_empty() {
-            checker.wrong("`endpoints` is empty".to_owned(), table.span(), "name at least one", "");
+            checker.wrong("`endpoints` is empty".to_owned(), table.span(), "name at least one endpoint", "");
         }
         let web_interface = checker.named(
             this.web_interface.as_ref(),
             is_page,
-            |text| format!("`{text}` is not the address of a web interface"),
+            |text| format!("`{text}` is not a valid web interface address"),
             "expected e.g. \"https://pve.example.net:8006\", without a user name",
         );
         let id = this.token_id.get_ref();
@@ -154,8 +154,8 @@ impl Written {
             ("fingerprint", &this.fingerprint),
             ("ca", &this.ca),
         ];
-        let help = "set `ca_credential = \"pve-root-ca\"`, which the package installs on a host of the cluster; only root can read \
-                    `/etc/pve/pve-root-ca.pem` itself";
+        let help = "set `ca_credential = \"pve-root-ca\"`: the package installs this credential on a \
+            host of the cluster, because only root can read `/etc/pve/pve-root-ca.pem`";
         let trust = trust(ways, help, checker, &table);
         let seconds = Duration::from_secs;
         let connect_timeout = checker.positive("connect_timeout", this.connect_timeout.as_ref(), seconds(5));
@@ -164,7 +164,7 @@ impl Written {
             this.resource_pool.as_ref(),
             name_rules::is_resource_pool,
             |text| format!("`{text}` is not a valid resource pool name"),
-            "letters, digits, `-`, `_` and `.`, at most three levels, separated by `/`",
+            "expected at most three levels, separated by `/`, each of letters, digits, `-`, `_` and `.`",
         );
         Some(Proxmox {
             region: this.region.as_ref().map(|name| name.get_ref().clone()),
@@ -202,7 +202,7 @@ impl Written {
         })
     }
 
-    /// Checks and returns how far machines may fill a host, unless their pool sets other limits.
+    /// Checks the default limits on how far machines may fill a host, and returns them.
     pub(super) fn headroom(&self, checker: &mut Checker) -> Headroom {
         let default = Headroom::default();
         Headroom {
@@ -241,8 +241,8 @@ fn is_page(text: &str) -> bool {
     text.starts_with("https://") && !text.contains(['@', '?', '#']) && text.parse::<http::Uri>().is_ok()
 }
 
-/// Returns what certificates are verified against. Exactly one of the keys in `ways` must be set. `help`
-/// explains where to find its value.
+/// Returns how certificates are verified. Exactly one of the keys in `ways` must be set. `help` explains
+/// where to find the value for such a key.
 pub(super) fn trust(
     ways: [(&str, &Option<Spanned<String>>); 4],
     help: &str,
@@ -251,7 +251,7 @@ pub(super) fn trust(
 ) -> Option<ProxmoxTrust> {
     let mut given = ways.iter().filter_map(|(key, written)| Some((*key, written.as_ref()?)));
     let Some((key, written)) = given.next() else {
-        let title = "neither `ca_credential` nor `ca_file` nor `fingerprint` is given".to_owned();
+        let title = "none of `ca_credential`, `ca_file` and `fingerprint` is given".to_owned();
         checker.wrong(title, table.span(), "missing from this table", help);
         return None;
     };
@@ -259,7 +259,7 @@ pub(super) fn trust(
         checker.clash(
             format!("`{key}` and `{other}` are both given"),
             second.span(),
-            "only one of them",
+            "only one of the two is allowed",
             written.span(),
             "remove one of the two",
         );
@@ -272,7 +272,7 @@ pub(super) fn trust(
         _ if written.get_ref() == "system" => Some(ProxmoxTrust::System),
         _ => {
             let title = format!("`{}` is not a known CA", written.get_ref());
-            let help = "to name a file, use `ca_file`";
+            let help = "to use a CA file, set `ca_file`";
             checker.wrong(title, written.span(), "must be \"system\"", help);
             None
         }
@@ -285,9 +285,14 @@ fn fingerprint(written: &Spanned<String>, checker: &mut Checker) -> Option<Proxm
     if text.split(':').count() == 32 && text.split(':').all(pair) {
         return Some(ProxmoxTrust::Fingerprint(text.clone()));
     }
-    let help = "`pvenode cert info` on the host shows it";
+    let help = "to see the fingerprint, run `pvenode cert info` on the host";
     let title = "`fingerprint` is not a SHA-256 fingerprint".to_owned();
-    checker.wrong(title, written.span(), "32 pairs of hexadecimal digits, separated by colons", help);
+    checker.wrong(
+        title,
+        written.span(),
+        "expected 32 pairs of hexadecimal digits, separated by colons",
+        help,
+    );
     None
 }
 

@@ -1,4 +1,4 @@
-//! `[record]`: how many rounds are kept as files. A plan can be made again from a kept round.
+//! `[record]`: how many rounds are kept as files. The plan of a kept round can be computed again.
 
 use std::path::PathBuf;
 
@@ -15,19 +15,20 @@ const MAX_SIZE: i64 = 256 << 20;
 /// Checked `[record]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// How many of the last rounds are kept; 0: none.
+    /// The number of most recent rounds to keep; 0 keeps none.
     pub rounds: u32,
-    /// For how many days all rounds are kept, each as its difference from the previous round; 0: none.
+    /// The number of days for which all rounds are kept, each as its difference from the previous round; 0
+    /// keeps none.
     pub days: u32,
-    /// The directory of the files. It is created if it is missing.
+    /// The directory in which the files are stored. It is created if it does not exist.
     pub directory: PathBuf,
-    /// Maximum size of the files in bytes.
+    /// Maximum total size of the files in bytes.
     pub max_size: u64,
 }
 
 impl Record {
-    /// Returns the maximum size in bytes of the files that are kept for `rounds`, and of those that are kept
-    /// for `days`: half of `max_size` each, if both are set.
+    /// Returns the maximum total size in bytes for the files of `rounds`, which is also the maximum for the
+    /// files of `days`. It is half of `max_size` if both are kept, and all of `max_size` otherwise.
     pub fn share(&self) -> u64 {
         if self.rounds > 0 && self.days > 0 { self.max_size / 2 } else { self.max_size }
     }

@@ -28,12 +28,12 @@ pub(super) struct Regions {
 pub(super) struct Place {
     /// The region's name, if it has one.
     pub region: Option<String>,
-    /// The region part in the keys of the region's hosts ([`HostKey`]).
+    /// The prefix that the region's hosts have in a [`HostKey`].
     pub prefix: String,
 }
 
 impl Regions {
-    /// Reads the name of each region, and how far machines may fill its hosts by default.
+    /// Reads each region's name and its default limits on how far machines may fill a host.
     pub fn read(proxmox: Option<&Spanned<Written>>, checker: &mut Checker) -> Self {
         let Some(first) = proxmox else {
             return Self { known: false, first: (None, Headroom::default()), further: Vec::new() };
@@ -50,7 +50,7 @@ impl Regions {
                 None if also.is_empty() => {}
                 None => {
                     let help = "set `region = \"…\"`: pools refer to their cluster by this name";
-                    let title = "`region` is missing: there are several clusters".to_owned();
+                    let title = "`region` is required if there are several clusters".to_owned();
                     checker.wrong(title, table.span(), "has no `region`", help);
                 }
             }
@@ -67,8 +67,8 @@ impl Regions {
         Self { known: true, first: (name(first.get_ref()), first.get_ref().headroom(checker)), further }
     }
 
-    /// Returns the region of a pool, host or template, which is set by its `region`. `what` names the pool,
-    /// host or template in messages, and `at` is its place in the file.
+    /// Returns the region that a pool, host or template names in its `region`. `what` names the pool, host or
+    /// template in messages, and `at` is its place in the file.
     pub fn place(
         &self,
         what: &str,
@@ -138,7 +138,8 @@ fn one(
         let same = |mine: &&Spanned<String>| theirs.iter().find(|one| one.get_ref() == mine.get_ref());
         if let Some((mine, first)) = endpoints.iter().find_map(|mine| Some((mine, same(&mine)?))) {
             let title = format!("regions `{}` and `{}` share an endpoint", other.get_ref(), name.get_ref());
-            let help = "each table is a separate cluster: list all hosts of a cluster in one table";
+            let help = "each table describes a separate cluster: list all hosts of a cluster in one \
+                table";
             checker.clash(title, mine.span(), "the same cluster", first.span(), help);
         }
     }
@@ -146,7 +147,8 @@ fn one(
 
 fn wrong_name(name: &Spanned<String>, checker: &mut Checker) {
     let title = format!("`{}` is not a valid region name", name.get_ref());
-    let label = "at most 63 letters, digits, `-`, `_` and `.`: it is used as a label's value";
+    let label = "expected at most 63 letters, digits, `-`, `_` and `.`: the name is used as a label \
+        value";
     checker.wrong(title, name.span(), label, "");
 }
 
@@ -161,8 +163,9 @@ impl Config {
         self.clusters().find(|one| self.prefix(one.region.as_deref()) == prefix)
     }
 
-    /// Returns the prefix that the region's hosts have in a [`HostKey`]. `None` means the cluster in
-    /// `[proxmox]`: a record contains no region if that cluster had no name when the record was written.
+    /// Returns the prefix that the region's hosts have in a [`HostKey`]. A region of `None` is the cluster in
+    /// `[proxmox]`, because a record contains no region if that cluster had no name when the record was
+    /// written.
     pub fn prefix<'r>(&self, region: Option<&'r str>) -> &'r str {
         let first = self.proxmox.as_ref().and_then(|first| first.region.as_deref());
         region.filter(|region| first != Some(region)).unwrap_or_default()
@@ -173,10 +176,10 @@ impl Config {
         HostKey::new(self.prefix(region), host)
     }
 
-    /// Whether a daemon on a Proxmox VE host runs in the cluster with this prefix. If there are several
-    /// clusters, the daemon's own cluster is the only one with a loopback endpoint; `None` if no cluster or
-    /// more than one has such an endpoint. A host's name proves nothing, because several clusters may have a
-    /// host `pve1`.
+    /// Whether a daemon that runs on a Proxmox VE host belongs to the cluster with this prefix. If there are
+    /// several clusters, the daemon's own cluster is the only one with a loopback endpoint. Returns `None` if
+    /// no cluster or more than one has such an endpoint. The host's name does not identify the cluster,
+    /// because several clusters may have a host `pve1`.
     pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);
@@ -189,9 +192,9 @@ impl Config {
         }
     }
 
-    /// Returns the settings for only the cluster with this prefix. `proxmox` is the table of this cluster, or
-    /// `None` if the cluster does not exist. Only the cluster's own pools, hosts and templates are kept, and
-    /// host keys have no prefix.
+    /// Returns the settings for only the cluster with this prefix. In the result, `proxmox` contains this
+    /// cluster, or `None` if the cluster does not exist. Only the cluster's own pools, hosts and templates
+    /// are kept, and host keys have no prefix.
     pub fn alone(&self, prefix: &str) -> Self {
         let here = |region: Option<&String>| self.prefix(region.map(String::as_str)) == prefix;
         let pool = |pool: &Pool| Pool {

@@ -10,13 +10,13 @@ use super::values::Checker;
 /// Checked `[replace]`.
 #[derive(Clone, Debug)]
 pub struct Replace {
-    /// Whether nodes are replaced if their settings or template differ from those of a new node. If not, the
-    /// difference is only reported.
+    /// Whether nodes are replaced if their settings or template differ from those of a new node. If false,
+    /// the difference is only reported.
     pub drift: bool,
     /// Whether nodes on hosts in maintenance are replaced.
     pub maintenance: bool,
-    /// How long a node must have been not ready before it is replaced, even if it is in use; `None`: only
-    /// unneeded nodes are removed, as set in `[scale_down]`.
+    /// How long a node must have been not ready before it is replaced, even if it is in use. If `None`, such
+    /// a node is removed only if it is unneeded, as set in `[scale_down]`.
     pub unready_after: Option<Duration>,
     /// Maximum number of a pool's nodes that are replaced at a time.
     pub max_parallel: usize,

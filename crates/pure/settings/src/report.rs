@@ -42,7 +42,7 @@ impl Report {
         let help = match error.kind() {
             ErrorKind::NotFound => "create it from config.example.toml, or name another file with `--config`",
             ErrorKind::IsADirectory => "name a file in this directory",
-            ErrorKind::PermissionDenied => "run the command as a user who may read it",
+            ErrorKind::PermissionDenied => "run the command as a user who may read the file",
             ErrorKind::InvalidData => "the file is not UTF-8 text: name another file with `--config`",
             _ => "name another file with `--config`",
         };
@@ -59,7 +59,7 @@ impl Report {
         let message = error.message();
         let label = message.split_once(", expected").map_or("", |(_, allowed)| allowed).trim();
         let label = match label {
-            // serde's message would list all keys, and some tables have dozens.
+            // serde's message lists all valid keys, and some tables have dozens. So the list is not shown.
             _ if message.starts_with("unknown field") => "not a key of this table".to_owned(),
             "" => "here".to_owned(),
             label => format!("expected {}", kind_text(label)),
@@ -80,7 +80,7 @@ impl Report {
         &self.findings
     }
 
-    /// Line and column of a finding, both counted from 1; the column counts characters.
+    /// The line and column of a finding. Both start at 1, and columns are counted in characters.
     pub fn position(&self, finding: &Finding) -> Option<(usize, usize)> {
         let (span, _) = finding.at.as_ref()?;
         let before = self.text.get(..span.start)?;
@@ -156,7 +156,7 @@ fn shape(value: &str, message: &str) -> Option<String> {
         "a sequence" if table => Some(format!("the table may occur several times: write `[{value}]`")),
         "a sequence" => Some(format!("put it in brackets: `[{value}]`")),
         "a string" if number => {
-            Some("put it in quotes, with its unit if it has one, e.g. \"8GiB\" or \"10m\"".to_owned())
+            Some("put the value in quotes, with its unit if it has one, e.g. \"8GiB\" or \"10m\"".to_owned())
         }
         _ if found.starts_with("string") && reads_bare(value, wanted) => {
             Some("write it without quotes".to_owned())
@@ -194,9 +194,10 @@ fn is_secret(key: &str) -> bool {
     KEYS.contains(&key)
 }
 
-/// Replaces everything that may be a secret with asterisks, so that no report shows it: the values of keys
-/// that hold secrets (up to the end of the line or of a multi-line text), everything after the second `=` in
-/// a line with a token ID, and private keys. Byte positions do not change.
+/// Replaces everything that may be a secret with asterisks, so that reports do not reveal secrets. The
+/// following parts are replaced: the values of keys that hold secrets (up to the end of the line or of a
+/// multi-line text), everything after the second `=` in a line with a token ID, and private keys. Byte
+/// positions do not change.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     // The delimiter that ends a secret from an earlier line; `None` if the line does not continue a secret.

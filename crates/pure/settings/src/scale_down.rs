@@ -1,4 +1,4 @@
-//! `[scale_down]`: when and how nodes are removed. Settings that Cluster Autoscaler also has use its
+//! `[scale_down]`: when and how nodes are removed. Settings that also exist in Cluster Autoscaler use its
 //! defaults, except for `max_parallel_drains`.
 
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub struct ScaleDown {
     pub delay_after_failure: Duration,
     /// How long removals from a pool pause after any addition or removal.
     pub stabilization_window: Duration,
-    /// Whether nodes above the threshold are also removed if their pods fit elsewhere, and whether nodes are
-    /// replaced by fewer or smaller ones.
+    /// Whether nodes above the utilization threshold are also removed if their pods fit elsewhere, and
+    /// whether nodes are replaced by fewer or smaller ones.
     pub consolidation: bool,
     /// Whether DaemonSet pods are left out when the utilization is computed.
     pub ignore_daemonsets_utilization: bool,
@@ -39,34 +39,35 @@ pub struct ScaleDown {
     pub skip_nodes_with_system_pods: bool,
     /// Whether a node is kept if it runs a pod whose controller is missing or of an unknown kind.
     pub skip_nodes_with_custom_controller_pods: bool,
-    /// Maximum number of nodes that are drained at a time, across all pools. Only nodes with pods to move
-    /// count.
+    /// Maximum number of nodes that are drained at a time, across all pools. Nodes without pods to move do
+    /// not count.
     pub max_parallel_drains: usize,
-    /// The priorities that divide a node's pods into groups. A group leaves the node once the previous group
-    /// is gone. Each value is the lowest priority of a group, in ascending order; pods below the first value
-    /// form the first group.
+    /// The priorities that divide a node's pods into groups, in ascending order. Each value is the lowest
+    /// priority of a group. Pods below the first value form the first group. A group is evicted once the
+    /// previous group is gone.
     pub drain_priorities: Vec<i32>,
-    /// Maximum number of removals in any hour, across all pools. It limits the damage of a mistake. `None`
-    /// means no limit: it is only used in simulations, and cannot be set in a file.
+    /// Maximum number of removals within any hour, across all pools. It limits the damage that a mistake can
+    /// do. `None` means no limit. This value is only used in simulations, and cannot be set in a file.
     pub max_removals_per_hour: Option<u32>,
-    /// Maximum percentage of a pool's nodes removed at a time. One node may always be removed.
+    /// Maximum percentage of a pool's nodes that are removed at a time. At least one node may always be
+    /// removed.
     pub max_removal_percentage: f64,
 }
 
 impl ScaleDown {
-    /// How many of a pool's nodes may be removed at a time.
+    /// Returns how many of a pool's nodes may be removed at a time.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a share of a number of nodes, rounded down"
+        reason = "a share of the node count, rounded down"
     )]
     pub fn most_at_once(&self, nodes: usize) -> usize {
         ((nodes as f64 * self.max_removal_percentage / 100.0) as usize).max(1)
     }
 }
 
-/// The lowest priority of Kubernetes's own `system-cluster-critical` class.
+/// The priority of Kubernetes' built-in class `system-cluster-critical`.
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
 fn drain_priorities(written: Option<&Spanned<Vec<i32>>>, checker: &mut Checker) -> Vec<i32> {

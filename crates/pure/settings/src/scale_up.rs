@@ -1,4 +1,5 @@
-//! `[scale_up]`: when and how nodes are added. Settings that Cluster Autoscaler also has use its defaults.
+//! `[scale_up]`: when and how nodes are added. Settings that also exist in Cluster Autoscaler use its
+//! defaults.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Which pool grows if several could.
+/// Which of several suitable pools grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expander {
@@ -26,7 +27,7 @@ pub enum Expander {
 pub struct ScaleUp {
     /// A machine has failed if it has not become a ready node within this time.
     pub max_node_provision_time: Duration,
-    /// Which pool grows if several could.
+    /// Which of several suitable pools grows.
     pub expander: Expander,
     /// Pods with a lower priority than this neither trigger new nodes nor prevent removals.
     pub expendable_pods_priority_cutoff: i32,
@@ -38,22 +39,22 @@ pub struct ScaleUp {
     /// How long additions to a pool pause after any addition or removal. Machines are still added to reach
     /// the pool's minimum.
     pub stabilization_window: Duration,
-    /// Maximum number of nodes in the entire cluster, including those outside all pools.
+    /// Maximum number of nodes in the entire cluster, including nodes that belong to no pool.
     pub max_nodes_total: Option<u32>,
-    /// Maximum vCPUs in the entire cluster, including those of nodes outside all pools.
+    /// Maximum number of vCPUs in the entire cluster, including nodes that belong to no pool.
     pub max_cores_total: Option<u32>,
-    /// Maximum memory in bytes in the entire cluster, including that of nodes outside all pools.
+    /// Maximum memory in the entire cluster in bytes, including nodes that belong to no pool.
     pub max_memory_total: Option<i64>,
     /// The back-off of a pool or host after its first failure. Each further failure doubles it.
     pub backoff_initial: Duration,
     /// The longest back-off of a pool or host.
     pub backoff_max: Duration,
-    /// The prediction that a pod fits a ready node counts as wrong (`missed`) if kube-scheduler still refuses
-    /// the pod after this time. It counts as wrong earlier if kube-scheduler refuses the pod with a new
-    /// message.
+    /// How long kube-scheduler may refuse a pod that was predicted to fit a ready node. After this time, the
+    /// prediction counts as wrong (`missed`). It counts as wrong earlier if kube-scheduler refuses the pod
+    /// with a new message.
     pub prediction_timeout: Duration,
-    /// The back-off after the first missed prediction: how long the pool creates no machine for the same kind
-    /// of pod. Each further missed prediction doubles it.
+    /// The back-off after the first missed prediction, during which the pool creates no machine for the same
+    /// kind of pod. Each further missed prediction doubles the back-off.
     pub prediction_backoff_initial: Duration,
     /// The longest back-off after missed predictions.
     pub prediction_backoff_max: Duration,

@@ -7,12 +7,12 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// The folder of the files that systemd passes to the service as credentials. Commands run by an
+/// The folder with the files that systemd passes to the service as credentials. Commands run by an
 /// administrator read these files directly.
 pub const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
 
-/// The folder for additional clusters on this host. It contains a folder for each cluster, with the cluster's
-/// configuration and a folder `credentials`.
+/// The folder for additional clusters on this host. It contains a subfolder for each cluster, with the
+/// cluster's configuration and a folder `credentials`.
 const CLUSTERS: &str = "clusters";
 
 /// A systemd credential (`LoadCredential=`).
@@ -59,7 +59,8 @@ pub(super) fn own_file(key: &str) -> String {
     )
 }
 
-/// The source that `KEY_file` or `KEY_credential` names; exactly one of the two must be given.
+/// Returns the source of a secret, which either `KEY_file` or `KEY_credential` names. Exactly one of the two
+/// must be set.
 pub(super) fn source(
     checker: &mut Checker,
     table: &Spanned<()>,
@@ -74,7 +75,7 @@ pub(super) fn source(
         }
         (Some(_), Some(name)) => {
             let title = format!("`{key}_file` and `{key}_credential` are both given");
-            checker.wrong(title, name.span(), "only one of them", "remove one of the two");
+            checker.wrong(title, name.span(), "only one of the two is allowed", "remove one of the two");
             None
         }
         (None, None) => {

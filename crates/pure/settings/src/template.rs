@@ -14,7 +14,8 @@ use super::pool::{Pool, free_options};
 use super::region::Regions;
 use super::values::Checker;
 
-/// Secure checksum algorithms that Proxmox VE supports, with their number of hexadecimal digits.
+/// Secure checksum algorithms that Proxmox VE supports, each with the number of hexadecimal digits in its
+/// checksums.
 const ALGORITHMS: [(&str, usize); 4] = [("sha224", 56), ("sha256", 64), ("sha384", 96), ("sha512", 128)];
 
 /// A disk image that hosts download.
@@ -26,7 +27,7 @@ pub struct Image {
     pub checksum: Checksum,
     /// `qcow2`, `raw` or `vmdk`.
     pub format: String,
-    /// The file-based storage for the image itself.
+    /// The file-based storage that the image is downloaded to.
     pub storage: String,
 }
 
@@ -50,15 +51,15 @@ pub struct Template {
     pub image: Image,
     /// VMIDs for the template and its earlier versions.
     pub vmids: RangeInclusive<u32>,
-    /// The storage of the template's disk and cloud-init drive.
+    /// The storage for the template's disk and cloud-init drive.
     pub storage: String,
     /// The hosts on which a template is created if the storage is not shared; empty: all hosts.
     pub hosts: Vec<String>,
-    /// The size in bytes that the template's disk is grown to; `None`: the image's size.
+    /// The size in bytes to which the template's disk is grown. If `None`, the disk keeps the image's size.
     pub disk: Option<i64>,
-    /// vCPUs of the template. Machines use the value of their pool.
+    /// The template's number of vCPUs. Machines use their pool's value instead.
     pub cores: u32,
-    /// Memory of the template in bytes. Machines use the value of their pool.
+    /// The template's memory in bytes. Machines use their pool's value instead.
     pub memory: i64,
     /// The bridge of the template's network device.
     pub bridge: String,
@@ -68,7 +69,7 @@ pub struct Template {
     pub serial: bool,
     /// The resource pool that the template is put into.
     pub resource_pool: Option<String>,
-    /// Additional options of the template.
+    /// Additional VM options for the template.
     pub vm_options: BTreeMap<String, String>,
     /// Any text that the operator uses to distinguish versions.
     pub version: String,
@@ -149,7 +150,7 @@ impl Written {
         let name = self.name.get_ref();
         if !name_rules::is_domain(name) || name.len() > 40 || name.chars().all(|c| c.is_ascii_digit()) {
             let title = format!("`{name}` is not a valid template name");
-            let label = "at most 40 letters, digits, `-` and `.`, not only digits";
+            let label = "expected at most 40 letters, digits, `-` and `.`, and not only digits";
             checker.wrong(title, self.name.span(), label, "");
         }
         let memory = self.memory.as_ref().map_or(2 << 30, |size| {
@@ -166,7 +167,7 @@ impl Written {
             self.hosts.iter().filter(|host| !name_rules::is_label(&host.get_ref().to_ascii_lowercase()))
         {
             let title = format!("template `{name}`: `{}` is not a valid host name", host.get_ref());
-            let help = "use its name in Proxmox VE, not its address";
+            let help = "use the host's name in Proxmox VE, not its address";
             checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);
         }
         let bridge = checker.named(
@@ -183,7 +184,7 @@ impl Written {
             self.resource_pool.as_ref(),
             name_rules::is_resource_pool,
             |text| format!("template `{name}`: `{text}` is not a valid resource pool name"),
-            "letters, digits, `-`, `_` and `.`, at most three levels, separated by `/`",
+            "expected at most three levels, separated by `/`, each of letters, digits, `-`, `_` and `.`",
         );
         Template {
             name: name.clone(),
@@ -237,21 +238,21 @@ impl Written {
     fn image(&self, checker: &mut Checker) -> Image {
         let (name, url) = (self.name.get_ref(), self.image.get_ref());
         if !(url.starts_with("https://") || url.starts_with("http://")) || url.contains(char::is_whitespace) {
-            let title = format!("template `{name}`: `image` is not a URL that a host can download");
+            let title = format!("template `{name}`: `image` is not a valid HTTP or HTTPS URL");
             checker.wrong(title, self.image.span(), "expected `https://…`", "");
         }
         if url.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().unwrap_or("").contains('@')) {
             let title = format!("template `{name}`: `image` contains a password");
-            let help = "task logs show the URL: put the image at a URL that needs no password";
-            checker.wrong(title, self.image.span(), "would be visible to others", help);
+            let help = "use a URL that needs no password: task logs show the URL";
+            checker.wrong(title, self.image.span(), "the password would be visible to others", help);
         }
         let (algorithm, digest) = self.checksum.get_ref().split_once(':').unwrap_or_default();
         let digest = digest.to_ascii_lowercase();
         let whole = ALGORITHMS.iter().any(|(known, digits)| *known == algorithm && digest.len() == *digits);
         if !whole || !digest.chars().all(|c| c.is_ascii_hexdigit()) {
-            let title = format!("template `{name}`: `checksum` is not a checksum");
-            let help = "copy the checksum that the image's publisher lists, e.g. in a file SHA512SUMS";
-            checker.wrong(title, self.checksum.span(), "expected e.g. \"sha512:…\", in full", help);
+            let title = format!("template `{name}`: `checksum` is not a valid checksum");
+            let help = "copy the checksum that the image's publisher lists, e.g. in a SHA512SUMS file";
+            checker.wrong(title, self.checksum.span(), "expected the full checksum, e.g. \"sha512:…\"", help);
         }
         let ending = url.rsplit(['/', '?']).next().unwrap_or_default().rsplit('.').next().unwrap_or_default();
         let format = match (&self.format, ending) {
@@ -263,7 +264,7 @@ impl Written {
         if let Some(written) = self.format.as_ref().filter(|_| !["qcow2", "raw", "vmdk"].contains(&&*format))
         {
             let title = format!("template `{name}`: `{format}` is not an image format");
-            checker.wrong(title, written.span(), "\"qcow2\", \"raw\" or \"vmdk\"", "");
+            checker.wrong(title, written.span(), "expected \"qcow2\", \"raw\" or \"vmdk\"", "");
         }
         let storage = self.storage(self.image_storage.as_ref(), checker);
         Image {

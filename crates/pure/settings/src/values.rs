@@ -114,7 +114,7 @@ impl Checker {
         bytes
     }
 
-    /// Returns a number, which must be between two bounds, both included.
+    /// Returns a number. Reports an error unless it is between two bounds, both included.
     pub(super) fn between(
         &mut self,
         key: &str,
@@ -160,7 +160,7 @@ impl Checker {
         self.count(key, written, 1, "");
     }
 
-    /// Returns the path of a file, which must be absolute, because the user does not choose the folder in
+    /// Returns the path of a file. The path must be absolute, because the user does not choose the folder in
     /// which the daemon runs.
     pub(super) fn file(&mut self, key: &str, written: &Spanned<String>) -> PathBuf {
         let path = PathBuf::from(written.get_ref());
@@ -178,7 +178,7 @@ impl Checker {
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             let title = format!("`{key}` is not the name of a credential");
             let help = "to name a file, use the key that ends in `_file`";
-            self.wrong(title, written.span(), "the ID in `LoadCredential=ID:/path`", help);
+            self.wrong(title, written.span(), "expected the ID in `LoadCredential=ID:/path`", help);
         }
         Credential { name: name.clone(), folder: self.credentials.clone() }
     }

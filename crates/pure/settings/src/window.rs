@@ -26,7 +26,8 @@ pub(super) struct Written {
     time_zone: Option<Spanned<String>>,
 }
 
-/// Start of the search for a window's first opening. If the search finds none, the window is reported.
+/// The time at which the check starts to search for a window's first opening. If the search finds none, the
+/// check reports the window.
 const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 
 /// Maximum number of openings within one window's length that are examined. If there are more, the window may
@@ -34,7 +35,8 @@ const ANY: Timestamp = Timestamp::constant(1_704_067_200, 0);
 const MOST_STARTS: usize = 100;
 
 impl Window {
-    /// When the window closes; `None` if it is not open at `now`. If openings overlap, the last one counts.
+    /// The time at which the window closes; `None` if it is not open at `now`. If openings overlap, the end
+    /// of the last one is returned.
     pub fn open_until(&self, now: Timestamp) -> Option<Timestamp> {
         let mut from = now.saturating_sub(self.length).ok()?;
         let mut last = None;
@@ -46,7 +48,7 @@ impl Window {
         last.and_then(|start| start.saturating_add(self.length).ok())
     }
 
-    /// When the window opens next, after `now`.
+    /// The first time after `now` at which the window opens.
     pub fn opens(&self, now: Timestamp) -> Option<Timestamp> {
         self.next(now)
     }
@@ -64,8 +66,8 @@ impl Written {
     }
 }
 
-const FIELDS: &str =
-    "minute, hour, day of the month, month, day of the week: \"0 2 * * SAT\" is Saturdays at 2:00";
+const FIELDS: &str = "the fields are minute, hour, day of the month, month and day of the week: \"0 2 * * SAT\" means \
+        Saturdays at 2:00";
 
 /// Returns the first field that is invalid by itself: its name, its text, and what is allowed.
 fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
@@ -97,7 +99,7 @@ impl Parts<'_> {
         let start = self.start.get_ref().trim();
         if start.split_whitespace().count() != 5 {
             let title = format!("{what}: `start` does not have five fields");
-            checker.wrong(title, self.start.span(), "expected as in a crontab", FIELDS);
+            checker.wrong(title, self.start.span(), "expected five fields, as in a crontab", FIELDS);
             return None;
         }
         let zone = self.time_zone.map_or("UTC", |zone| zone.get_ref().as_str());
@@ -109,7 +111,7 @@ impl Parts<'_> {
                 title,
                 written.span(),
                 "expected e.g. \"Europe/Berlin\"",
-                "Debian's package tzdata contains the time zones",
+                "Debian's tzdata package contains the time zones",
             );
             return None;
         }
@@ -126,7 +128,7 @@ impl Parts<'_> {
             Err(error) => {
                 let title = format!("{what}: `start` is not valid");
                 if let Some((field, text, allowed)) = wrong_field(start) {
-                    let label = format!("`{text}` is not a valid {field}: {allowed}");
+                    let label = format!("`{text}` is not a valid {field}: expected {allowed}");
                     checker.wrong(title, self.start.span(), &label, FIELDS);
                 } else {
                     let text = error.to_string();

@@ -83,7 +83,7 @@ pub(super) fn device_taint_rule(rule: &DeviceTaintRule) -> Value {
         .into()
 }
 
-/// One of the claims of a pod's spec.
+/// One claim in a pod's spec.
 pub(super) fn pod_claim(claim: &PodClaim) -> Fields {
     let fields = Fields::default().with("name", claim.name.as_str());
     match &claim.source {

@@ -75,8 +75,8 @@ impl From<Fields> for Value {
     }
 }
 
-/// The amounts by resource name, as quantities. For a pod's requests, `pods` must be zero, because it is
-/// implied.
+/// The amounts of resources as quantities, by resource name. For a pod's requests, `pods` must be zero,
+/// because a pod always counts as one pod.
 pub(super) fn amounts(resources: &Resources) -> Fields {
     let bytes =
         |fields: Fields, name: &str, amount: i64| fields.when(amount != 0, name, quantity::binary(amount));

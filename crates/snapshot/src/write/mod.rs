@@ -89,8 +89,8 @@ pub(super) fn own_documents(snapshot: &Snapshot) -> [Value; 3] {
 
 /// Receives every list of Kubernetes objects in a snapshot.
 pub(super) trait Lists {
-    /// Receives one list (`of` returns it from a snapshot), and the function that writes its objects at a
-    /// given time.
+    /// Receives one list. `of` returns the list from a snapshot, and `write` returns the JSON of an object in
+    /// the list at a given time.
     fn list<T: PartialEq>(
         &mut self,
         of: impl Fn(&Snapshot) -> &[Arc<T>],

@@ -38,8 +38,8 @@ pub(super) fn pod(pod: &Pod) -> Value {
         .into()
 }
 
-/// The template of a DaemonSet's pod, without the tolerations that the controller adds. These depend on
-/// `hostNetwork`.
+/// A DaemonSet's pod template, without the tolerations that the controller adds. The added tolerations depend
+/// on `hostNetwork`.
 pub(super) fn template(pod: &Pod) -> Fields {
     let own = |host_network| {
         Some((pod.tolerations.strip_suffix(&*daemon_tolerations(host_network))?, host_network))

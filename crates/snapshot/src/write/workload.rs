@@ -1,4 +1,4 @@
-//! Controllers of pods, disruption budgets and priority classes.
+//! Pod controllers, disruption budgets and priority classes.
 
 use jiff::Timestamp;
 use serde_json::Value;

@@ -228,7 +228,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), followed).prop_map(
         |(last_round, (pools, hosts, nodes, free_slots), name_seed, removals, (predictions, unfinished))| {
             Memory {
-                // Past decisions and the time of the latest orphan collection are not part of a snapshot.
+                // Past decisions and the time of the latest orphan collection are not written to a snapshot
+                // file.
                 orphan_collected: None,
                 backoff_initial: None,
                 decisions: Vec::new(),

@@ -19,20 +19,19 @@ const REMEMBERED: usize = 200;
 /// A term ends if the Lease was not renewed for this long.
 const RENEWED: Duration = Duration::from_secs(5);
 
-/// The longest time between a change of the Lease and its detection by the checker, which checks everything
-/// this often.
+/// The longest time between a change of the Lease and the checker's next look at the Lease.
 const NOTICED: Duration = Duration::from_millis(600);
 
 /// How long a removal counts towards the hourly limit. This is less than an hour, so that the removal is
 /// within the last hour by every daemon's clock, even if two clocks are wrong.
 const COUNTED: Duration = Duration::from_mins(28);
 
-/// How long a write may be repeated for an earlier decision after it was first sent. A daemon repeats it for
-/// 15 s, and a call may be delayed.
+/// How long a write may be repeated for the same decision after it was first sent. A daemon repeats the write
+/// for 15 s, and a call may be delayed.
 const REPEATED: Duration = Duration::from_secs(40);
 
-/// Storages that report wrong numbers (`None`), or did so recently, with the time until which the daemon may
-/// still believe them.
+/// Storages that report wrong numbers, or did so recently. The value is the time until which the daemon may
+/// still believe the wrong numbers, or `None` while the storage still reports them.
 #[derive(Default)]
 pub struct Lies(pub BTreeMap<String, Option<Instant>>);
 
@@ -45,12 +44,14 @@ impl Lies {
 /// What is known about the Lease and the pause switch.
 #[derive(Default)]
 pub struct Turns {
-    /// The holders of the Lease, oldest first: since when, which instance, and the version of the Lease.
+    /// The holders of the Lease, oldest first. Each entry contains the time at which the holder was first
+    /// seen with this version of the Lease, the instance, and the version.
     pub held: Vec<(Instant, String, String)>,
     pub paused_since: Option<Instant>,
     /// How many times another instance took over.
     pub hand_overs: u64,
-    /// How many times an instance began to lead, after another instance or after a time without a renewal.
+    /// How many times an instance began to lead, either after another instance or after a time without a
+    /// renewal.
     pub terms: u64,
 }
 
@@ -88,7 +89,7 @@ impl Turns {
             return Some(format!("{holder} leads"));
         };
         let age = sent.saturating_duration_since(renewal.0);
-        (age > term + NOTICED).then(|| format!("its term has been over for {:?}", age.saturating_sub(term)))
+        (age > term + NOTICED).then(|| format!("its term had ended {:?} earlier", age.saturating_sub(term)))
     }
 }
 
@@ -109,14 +110,15 @@ pub enum Right {
 #[derive(Default)]
 pub struct Missing {
     pub what: Option<Right>,
-    /// By pool: the term in which a machine was refused, and when.
+    /// For each pool, the term in which a machine was refused, and the time of the refusal.
     pub met: BTreeMap<&'static str, (u64, Instant)>,
 }
 
 /// What is known about hosts that were asked to shut down.
 #[derive(Default)]
 pub struct Asleep {
-    /// By host: when the host was asked to shut down, and since when it has been on again.
+    /// For each host, the time at which it was asked to shut down, and the time since which it has been on
+    /// again, if it is on.
     pub asked: std::collections::BTreeMap<String, (Instant, Option<Instant>)>,
 }
 
@@ -149,7 +151,7 @@ impl Braked {
     }
 }
 
-/// The location and state of VMs, hosts and storages, and since when.
+/// The location and state of VMs, hosts and storages, and the time since which each state has lasted.
 #[derive(Default)]
 pub struct Sights {
     pub guests: BTreeMap<u32, Sight>,
@@ -159,20 +161,21 @@ pub struct Sights {
     pub off: BTreeMap<String, Instant>,
     /// Hosts whose VMs and storages are not known.
     pub silent: BTreeMap<String, Instant>,
-    /// The used bytes of each storage that pools name, without those of machines' clones; by storage and
-    /// host.
+    /// The used bytes of each storage that a pool names, not including the clones of machines. The key is the
+    /// storage and the host.
     pub others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
     /// When `others` was last updated.
     pub weighed: Option<Instant>,
     /// The version of the VMs from which `guests` was derived.
     pub as_of: Option<u64>,
-    /// When the token last had no rights over VMs. Without those rights, it cannot see other clients' VMs.
+    /// The time at which the token last had no rights over VMs. Without those rights, the daemon cannot see
+    /// other clients' VMs.
     pub blind: Option<Instant>,
-    /// By VMID: which daemon created the record, and when. `None` if the answer was lost, because then even
-    /// that daemon may not know of the record. It may create other records instead, and drops this one unused
-    /// once it finds it.
+    /// For each VMID, which daemon created the record, and when. `None` if the API server's answer was lost:
+    /// even that daemon may then not know of the record. It may create other records instead, and drops this
+    /// one unused once it finds it.
     pub written: BTreeMap<u32, Option<(String, Instant)>>,
-    /// Which daemon asked a warm machine to join, and when.
+    /// For each VMID, which daemon asked the warm machine to join, and when.
     pub woken: BTreeMap<u32, (String, Instant)>,
 }
 
@@ -183,11 +186,11 @@ pub struct Sight {
     pub since: Instant,
     /// When the VM was moved to this host, if its record named another host.
     pub moved: Option<Instant>,
-    /// How often the VM was started.
+    /// How many times the VM was started.
     pub starts: u32,
-    /// The VM's vCPUs and bytes of memory.
+    /// The VM's number of vCPUs and its memory in bytes.
     pub size: (u32, u64),
-    /// Since when the VM has had this size.
+    /// The time since which the VM has had this size.
     pub sized: Instant,
 }
 
@@ -209,7 +212,7 @@ impl AsOf<'_> {
     }
 }
 
-/// The last times that everything was frozen: the end and the duration of each.
+/// The most recent periods during which everything was frozen, each as its end and its duration.
 #[derive(Default)]
 pub struct Stood(pub Vec<(Instant, Duration)>);
 
@@ -219,7 +222,7 @@ pub struct Touched {
     /// VMs that are protected from removal, and since when.
     pub protected: BTreeMap<u32, Instant>,
     /// VMs that were removed from their resource pool, each with the time at which it was put back, or `None`
-    /// if it was not.
+    /// if it has not been put back.
     pub outside: BTreeMap<u32, Option<Instant>>,
 }
 

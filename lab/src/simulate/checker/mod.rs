@@ -1,6 +1,6 @@
-//! The checker of the daemon's promises. It has its own view of the clusters, and checks each call of a
-//! daemon and the state at every tick. It uses only what the daemon writes into the clusters, never the
-//! daemon's code.
+//! Checks that the daemon keeps its promises. The checker has its own view of the clusters. It checks each
+//! call that a daemon makes, and the state of the clusters at every tick. It relies only on what the daemon
+//! writes into the clusters, never on the daemon's code.
 
 pub mod memory;
 pub mod objects;
@@ -22,13 +22,13 @@ use crate::simulate::drawn::settings::DISKS;
 use crate::simulate::log::Log;
 use crate::simulate::world::World;
 
-/// How long a call about a VM may remain in progress: slightly more than the longest delay that a fault
+/// How long a call about a VM may be in progress. This is slightly longer than the longest delay that a fault
 /// causes.
 const ASKED: Duration = Duration::from_secs(21);
 /// How long the daemon may rely on a check of a VM's owner.
 const PROVEN: Duration = Duration::from_secs(3);
 
-/// Checks the promises. Clones share their knowledge.
+/// Checks the promises. Clones of a checker share its state.
 #[derive(Clone)]
 pub struct Checker {
     pub world: World,
@@ -52,7 +52,7 @@ pub trait Promise: Sync {
 
 #[derive(Default)]
 pub struct Inner {
-    /// Unmanaged VMs, in the state that they must keep.
+    /// Unmanaged VMs and the state in which they must remain.
     pub foreign: BTreeMap<u32, VmView>,
     pub violations: Vec<String>,
     pub secrets: BTreeSet<String>,
@@ -68,9 +68,9 @@ pub struct Inner {
     pub disks: BTreeMap<&'static str, u32>,
     pub turns: Turns,
     pub brakes: Braked,
-    /// POSTs about a VM that may or may not have been carried out.
+    /// POST requests with an unknown outcome, by the VMID that they concern.
     pub unsure: BTreeMap<u32, String>,
-    /// The location and state of VMs, hosts and storages, and since when.
+    /// The location and state of VMs, hosts and storages, and the time of the last change.
     pub sights: Sights,
     /// Disks whose VM no longer exists.
     pub disks_left: BTreeSet<String>,
@@ -80,21 +80,21 @@ pub struct Inner {
     pub asleep: Asleep,
     /// Storages that report wrong numbers.
     pub lies: Lies,
-    /// The right that is missing, if any.
+    /// The right that the daemon's token currently lacks, if any.
     pub missing: Missing,
-    /// When everything was frozen.
+    /// The periods during which everything was frozen.
     pub stood: Stood,
-    /// The number of times that a daemon was started.
+    /// How many times a daemon was started.
     pub runs: u64,
     /// VMs that other clients protect or hide.
     pub touched: Touched,
-    /// The numbers of clones, removed VMs, evictions and other actions.
+    /// Counts of clones, removed VMs, evictions and other actions.
     pub figures: Figures,
 }
 
 impl Inner {
-    /// Called after everything was frozen for this time. The time does not count towards the age of calls in
-    /// progress and of earlier reads.
+    /// Called after everything was frozen for this time. The freeze does not count towards the age of calls
+    /// in progress or of earlier reads.
     pub fn delay_what_is_on_its_way(&mut self, time: Duration) {
         for at in self.asked.values_mut().chain(self.proven.values_mut()) {
             *at += time;
@@ -137,7 +137,7 @@ impl Checker {
         self.inner().figures
     }
 
-    /// The daemon's VMs: all VMs with a VMID of a pool, except for those that other clients created.
+    /// Returns the VMIDs of the daemon's VMs: all VMs in a pool's VMID range, except unmanaged ones.
     pub fn ours(&self) -> Vec<u32> {
         let foreign = self.foreigners();
         let ours = |vmid: &u32| self.world.pool_of(*vmid).is_some() && !foreign.contains(vmid);
@@ -149,7 +149,8 @@ impl Checker {
         self.inner().foreign.keys().copied().collect()
     }
 
-    /// Whether another client may take this VMID without leaving the pool too few VMIDs for its maximum.
+    /// Whether the VMID's pool would still have enough VMIDs for its maximum if another client took this
+    /// VMID.
     pub fn may_be_taken(&self, vmid: u32) -> bool {
         let Some(pool) = self.world.pool_of(vmid) else { return false };
         let there = self.foreigners().into_iter().filter(|one| pool.vmids.contains(one)).count();
@@ -206,9 +207,8 @@ impl Checker {
         }
     }
 
-    /// Whether a request of the daemon may still affect the VM with this VMID, because the request is in
-    /// progress or about to be sent. Such a request would also affect an unmanaged VM that takes the VMID
-    /// now.
+    /// Whether a daemon's request may still affect the VM with this VMID, because the request is in progress
+    /// or about to be sent. If an unmanaged VM took the VMID now, the request would also affect that VM.
     pub fn is_asked_about(&self, vmid: u32) -> bool {
         let inner = self.inner();
         let within =
@@ -216,8 +216,8 @@ impl Checker {
         within(&inner.asked, ASKED) || within(&inner.proven, PROVEN)
     }
 
-    /// The number of daemon starts plus the number of terms that the Lease shows. It changes whenever a
-    /// daemon may have begun a new term.
+    /// The number of daemon starts plus the number of terms that the checker has seen in the Lease. The sum
+    /// changes whenever a daemon may have begun a new term.
     pub fn terms(&self) -> u64 {
         let inner = self.inner();
         inner.runs + inner.turns.terms
@@ -228,7 +228,7 @@ impl Checker {
         self.inner().runs += 1;
     }
 
-    /// The name of a VM's Node, which has the same SMBIOS uuid.
+    /// Returns the name of the Node whose `systemUUID` equals the VM's SMBIOS uuid.
     pub fn node_of(&self, vmid: u32) -> Option<String> {
         let uuid = uuid(&self.world.pve.vm(vmid)?)?;
         let nodes = self.world.kube.list("Node");
@@ -243,7 +243,8 @@ impl Checker {
         serde_json::from_str(map["data"]["record"].as_str()?).ok()
     }
 
-    /// Whether the record of a slot contains the VM's uuid, which identifies the VM if its notes are gone.
+    /// Whether the slot's record contains a VM uuid, by which the VM can be identified even if its notes are
+    /// gone.
     pub fn is_known_by_uuid(&self, vmid: u32) -> bool {
         self.record(vmid).is_some_and(|record| record["smbiosUuid"].is_string())
     }

@@ -1,4 +1,4 @@
-//! Reads objects of both clusters.
+//! Functions that read fields of Proxmox VE and Kubernetes objects.
 
 use serde_json::Value;
 use world::proxmox::VmView;
@@ -8,12 +8,12 @@ pub fn is_kept(record: &Value) -> bool {
     record["intent"]["kind"] == "create" && !record["warm"].is_null()
 }
 
-/// The VMID of a record.
+/// The VMID in a record.
 pub fn vmid(record: &Value) -> Option<u32> {
     record["slot"]["vmid"].as_u64()?.try_into().ok()
 }
 
-/// The VMID of a new clone.
+/// The VMID of the new VM in the body of a clone request.
 pub fn newid(body: &[u8]) -> Option<u32> {
     let text = String::from_utf8_lossy(body);
     text.split('&').find_map(|pair| pair.strip_prefix("newid=")?.parse().ok())

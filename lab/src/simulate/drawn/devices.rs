@@ -1,5 +1,5 @@
-//! PCI devices for machines: the pools that have them, and the number of devices of each host, drawn from the
-//! seed. `room` checks that no host runs more machines with devices than it has devices.
+//! Draws from the seed which pools' machines have a PCI device, and how many devices each host has. `room`
+//! checks that the machines on a host never need more devices than the host has.
 
 use fastrand::Rng;
 use world::proxmox::VmView;
@@ -8,11 +8,11 @@ use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
 use crate::simulate::drawn::places::HOSTS;
 use crate::simulate::drawn::pool_shape::{PoolShape, State};
 
-/// The resource mapping of all devices.
+/// The name of the resource mapping that contains all devices.
 const MAPPING: &str = "gpu";
 /// The PCI addresses of the devices on their hosts.
 const SLOTS: [&str; 2] = ["0000:01:00", "0000:41:00"];
-/// A device in a VM's configuration.
+/// The VM option that adds a device: key and value.
 const HELD: (&str, &str) = ("hostpci0", "mapping=gpu");
 
 /// How many devices each host has.
@@ -20,8 +20,8 @@ const HELD: (&str, &str) = ("hostpci0", "mapping=gpu");
 pub struct Devices([usize; HOSTS.len()]);
 
 impl Devices {
-    /// Draws the number of devices, and the pools whose machines have one. Pools that suspend machines have
-    /// none, because Proxmox VE cannot suspend a VM with a device.
+    /// Draws the number of devices on each host, and the pools whose machines have one. Machines of pools
+    /// that suspend machines have no device, because Proxmox VE cannot suspend a VM with a device.
     pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> Self {
         for pool in pools.iter_mut() {
             let suspends = pool.warm.is_some_and(|warm| warm.state == State::Suspended);
@@ -31,13 +31,13 @@ impl Devices {
         if pools.iter().any(|pool| pool.device) { Self(devices) } else { Self::default() }
     }
 
-    /// The number of devices of a host.
+    /// The number of devices on a host.
     pub fn on(self, host: &str) -> usize {
         HOSTS.iter().position(|one| *one == host).and_then(|at| self.0.get(at)).copied().unwrap_or(0)
     }
 }
 
-/// The configuration table of a pool whose machines have one device each.
+/// The configuration table that gives each of a pool's machines one device.
 pub fn written() -> String {
     format!("[[pool.pci]]\nmapping = \"{MAPPING}\"\n")
 }
@@ -66,8 +66,7 @@ pub fn has_one(vm: &VmView) -> bool {
     vm.config.contains_key(HELD.0)
 }
 
-/// Adds a device to an unmanaged VM if the hosts have any. Only some of the VMs that the token can see
-/// receive one.
+/// Adds a device to some of the unmanaged VMs that the token can see, if any host has devices.
 pub fn give(vm: &mut VmSpec, devices: Devices) {
     if devices != Devices::default() && vm.pool.is_some() && vm.vmid.is_multiple_of(3) {
         vm.config.insert(HELD.0.to_owned(), HELD.1.to_owned());

@@ -1,4 +1,4 @@
-//! Randomly drawn settings of machines that may grow.
+//! Randomly drawn settings for machines that may grow.
 
 use fastrand::Rng;
 use world::proxmox::spec::ClusterSpec;

@@ -17,7 +17,7 @@ pub struct Hours {
 }
 
 impl Hours {
-    /// The text of these times in the settings.
+    /// These periods as written in the settings.
     pub fn written(&self) -> String {
         let Self { every, at, minutes, zone } = self;
         format!("start = \"{at} */{every} * * *\", duration = \"{minutes}m\", time_zone = \"{zone}\"")

@@ -17,7 +17,7 @@ const OPTIONS: [(&str, &str); 6] = [
     ("freeze", "1"),
     ("reboot", "0"),
 ];
-/// The option of a network device whose cable is unplugged.
+/// The network device option for an unplugged cable.
 const UNPLUGGED: &str = "link_down=1";
 
 /// The randomly drawn options of the templates, by template name.
@@ -64,7 +64,7 @@ pub fn kept_of_template(pool: &PoolShape, vm: &VmView) -> Option<String> {
         return Some(format!("has kept {key}: {value} from its template"));
     }
     let device = vm.config.get("net0")?;
-    device.contains(UNPLUGGED).then(|| format!("has the network device {device}"))
+    device.contains(UNPLUGGED).then(|| format!("has kept the network device {device} from its template"))
 }
 
 #[cfg(test)]

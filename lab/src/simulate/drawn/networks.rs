@@ -1,4 +1,4 @@
-//! The randomly drawn networks of the pools, and the rights to them.
+//! The pools' randomly drawn networks, and the rights to use them.
 
 use fastrand::Rng;
 use world::proxmox::Pve;
@@ -13,7 +13,7 @@ const SECOND: &str = "vmbr1";
 /// The tag that the daemon adds to its machines.
 const TAG: &str = "pve-autoscaler";
 
-/// Draws the pools' networks, and datacenter options for tags that allow the machines' tag.
+/// Draws the pools' networks and the datacenter's tag options, which allow the machines' tag.
 pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> TagAccess {
     for pool in pools {
         let bridge = if random.u8(..3) == 0 { SECOND } else { OF_TEMPLATES };
@@ -25,8 +25,8 @@ pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) -> TagAccess {
     TagAccess { user_allow: word.to_owned(), user_allow_list: listed, registered }
 }
 
-/// Adds the second bridge to the hosts, and allows the token to use the pools' networks and no others, except
-/// for the network of the templates.
+/// Adds the second bridge to the hosts. Grants the token the rights to use the pools' networks, in addition
+/// to its right to use the templates' network.
 pub fn allow(cluster: &mut ClusterSpec, pools: &[PoolShape]) {
     for host in &mut cluster.hosts {
         host.bridges.push(SECOND.to_owned());

@@ -1,4 +1,4 @@
-//! The randomly drawn sizes of hosts, and the pools' settings about the placement of machines.
+//! Randomly drawn host sizes, and the pools' settings for machine placement.
 
 use fastrand::Rng;
 use world::proxmox::spec::{GIB, HostSpec};
@@ -9,20 +9,20 @@ use crate::simulate::drawn::rules::Rules;
 /// The hosts.
 pub const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 
-/// The numbers of threads of small hosts.
+/// Possible thread counts of small hosts.
 const CORES: [u32; 4] = [8, 12, 16, 32];
 
-/// The memory of small hosts, in GiB.
+/// Possible memory sizes of small hosts, in GiB.
 const MEMORY: [u64; 4] = [24, 32, 48, 128];
 
-/// Draws the pools' settings about the placement of machines.
+/// Draws the pools' settings for machine placement.
 pub fn draw(random: &mut Rng, rules: &mut Rules, pools: &mut [PoolShape]) {
     rules.count_stopped = random.u8(..4) == 0;
     for pool in pools {
         let places = &mut pool.places;
         if random.u8(..3) == 0 {
-            // Chooses two of the three hosts, so that one is left even if the other is closed to new
-            // machines.
+            // Chooses two of the three hosts, so that the pool still has a host if the other one is closed to
+            // new machines.
             let without = random.usize(..HOSTS.len());
             places.hosts =
                 HOSTS.into_iter().enumerate().filter(|(at, _)| *at != without).map(|it| it.1).collect();

@@ -8,7 +8,7 @@ use world::proxmox::spec::GIB;
 
 use super::hours::Hours;
 
-/// The templates' bridge. Every user who clones a template needs a right to this bridge.
+/// The templates' bridge. Every user who clones a template needs the right to use this bridge.
 pub const OF_TEMPLATES: &str = "vmbr0";
 
 /// A pool as described in the settings.
@@ -22,9 +22,9 @@ pub struct PoolShape {
     pub schedule: Option<(usize, Hours)>,
     /// Its maximum.
     pub max: usize,
-    /// vCPUs of its machines.
+    /// The number of vCPUs of each of the pool's machines.
     pub cores: u32,
-    /// The memory of its machines, in GiB.
+    /// The memory of each of the pool's machines, in GiB.
     pub gib: u32,
     /// Its VMIDs.
     pub vmids: RangeInclusive<u32>,
@@ -32,20 +32,20 @@ pub struct PoolShape {
     pub oldest: Option<Duration>,
     /// The machines that the pool keeps warm.
     pub warm: Option<Warm>,
-    /// The limits to which its machines may grow.
+    /// The limits to which the pool's machines may grow.
     pub grows: Option<Growth>,
-    /// Where its machines may be placed.
+    /// Where the pool's machines may be placed.
     pub places: Places,
-    /// The storage of its machines' seeds, if it has any.
+    /// The storage for the machines' seed images, if the machines have any.
     pub seed: Option<&'static str>,
-    /// Whether each of its machines has a PCI device of its host.
+    /// Whether each of the pool's machines has one of its host's PCI devices.
     pub device: bool,
-    /// The network of its machines.
+    /// The network of the pool's machines.
     pub network: Network,
 }
 
 impl PoolShape {
-    /// The initial vCPUs and bytes of memory of its machines.
+    /// The initial number of vCPUs and bytes of memory of each of the pool's machines.
     pub fn size(&self) -> (u32, u64) {
         (self.cores, u64::from(self.gib) * GIB)
     }
@@ -61,7 +61,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// The text of the limits in the settings.
+    /// The limits as written in the settings.
     pub fn written(self) -> String {
         format!("[pool.grow]\nmax_cores = {}\nmax_memory = \"{}GiB\"\n", self.cores, self.gib)
     }
@@ -77,10 +77,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of a pool for which none is drawn.
+    /// The network that a pool uses if no network is drawn for it.
     pub const PLAIN: Self = Self { bridge: OF_TEMPLATES, vlan: None };
 
-    /// The text of the network in a pool's settings.
+    /// The network as written in a pool's settings.
     pub fn written(self) -> String {
         let mut text = format!("bridge = \"{}\"\n", self.bridge);
         if let Some(vlan) = self.vlan {
@@ -128,7 +128,7 @@ pub struct Warm {
 }
 
 impl Warm {
-    /// The text of the warm machines in the settings.
+    /// The number and state of the warm machines as written in the settings.
     pub fn written(self) -> String {
         format!("warm = {{ count = {}, state = \"{}\" }}", self.count, self.state.name())
     }
@@ -146,23 +146,23 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// The text of the reserve in the host's table.
+    /// The reserved resources as written in the host's settings table.
     pub fn written(self) -> String {
         let Self { cores, gib, .. } = self;
         format!("cpu_reserve = {cores}\nmemory_reserve = \"{gib}GiB\"\nzone = \"b\"\n")
     }
 }
 
-/// A pool's settings about the placement of its machines.
+/// A pool's settings for machine placement.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// `hosts`; none: all.
     pub hosts: Vec<&'static str>,
     /// `max_per_host`.
     pub most: Option<usize>,
-    /// `cpu_overcommit`, in halves.
+    /// `cpu_overcommit`, multiplied by two.
     pub cpu_halves: u32,
-    /// `memory_overcommit`, in halves.
+    /// `memory_overcommit`, multiplied by two.
     pub memory_halves: u64,
     /// `memory_reserve` in GiB.
     pub reserve: u64,
@@ -171,7 +171,7 @@ pub struct Places {
 }
 
 impl Default for Places {
-    /// The placement if the settings do not restrict it.
+    /// The placement settings that apply unless others are drawn.
     fn default() -> Self {
         Self {
             hosts: Vec::new(),
@@ -185,10 +185,10 @@ impl Default for Places {
 }
 
 impl Places {
-    /// `storage_reserve` in bytes, if storages are named.
+    /// `storage_reserve` in bytes. It applies if the pool names storages.
     pub const STORAGE_RESERVE: u64 = 20 * GIB;
 
-    /// The text of the placement in the settings.
+    /// The placement as written in a pool's settings.
     pub fn written(&self) -> String {
         let list = |of: &[&str]| of.iter().map(|one| format!("\"{one}\"")).collect::<Vec<_>>().join(", ");
         let halves = |halves: u64| format!("{}.{}", halves / 2, if halves.is_multiple_of(2) { 0 } else { 5 });

@@ -23,7 +23,7 @@ pub struct Power {
 }
 
 impl Power {
-    /// The settings' `[power]` table, which applies to all of these hosts.
+    /// The `[power]` table of the settings, which applies to all hosts with a `power` setting.
     pub fn written(&self) -> String {
         let Self { min_on, max_off, idle_for, empty_time, .. } = self;
         let mut text = format!(

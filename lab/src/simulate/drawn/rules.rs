@@ -30,7 +30,7 @@ pub struct Rule {
     pub reasons: Vec<&'static str>,
     /// The pools to which the rule applies. If empty, it applies to all pools.
     pub pools: Vec<&'static str>,
-    /// The maximum number of nodes that are removed at a time.
+    /// The maximum number of nodes that may be removed at the same time.
     pub most: Option<usize>,
     /// Removals are allowed only at these times.
     pub open: Option<Hours>,
@@ -78,7 +78,7 @@ pub struct Brakes {
     pub share: usize,
 }
 
-/// All rules of a run.
+/// All rules that apply to a run.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// How VMs become nodes.

@@ -52,18 +52,18 @@ pub fn put_foreign(pve: &Pve, hosts: &[String]) {
     }
 }
 
-/// Images that are not the daemon's: one with an ordinary name, one with a name that resembles the daemon's,
-/// and one of a machine that no longer exists or belongs to another cluster.
+/// Images that do not belong to the daemon: one with an ordinary name, one with a name that resembles the
+/// daemon's, and one for a machine that no longer exists or is part of another cluster.
 pub const FOREIGN: [&str; 3] =
     ["debian-13.iso", "pve-autoscaler-notes.iso", "pve-autoscaler-0f0f0f0f-0f0f-4f0f-8f0f-0f0f0f0f0f0f.iso"];
 
-/// The prefix of the names of a daemon's images.
+/// The name prefix of the daemon's images.
 pub const OURS: &str = "pve-autoscaler-";
 
 /// The drive that contains the seed image.
 pub const DRIVE: &str = "ide2";
 
-/// The id of the machine to which an image belongs, if it is named like a seed image.
+/// The id of the machine to which an image belongs, if the image has the name of a seed image.
 pub fn machine_of(volume: &str) -> Option<&str> {
     let name = volume.split_once(":iso/")?.1;
     (!FOREIGN.contains(&name)).then(|| name.strip_prefix(OURS)?.strip_suffix(".iso")).flatten()

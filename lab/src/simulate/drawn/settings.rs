@@ -17,7 +17,7 @@ use crate::simulate::drawn::rules::{Bootstrap, Brakes, REASONS, Rule, Rules};
 use crate::simulate::drawn::volumes::Volumes;
 use crate::simulate::drawn::{devices, places};
 
-/// The number of VMIDs of a pool in addition to its maximum. Unmanaged VMs may take some of them.
+/// How many VMIDs a pool has beyond its maximum. Unmanaged VMs may take some of them.
 const SPARE: u32 = 5;
 /// The kinds of pools: name, vCPUs, GiB of memory, template, clone.
 const KINDS: [(&str, u32, u32, &str, &str); 4] = [
@@ -26,12 +26,12 @@ const KINDS: [(&str, u32, u32, &str, &str); 4] = [
     ("local", 4, 8, "k8s-worker-local", "linked"),
     ("copied", 4, 8, "k8s-worker", "full"),
 ];
-/// Disk sizes, in GiB, between which an administrator switches.
+/// The disk sizes between which an administrator switches, in GiB.
 pub const DISKS: [u32; 3] = [12, 14, 16];
 /// Time zones.
 const ZONES: [&str; 3] = ["UTC", "Europe/Berlin", "America/New_York"];
 
-/// Text of the settings, with a placeholder for the disk size of each pool, which changes during the run.
+/// The text of the settings, with a placeholder for each pool's disk size, which changes during the run.
 #[derive(Clone, Debug)]
 pub struct Settings(String);
 
@@ -46,7 +46,7 @@ fn place(pool: &str) -> String {
     format!("<disk of {pool}>")
 }
 
-/// The pools of a seed.
+/// Draws the pools of a run.
 pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
     let mut kinds: Vec<usize> = (0..KINDS.len()).collect();
     random.shuffle(&mut kinds);
@@ -80,7 +80,7 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
     shapes.collect()
 }
 
-/// Returns true once in `times` calls on average.
+/// Returns true in one of `times` calls, on average.
 fn seldom(random: &mut Rng, times: u8) -> bool {
     random.u8(..times) == 0
 }
@@ -232,7 +232,7 @@ max_parallel = {}
     }
 }
 
-/// The table of a host, if the host has any settings.
+/// Returns the host's settings table. Returns an empty text if nothing is set for the host.
 fn one_host(rules: &Rules, host: &str) -> String {
     let closed = (rules.closed_host == Some(host)).then(|| "closed = true\n".to_owned());
     let reserved = rules.reserved.filter(|reserved| reserved.host == host).map(Reserved::written);

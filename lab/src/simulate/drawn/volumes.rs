@@ -20,7 +20,7 @@ impl Volumes {
         random.bool().then(|| Self { most: random.u32(1..=3), after })
     }
 
-    /// The text of `out_of_service_after` in the settings.
+    /// The `[health]` table with `out_of_service_after`, or an empty text if the option is not set.
     pub fn written(self) -> String {
         let line = |after: Duration| format!("[health]\nout_of_service_after = \"{}s\"\n", after.as_secs());
         self.after.map(line).unwrap_or_default()

@@ -1,12 +1,12 @@
-//! Randomly drawn settings of warm machines.
+//! Randomly drawn settings for warm machines.
 
 use fastrand::Rng;
 
 use crate::simulate::drawn::pool_shape::{PoolShape, State, Warm};
 use crate::simulate::drawn::rules::Bootstrap;
 
-/// Draws the warm machines of the pools. If machines join by themselves, they can only be kept stopped,
-/// before their first boot.
+/// Draws the pools' warm machines. Machines that join by themselves can only be kept stopped, because they
+/// join at their first boot.
 pub fn draw(random: &mut Rng, bootstrap: Bootstrap, pools: &mut [PoolShape]) {
     for pool in pools {
         let (kept, count) = (random.u8(..3) == 0, random.usize(1..=pool.max.min(3)));

@@ -15,12 +15,12 @@ use crate::simulate::drawn::rules::Brakes;
 
 /// The maximum error of a daemon's clock, plus the maximum duration of a decision.
 const ABOUT: SignedDuration = SignedDuration::from_mins(25);
-/// A condition is checked at intervals of this length, from `ABOUT` before now until `ABOUT` after now.
+/// The interval at which a condition is checked, from `ABOUT` before now until `ABOUT` after now.
 const STEP: SignedDuration = SignedDuration::from_mins(5);
-/// How far an expired node may exceed its maximum age, because it has to wait until it may be replaced.
+/// By how much a node may exceed its maximum age. An expired node may have to wait before it can be replaced.
 const TURN: SignedDuration = SignedDuration::from_hours(1);
 
-/// Nodes are removed only when the settings allow it, and no more nodes than they allow.
+/// Nodes are removed only at the times and in the numbers that the settings allow.
 pub struct Disruption;
 
 impl Promise for Disruption {
@@ -77,7 +77,10 @@ impl Checker {
         self.brakes_hold(name, pool);
         for rule in self.world.rules.about(pool, reason) {
             if self.all_about(|time| rule.is_shut(time)) {
-                self.violated(&format!("{name} is removed ({reason}) although {rule:?} allows no removal"));
+                self.violated(&format!(
+                    "{name} is removed ({reason}) although {rule:?} allows no \
+                    removals at this time"
+                ));
             }
             let leave = self.leaving(|pool| rule.is_of(pool));
             if rule.most.is_some_and(|most| leave.len() >= most) {
@@ -95,7 +98,8 @@ impl Checker {
         let gone = self.inner().brakes.one_goes(name.as_str().unwrap_or_default());
         if gone > in_an_hour {
             self.violated(&format!(
-                "{name} is removal number {gone} within an hour, but only {in_an_hour} are allowed"
+                "the removal of {name} is number {gone} within an hour, but only {in_an_hour} are \
+                    allowed"
             ));
         }
         let leave = self.leaving(|other| other == pool);
@@ -113,7 +117,7 @@ impl Checker {
         }
     }
 
-    /// Machines of these pools that are being removed.
+    /// The machines that are being removed from the given pools.
     fn leaving(&self, of: impl Fn(&str) -> bool) -> Vec<String> {
         let records = self.ours().into_iter().filter_map(|vmid| self.record(vmid));
         let leave = records.filter(|record| {
@@ -136,7 +140,7 @@ impl Checker {
         let age = self.now().duration_since(created);
         let oldest = pool.oldest.and_then(|oldest: Duration| SignedDuration::try_from(oldest).ok());
         if let Some(oldest) = oldest.filter(|oldest| age > *oldest + TURN) {
-            return Some(format!("the Node of VM {vmid} is {age:#} old, but may only be {oldest:#} old"));
+            return Some(format!("the Node of VM {vmid} is {age:#} old, but its maximum age is {oldest:#}"));
         }
         self.other_disk(pool, vmid).filter(|_| self.world.rules.drift)
     }
@@ -146,7 +150,7 @@ impl Checker {
         let wanted = self.inner().disks.get(pool.name).map(|gib| format!("size={gib}G"))?;
         let disk = self.world.pve.config_of(vmid, "scsi0")?;
         let same = disk.split(',').any(|part| part == wanted);
-        (!same).then(|| format!("VM {vmid} has {disk} instead of {wanted}"))
+        (!same).then(|| format!("the disk of VM {vmid} is `{disk}`, but should have {wanted}"))
     }
 }
 

@@ -1,5 +1,6 @@
-//! Storages: their use by clones and by other clients, and leftover disks of VMs that no longer exist.
-//! Leftover disks are logged when they appear, because the final state does not show how they came about.
+//! Checks how much of each storage clones and other clients use, and finds leftover disks of VMs that no
+//! longer exist. Leftover disks are logged when they appear, because the final state does not show how they
+//! came about.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use crate::simulate::checker::{Checker, Promise};
 use crate::simulate::drawn::pool_shape::Places;
 use crate::simulate::promises::room::GROWS;
 
-/// How long the daemon may still believe a storage's wrong report after the storage reports correctly again.
+/// How long the daemon may still rely on a storage's wrong numbers after the storage reports correct ones
+/// again.
 const BELIEVED: Duration = Duration::from_mins(4);
 
 /// Leftover disks of destroyed VMs are logged.
@@ -50,8 +52,9 @@ impl Checker {
         }
     }
 
-    /// The clones on storages that pools name: VMID, storage and record of each existing or upcoming machine.
-    /// Records whose VMID an unmanaged VM has taken are left out, because no clone will be created for them.
+    /// Returns the VMID, storage and record of each existing or upcoming machine whose clone is on a storage
+    /// that a pool names. Omits records whose VMID an unmanaged VM has taken, because no clone will be
+    /// created for them.
     fn stored(&self) -> Vec<(u32, String, Value)> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
@@ -64,8 +67,8 @@ impl Checker {
         stored.collect()
     }
 
-    /// The used bytes of each storage that pools name, without those of machines' clones; by storage and
-    /// host.
+    /// Returns the used bytes of each storage that a pool names, by storage and host. The machines' own
+    /// clones are not included.
     pub fn others_on_storages(&self) -> Vec<((String, String), u64)> {
         let named = self.world.pools.iter().flat_map(|pool| &pool.places.storages);
         let places: Vec<_> =
@@ -98,7 +101,7 @@ impl Checker {
             .filter(|(_, on, other)| on == storage && (there.shared || other["host"] == host))
             .map(|(vmid, _, other)| {
                 let known = self.is_written(*vmid, as_of);
-                // A VM that existed and was deleted by another client is not created again.
+                // The daemon does not recreate a VM that another client has deleted.
                 let comes = other["intent"]["kind"] == "create" && other["smbiosUuid"].is_null() && known;
                 let planned = if comes { disk(other) } else { 0 };
                 planned.max(self.world.pve.allocated(*vmid, storage))
@@ -112,8 +115,8 @@ impl Checker {
         let sum = others + own + disk(record) + Places::STORAGE_RESERVE;
         (sum > there.size + GROWS).then(|| {
             format!(
-                "would need {sum} bytes on {storage}, which has {} bytes (the sum includes the reserve and {own} bytes for \
-                other clones)",
+                "would need {sum} bytes on {storage} (including the reserve and {own} bytes for other \
+                    clones), but has only {} bytes there",
                 there.size
             )
         })

@@ -15,7 +15,7 @@ impl Promise for Doubt {
 }
 
 impl Checker {
-    /// Called when the answer to a call is lost, and perhaps the call itself.
+    /// Called when the answer to a call is lost. The call itself may be lost too.
     pub fn lost(&self, call: Call<'_>) {
         if let Some(vmid) = told(&call) {
             self.inner().unsure.insert(vmid, format!("{} {}", call.method, call.path));
@@ -42,8 +42,8 @@ impl Checker {
     }
 }
 
-/// The VM of a POST. `None` for calls to the guest agent: they may be repeated, because the programs that
-/// they start have an effect only once.
+/// Returns the VMID of the VM that a POST changes. Returns `None` for calls to the guest agent. They may be
+/// repeated, because the programs that they start have an effect only once.
 fn told(call: &Call<'_>) -> Option<u32> {
     let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
     match (call.method, parts.as_slice()) {

@@ -1,5 +1,5 @@
-//! Machines that grow in place: checks the limits of growth, and that no growth is left unfinished once the
-//! cluster has settled.
+//! Checks that machines grow only within their limits, and that no growth is unfinished once the cluster has
+//! settled.
 
 use serde_json::Value;
 use stage::Call;
@@ -19,8 +19,8 @@ impl Promise for Growth {
 }
 
 impl Checker {
-    /// Called when a record is written. If its machine is to grow, it must stay within the limits of the
-    /// settings, and its host must have room.
+    /// Called when a record is written. If the record orders its machine to grow, the new size must be within
+    /// the limits of the settings, and the host must have room.
     pub fn must_grow_rightly(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         if written["growing"].is_null() || !before["growing"].is_null() {
@@ -51,23 +51,31 @@ impl Checker {
         }
     }
 
-    /// What is wrong with a machine that may grow, once the cluster has settled.
+    /// Returns what is wrong with a machine that may grow, if anything. Called once the cluster has settled.
     pub fn has_grown_badly(&self, vmid: u32, record: &Value) -> Option<String> {
         self.world.pool_of(vmid)?.grows?;
         if !record["growing"].is_null() {
-            return Some(format!("the growth of VM {vmid} has not completed"));
+            return Some(format!("VM {vmid} has not finished growing"));
         }
         let waiting = self.world.pve.waits_for_start(vmid);
         if let Some(key) = waiting.iter().find(|key| ["vcpus", "memory"].contains(&key.as_str())) {
-            return Some(format!("VM {vmid} would start with a different `{key}`"));
+            return Some(format!(
+                "VM {vmid} has a change to `{key}` that takes effect only at its next \
+                start"
+            ));
         }
         let guest = self.world.pve.guests().into_iter().find(|guest| guest.vmid == vmid)?;
         let (has, said) = ((guest.cores, guest.memory), size(record));
-        (has != said).then(|| format!("VM {vmid} has {has:?}, but its record says {said:?}"))
+        (has != said).then(|| {
+            format!(
+                "VM {vmid} has {has:?} (vCPUs, bytes of memory), but its record \
+            contains {said:?}"
+            )
+        })
     }
 }
 
-/// The vCPUs and bytes of memory that a record's machine has, or should have.
+/// The number of vCPUs and bytes of memory that a machine has or should have, according to its record.
 fn size(record: &Value) -> (u32, u64) {
     let cores = record["cores"].as_u64().and_then(|cores| cores.try_into().ok());
     (cores.unwrap_or(0), record["memory"].as_u64().unwrap_or(0))

@@ -1,5 +1,5 @@
 //! Promises about VMs: unmanaged VMs are not changed, a machine's record is written before its VM is created,
-//! no VM is stopped while a pod needs it, and the number of VMs is as the settings require.
+//! no VM is stopped while a pod needs it, and the number of VMs stays within the limits of the settings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +49,12 @@ impl Checker {
     fn clone_asked(&self, body: &[u8]) {
         self.inner().figures.clones += 1;
         let text = String::from_utf8_lossy(body);
-        let Some(vmid) = newid(body) else { return self.violated(&format!("a clone without an id: {text}")) };
+        let Some(vmid) = newid(body) else {
+            return self.violated(&format!(
+                "a clone request contains no \
+            VMID: {text}"
+            ));
+        };
         self.inner().asked.insert(vmid, Instant::now());
         self.inner().started.remove(&vmid);
         let Some(record) = self.record(vmid) else {
@@ -66,7 +71,7 @@ impl Checker {
         self.inner().asked.insert(vmid, Instant::now());
         let Some(vm) = self.world.pve.vm(vmid).filter(|vm| vm.node == host) else { return };
         if self.is_foreign(vmid) {
-            // Proxmox VE rejects a call whose digest belongs to another version of the configuration.
+            // Proxmox VE rejects a call whose digest belongs to a different version of the configuration.
             if rest == ["config"] && String::from_utf8_lossy(call.body).contains("digest=") {
                 return;
             }
@@ -80,7 +85,8 @@ impl Checker {
                 if lost && !self.world.pve.is_quorate() {
                     self.violated(&format!("VM {vmid} is destroyed without quorum"));
                 }
-                // A VM that was started just now is ignored: Proxmox VE itself does not destroy a running VM.
+                // A VM that has only just started is ignored, because Proxmox VE itself refuses to destroy a
+                // running VM.
                 let runs = self.world.pve.runs_for(vmid).is_some_and(|time| time > JUST_LOOKED);
                 if vm.running && runs && self.world.pve.is_online(host) {
                     self.violated(&format!("VM {vmid} is destroyed while it runs"));
@@ -91,7 +97,7 @@ impl Checker {
         }
     }
 
-    /// Called when a VM is about to be shut down or stopped: no pod may need it.
+    /// Called when a VM is about to be shut down or stopped. Checks that no pod still needs the VM.
     fn stop_asked(&self, vmid: u32) {
         let (Some(node), Some(pool)) = (self.node_of(vmid), self.world.pool_of(vmid)) else { return };
         let unready = self.inner().unready_since.get(&node).copied();
@@ -106,13 +112,13 @@ impl Checker {
         if let Some(pod) = running.first() {
             let pod = name(pod);
             self.violated(&format!(
-                "VM {vmid} is stopped while {} pods run on {node}, such as {pod}",
+                "VM {vmid} is stopped while {} pods run on {node}, including {pod}",
                 running.len()
             ));
         }
         if let Some(pod) = self.ending(&node).iter().find(|pod| !self.may_go_down(pod, &record)) {
             self.violated(&format!(
-                "VM {vmid} is stopped while the grace period of pod {} on {node} has not ended",
+                "VM {vmid} is stopped before the grace period of pod {} on {node} has ended",
                 name(pod)
             ));
         }
@@ -134,7 +140,8 @@ impl Checker {
             let min = self.sure_minimum(pool);
             if left < min {
                 self.violated(&format!(
-                    "VM {vmid} is stopped, which leaves {left} machines in pool {}, although its minimum is {min}",
+                    "VM {vmid} is stopped, which leaves {left} machines in pool {}, fewer than the \
+                        pool's minimum of {min}",
                     pool.name
                 ));
             }
@@ -168,7 +175,7 @@ impl Checker {
         };
         for (vmid, wanted) in changed {
             let now = self.world.pve.vm(vmid);
-            self.violated(&format!("the unmanaged VM {vmid} was {wanted:?} and is now {now:?}"));
+            self.violated(&format!("the unmanaged VM {vmid} was changed from {wanted:?} to {now:?}"));
             self.inner().foreign.remove(&vmid);
         }
     }

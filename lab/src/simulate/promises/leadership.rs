@@ -1,5 +1,5 @@
-//! Which instance leads, and whether new work may begin. Each call is checked against the Lease and the pause
-//! switch in the cluster.
+//! Checks each call against the Lease and the pause switch in the cluster: only the leader may write, and no
+//! new work may begin during a pause.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Checker {
         }
     }
 
-    /// Checks that no record that begins a creation or removal is written while the daemon is paused.
+    /// Checks that a paused daemon writes no record that begins a creation or removal.
     pub fn must_not_begin(&self, who: &str, call: &Call<'_>) {
         let paused = self.inner().turns.paused_since;
         if paused.is_none_or(|since| call.sent.saturating_duration_since(since) <= HEARD) {
@@ -96,8 +96,8 @@ impl Checker {
         }
     }
 
-    /// The records before and after a call that writes a ConfigMap, each null if it does not exist. `None`
-    /// for other calls.
+    /// Returns the records before and after a call that writes a ConfigMap. A record that does not exist is
+    /// null. Returns `None` for other calls.
     pub fn change_of_record(&self, call: &Call<'_>) -> Option<(Value, Value)> {
         let writes = call.side == Side::Kubernetes && matches!(call.method, "POST" | "PUT");
         let path = call.path.split("/configmaps").nth(1).filter(|_| writes)?;

@@ -1,6 +1,7 @@
-//! Pods whose work would be lost if their node lost its power. As with kube-scheduler, pods that tolerate
-//! everything come back to a cordoned node as soon as they are evicted from it. A pod that came after the
-//! removal of its machine was ordered may end with the machine; any other pod must be gone before that.
+//! Finds pods whose work would be lost if their node lost power. Pods that tolerate all taints come back to a
+//! cordoned node as soon as they are evicted, as with the real kube-scheduler. Such a pod may end together
+//! with its machine if it was bound after the machine's removal was ordered. All other pods must be gone
+//! before the machine stops.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::simulate::checker::Checker;
 use crate::simulate::checker::objects::name;
 
 impl Checker {
-    /// The names of pods on a node whose work would be lost.
+    /// The names of the pods on a node whose work would be lost if the node lost power.
     pub fn serving(&self, node: &str) -> Vec<String> {
         self.missed(node).iter().map(|pod| name(pod).to_owned()).collect()
     }
@@ -23,7 +24,7 @@ impl Checker {
         pods
     }
 
-    /// Pods on a node that are being deleted and still have time to end.
+    /// Pods on a node that are being deleted and whose grace period has not ended.
     pub fn ending(&self, node: &str) -> Vec<Arc<Value>> {
         let now = self.world.clock.now();
         let mut pods = self.at_work(node);
@@ -60,7 +61,7 @@ impl Checker {
         let mut bound = conditions.filter(|one| one["type"] == "PodScheduled" && one["status"] == "True");
         let came = bound.next().and_then(|one| one["lastTransitionTime"].as_str()?.parse().ok());
         let told = record["name"].as_str().and_then(|name| self.inner().told.0.get(name).copied());
-        // If a machine is given up before it becomes a node, no order for its removal was recorded.
+        // No removal order is recorded for a machine that is given up before it becomes a node.
         let given_up = record["intent"]["kind"] == "discard";
         // Condition times have a resolution of one second.
         let later = |(told, came): (Timestamp, Timestamp)| told.as_second() <= came.as_second();

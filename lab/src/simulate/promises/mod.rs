@@ -1,4 +1,4 @@
-//! The daemon's promises, one in each file. They are checked in this order.
+//! The daemon's promises, one per file. They are checked in this order.
 
 mod brakes;
 mod disks;

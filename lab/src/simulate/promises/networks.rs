@@ -1,5 +1,5 @@
-//! Promises about networks and tags: while a right is missing that a pool's machines need, the daemon does
-//! not clone one machine of the pool after another.
+//! Promises about networks and tags. While the token lacks a right that a pool's machines need, the daemon
+//! does not keep cloning machines for the pool.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::simulate::checker::memory::{Missing, Right};
 use crate::simulate::checker::objects::newid;
 
 /// How long the daemon may take to learn that a call with a machine's settings was refused, counted from the
-/// call's arrival. The time includes lost calls.
+/// call's arrival. This allows for lost calls.
 const KNOWN: Duration = Duration::from_mins(6);
 /// The time after which the daemon may try again in any case.
 const TRIED_AGAIN: Duration = Duration::from_mins(14);
@@ -33,9 +33,9 @@ impl Checker {
         self.inner().missing.met.remove(pool);
     }
 
-    /// Called when a call arrives. If the settings of a machine are refused because a right is missing, the
-    /// daemon must know it after a while. From then on, it must not clone until it is time for another
-    /// attempt.
+    /// Called when a call arrives. If Proxmox VE refuses a machine's settings because a right is missing, the
+    /// daemon must know this after a while. It must then not clone another machine for the pool until another
+    /// attempt is due.
     pub fn settings_or_clone_arrive(&self, call: &Call<'_>) {
         if call.side != Side::Proxmox || !self.world.pve.is_quorate() {
             return;
@@ -72,8 +72,8 @@ impl Checker {
         } else if since > KNOWN {
             drop(inner);
             self.violated(&format!(
-                "a machine of pool {name} is cloned {} s after the settings of another one were refused, although a \
-                right is still missing: {what:?}",
+                "a machine of pool {name} is cloned {} s after the settings of another machine were \
+                    refused, although the token still lacks a right: {what:?}",
                 since.as_secs(),
             ));
         }

@@ -92,7 +92,10 @@ impl Checker {
             let internal = all.into_iter().filter(|one| one["type"] == "InternalIP");
             for address in internal.filter_map(|one| one["address"].as_str()) {
                 if let Some(other) = nodes.insert(address.to_owned(), name(&node).to_owned()) {
-                    self.violated(&format!("Nodes {other} and {} both have {address}", name(&node)));
+                    self.violated(&format!(
+                        "Nodes {other} and {} both have the address {address}",
+                        name(&node)
+                    ));
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Where machines may be placed: checked against the settings and the size of the hosts when the daemon
-//! chooses a place. `room` counts the resources of a host that are in use.
+//! Checks where the daemon places machines, based on the settings and on the hosts' sizes at the time of the
+//! decision. `room` counts the resources that are in use on a host.
 
 use stage::{Call, Side};
 
@@ -52,9 +52,9 @@ impl Checker {
         }
     }
 
-    /// A copy of the pool with the most lenient limits of all pools for whose machines the same decision
-    /// chose this host. The decision checked each machine only against those before it, but the records may
-    /// be written in any order.
+    /// Returns a copy of the pool with the most lenient limits of all pools whose machines the same decision
+    /// placed on this host. The decision checked each machine only against the machines before it, but the
+    /// records may be written in any order.
     fn leniently(&self, host: &str, pool: &PoolShape, as_of: AsOf<'_>) -> PoolShape {
         let mut lenient = pool.clone();
         let with = self.decided_with(as_of);
@@ -69,7 +69,7 @@ impl Checker {
         lenient
     }
 
-    /// Checks that a machine is cloned to the host and storage in its record.
+    /// Checks that a machine is cloned to the host and storage that its record names.
     pub fn must_be_put_where_planned(&self, call: &Call<'_>) {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         let (Side::Proxmox, "POST", ["nodes", here, "qemu", _, "clone"]) = (call.side, call.method, &*parts)
@@ -87,7 +87,8 @@ impl Checker {
         if record["host"] != target || field("storage") != stored {
             let (name, host) = (&record["name"], &record["host"]);
             self.violated(&format!(
-                "{name} is cloned to {target} with `{body}`, but its record names {host} and the storage {stored:?}"
+                "{name} is cloned to {target} with `{body}`, but its record names the host {host} and \
+                    the storage {stored:?}"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! Hosts that may be switched off: checks each shutdown and each wake-up of a host.
+//! Promises about hosts that may be switched off. Each shutdown and each wake-up of a host is checked.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use tokio::time::Instant;
 use crate::simulate::checker::memory::AsOf;
 use crate::simulate::checker::{Checker, Promise};
 
-/// If a host that the daemon shut down has been on for this long, the daemon no longer counts as having shut
-/// it down.
+/// Once a host has been on again for this long, it is no longer considered shut down by the daemon.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
-/// The time between the call and the moment at which the host is off.
+/// The time from the shutdown call until the host is off.
 const GOES: Duration = Duration::from_mins(1);
 
 /// Hosts are switched off only if no machine uses them.
@@ -77,10 +76,10 @@ impl Checker {
     fn stays_on(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
         let Some(power) = &self.world.rules.power else { return Some("no host may be shut down".to_owned()) };
         if !power.hosts.contains(&host) {
-            return Some("it has no `power`".to_owned());
+            return Some("this host has no `power` setting".to_owned());
         }
         if let Some(what) = self.is_used_by(host, as_of) {
-            return Some(format!("{what} still uses it"));
+            return Some(format!("{what} still uses this host"));
         }
         let (going, dark) = {
             let inner = self.inner();
@@ -107,6 +106,6 @@ impl Checker {
         power
             .max_off
             .filter(|most| off >= *most)
-            .map(|most| format!("{going:?} are off, and only {most} may be off"))
+            .map(|most| format!("{going:?} are off or shutting down, and at most {most} hosts may be off"))
     }
 }

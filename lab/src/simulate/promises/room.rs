@@ -1,5 +1,5 @@
-//! The resources in use on hosts and storages, which the checker counts itself, and how much of this use a
-//! daemon could know about when it chose a place.
+//! Determines which resources of hosts and storages are in use, independently of the daemon, and how much of
+//! this use a daemon could know about when it placed a machine.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ struct Taken {
     of_pool: usize,
     /// The number of PCI devices in use.
     devices: usize,
-    /// The VMIDs of the VMs that `vcpus` and `promised` include, for the message.
+    /// The VMIDs of the VMs that are included in `vcpus` and `promised`, for the message.
     by: Vec<u32>,
 }
 
@@ -140,7 +140,7 @@ impl Checker {
             return Some("is closed".to_owned());
         }
         if !pool.places.allows(host) {
-            return Some(format!("is not one of {:?}", pool.places.hosts));
+            return Some(format!("is not one of the pool's hosts {:?}", pool.places.hosts));
         }
         // If a host loses its power during maintenance, the daemon may not know that it is off when the
         // maintenance ends.
@@ -165,12 +165,13 @@ impl Checker {
         }
         let there = taken.of_pool;
         let most = pool.places.most.filter(|most| there >= *most)?;
-        Some(format!("has {there} machines of the pool, and only {most} are allowed"))
+        Some(format!("has {there} machines of the pool, but at most {most} are allowed"))
     }
 
-    /// The reason why a host lacks room for a machine of a pool to run or to grow by this many vCPUs and
-    /// bytes of memory, if any. Resources that do not grow are not checked, because other clients may have
-    /// overcommitted the host in the meantime.
+    /// Checks whether a host has room for this many more vCPUs and bytes of memory, which one of the pool's
+    /// machines needs to run or to grow. Returns the reason if the host lacks room. If the machine needs no
+    /// more of a resource, that resource is not checked, because other clients may have overcommitted the
+    /// host in the meantime.
     pub fn lacks(
         &self,
         host: &str,
@@ -200,8 +201,8 @@ impl Checker {
         ))
     }
 
-    /// Whether any host currently has room for one more machine of a pool. With `wakes`, hosts that a daemon
-    /// switched off count too, because they can be woken.
+    /// Whether any host currently has room for one more of the pool's machines. If `wakes` is set, this
+    /// includes hosts that a daemon switched off, because they can be woken.
     pub fn has_room(&self, pool: &PoolShape, wakes: bool) -> bool {
         let gib = self.inner().disks.get(pool.name).copied().unwrap_or_default();
         let wanted = u64::from(gib) * GIB + GROWS;
@@ -229,8 +230,8 @@ impl Checker {
         self.world.pve.is_online(host) || since.is_none_or(|since| !as_of.knew(since))
     }
 
-    /// A machine that is on the host or will be placed on it, or an unmanaged VM that runs on it, if the
-    /// daemon must know about it.
+    /// Returns what uses the host, if the daemon must know about it: a machine on the host, a machine that
+    /// will be placed on it, or an unmanaged VM that runs on it.
     pub fn is_used_by(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
         let (guests, foreign) = (self.world.pve.guests(), self.foreigners());
         for guest in guests.iter().filter(|guest| guest.node == host && !guest.template) {
@@ -265,7 +266,7 @@ impl Checker {
         sight.is_some_and(|sight| sight.node == host && sight.running && as_of.knew(sight.since))
     }
 
-    /// The size of a machine as far as the daemon must know it: its initial size, or a larger size that the
+    /// The machine's size that the daemon must know about: its initial size, or a larger size that the
     /// machine has had for long enough.
     fn size_of(&self, vmid: u32, pool: &PoolShape, as_of: Option<AsOf<'_>>) -> (u32, u64) {
         let (cores, memory) = pool.size();
@@ -275,8 +276,8 @@ impl Checker {
         known.map_or((cores, memory), |sight| (sight.size.0.max(cores), sight.size.1.max(memory)))
     }
 
-    /// Called when a daemon creates a record. With `given_up`, the daemon may not know about the record,
-    /// because it no longer waits for the answer.
+    /// Called when a daemon creates a record. If `given_up` is set, the daemon no longer waits for the answer
+    /// and may not know that the record exists.
     pub fn record_made(&self, vmid: u32, who: &str, given_up: bool) {
         let maker = (!given_up).then(|| (who.to_owned(), Instant::now()));
         self.inner().sights.written.insert(vmid, maker);
@@ -334,7 +335,7 @@ impl Checker {
                 let sight = inner.sights.guests.get(&guest.vmid);
                 let knew = |since| as_of.is_none_or(|as_of| as_of.knew(since));
                 let known = sight.is_some_and(|sight| knew(sight.since));
-                // After a move, the daemon writes the new host into the record, perhaps only after the
+                // After a VM has been moved, the daemon may write the new host into the record only after the
                 // decision.
                 let follows = sight.and_then(|sight| sight.moved).is_none_or(knew);
                 (known, follows, sight.map_or(0, |sight| sight.starts))
@@ -362,7 +363,7 @@ impl Checker {
                 continue;
             }
             taken.of_pool += usize::from(own.name == pool.name);
-            // The first start of a VM is the daemon's own, unless an administrator started the VM.
+            // Unless an administrator started the VM, the daemon itself performed the VM's first start.
             let first = starts <= 1 && !self.inner().started.contains(&guest.vmid);
             let runs = guest.running && (is_known || first);
             taken.devices += usize::from(own.device && (runs || record["intent"]["kind"] == "create"));
@@ -379,7 +380,7 @@ impl Checker {
             let Some(own) = self.world.pool_of(vmid).filter(|_| Some(vmid) != except && is_known) else {
                 continue;
             };
-            // A VM that existed and was deleted by another client is not created again.
+            // The daemon does not recreate a VM that another client has deleted.
             let comes = record["intent"]["kind"] == "create" && record["smbiosUuid"].is_null();
             if record["host"] != host || !comes {
                 continue;
@@ -394,8 +395,8 @@ impl Checker {
         taken
     }
 
-    /// Adds the resources of an unmanaged VM. The resources that it uses always count. Those that are
-    /// assigned to it count only if the token can see the VM.
+    /// Adds the resources of an unmanaged VM. Memory that the VM uses is always included. Resources that are
+    /// assigned to the VM are included only if the token can see the VM.
     fn count_foreign(&self, guest: &GuestView, sees: bool, taken: &mut Taken) {
         let stopped = self.world.rules.count_stopped && guest.lock.is_none();
         let known = sees && (guest.pool.is_some() || self.world.rules.power.is_some());

@@ -63,7 +63,7 @@ impl Checker {
         let Some(storage) = self.world.pool_of(vmid).and_then(|pool| pool.seed) else { return };
         let (Some(vm), Some(record)) = (self.world.pve.vm(vmid), self.record(vmid)) else { return };
         let wanted = format!("{storage}:iso/{OURS}{}.iso", record["id"].as_str().unwrap_or("?"));
-        // An administrator has already started the VM, so the call has no effect.
+        // If an administrator has already started the VM, the call has no effect.
         if vm.running {
             return;
         }
@@ -80,7 +80,8 @@ impl Checker {
         let wanted = FOREIGN.len() * (1 + self.world.hosts.len());
         if there != wanted {
             self.violated(&format!(
-                "there were {wanted} images of other clients, and now there are {there}: {files:?}"
+                "there should be {wanted} images of other clients, but there are {there}; all files: \
+                    {files:?}"
             ));
         }
     }

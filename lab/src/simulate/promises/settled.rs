@@ -10,8 +10,8 @@ use crate::simulate::promises::volumes::OUT_OF_SERVICE;
 use crate::simulate::workload::FITS;
 
 impl Checker {
-    /// What has not reached its final state yet. With `idle`, the workload has ended, so each pool must
-    /// shrink to its minimum.
+    /// Returns descriptions of everything that has not reached its final state yet. If `idle` is set, the
+    /// workload has ended, so each pool must shrink to its minimum.
     pub fn unsettled(&self, idle: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         let ours = self.ours();
@@ -27,7 +27,7 @@ impl Checker {
         wrong.extend(
             tokens
                 .filter(|name| name.starts_with("bootstrap-token-") && !self.world.is_prepared(name))
-                .map(|name| format!("{name} is left over")),
+                .map(|name| format!("the Secret {name} is left over")),
         );
         wrong.extend(self.seeds_left());
         let foreign = self.foreigners();
@@ -41,7 +41,7 @@ impl Checker {
             for vmid in pool.vmids.clone().filter(|vmid| !ours.contains(vmid) && !foreign.contains(vmid)) {
                 let left = self.world.pve.volumes_of(vmid);
                 if !left.is_empty() {
-                    wrong.push(format!("left over from VM {vmid}: {}", left.join(", ")));
+                    wrong.push(format!("volumes of VM {vmid} are left over: {}", left.join(", ")));
                 }
             }
         }
@@ -61,7 +61,7 @@ impl Checker {
         let marked = vm.config.get("description").is_some_and(|text| text.contains(id));
         let same = record["smbiosUuid"].as_str() == uuid(&vm).as_deref();
         if !marked && !same {
-            return Some(format!("VM {vmid} is not the machine of its record"));
+            return Some(format!("VM {vmid} is not the machine that its record describes"));
         }
         if record["intent"]["kind"] != "create" {
             return Some(format!("VM {vmid} is still being removed: {}", record["intent"]));
@@ -80,17 +80,17 @@ impl Checker {
             return self.waits_badly(vmid, &record);
         }
         if !vm.running {
-            return Some(format!("VM {vmid} does not run"));
+            return Some(format!("VM {vmid} is not running"));
         }
         if record["host"] != vm.node.as_str() {
             return Some(format!(
-                "the record of VM {vmid} names {}, but the VM is on {}",
+                "the record of VM {vmid} names the host {}, but the VM is on {}",
                 record["host"], vm.node
             ));
         }
         match self.node_of(vmid) {
             Some(_) => self.has_grown_badly(vmid, &record),
-            None => Some(format!("VM {vmid} is not a Node")),
+            None => Some(format!("VM {vmid} has no Node")),
         }
     }
 

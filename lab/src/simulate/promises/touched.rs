@@ -56,7 +56,7 @@ impl Checker {
         let runs = self.world.pve.runs_for(vmid).is_some_and(|time| time > READ);
         if long && runs && written["intent"]["kind"] == "retire" && self.is_heard(vmid) {
             self.violated(&format!(
-                "VM {vmid} is to be shut down, but cannot be destroyed: {}",
+                "VM {vmid} of machine {} is to be shut down, but is protected and cannot be destroyed",
                 written["name"]
             ));
         }

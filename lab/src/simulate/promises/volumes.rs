@@ -13,8 +13,8 @@ use crate::simulate::databases::NAME;
 /// The taint of a Node whose machine is permanently off.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// How long a host may still be reported as off after its power is back: the report is late, and no guest has
-/// booted yet.
+/// How long a host may still be reported as off after its power has returned. The report lags behind, and no
+/// guest boots within this time.
 const COMES_BACK: Duration = Duration::from_secs(10);
 
 /// A Node is marked as out of service only if its machine is off.
@@ -66,6 +66,6 @@ impl Checker {
                 && pod["spec"]["nodeName"].is_string()
                 && pod["status"]["phase"] == "Pending"
         });
-        held.map(|pod| format!("{} does not start on {}", name(pod), pod["spec"]["nodeName"])).collect()
+        held.map(|pod| format!("pod {} does not start on {}", name(pod), pod["spec"]["nodeName"])).collect()
     }
 }

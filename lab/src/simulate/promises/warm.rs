@@ -24,19 +24,19 @@ impl Checker {
             }
             let by_hand = self.inner().started.contains(&vmid);
             if let Some(node) = self.node_of(vmid).filter(|_| !by_hand) {
-                self.violated(&format!("VM {vmid} is kept warm, but is the Node {node}"));
+                self.violated(&format!("VM {vmid} is kept warm, but has joined as Node {node}"));
             }
         }
     }
 
-    /// What is wrong with a warm machine once the cluster has settled.
+    /// Returns what is wrong with a warm machine, if anything. Called once the cluster has settled.
     pub fn waits_badly(&self, vmid: u32, record: &Value) -> Option<String> {
         let (vm, pool) = (self.world.pve.vm(vmid)?, self.world.pool_of(vmid)?);
         if record["entered"]["Warm"].is_null() {
             return Some(format!("VM {vmid} is not warm yet"));
         }
         let Some(warm) = pool.warm else {
-            return Some(format!("VM {vmid} is kept warm, but its pool has no warm machines"));
+            return Some(format!("VM {vmid} is kept warm, but its pool should have no warm machines"));
         };
         if record["warm"] != warm.state.name() {
             return Some(format!(
@@ -54,15 +54,16 @@ impl Checker {
         if (vm.running, lock) != expected {
             let name = warm.state.name();
             return Some(format!(
-                "VM {vmid} should be kept {name}, but has this state: running: {}, lock: {lock:?}",
+                "VM {vmid} should be kept {name}, but is in the wrong state (running: {}, lock: \
+                    {lock:?})",
                 vm.running
             ));
         }
         self.other_disk(pool, vmid)
     }
 
-    /// What is wrong with the number of a pool's warm machines once the cluster has settled. It may be lower
-    /// than in the settings if the pool's maximum leaves no room.
+    /// Returns what is wrong with the number of a pool's warm machines, if anything. Called once the cluster
+    /// has settled. The number may be lower than in the settings if the pool's maximum leaves no room.
     pub fn keeps_badly(&self, pool: &PoolShape) -> Option<String> {
         let all = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
         let kept = self.kept(pool).len();

@@ -64,8 +64,8 @@ pub struct JoinFailure {
 
 /// The control plane as a guest sees it.
 pub trait ControlPlane: Send + Sync {
-    /// TLS bootstrap of a kubelet: checks address, token, and CA hash, and starts a kubelet for the node on
-    /// success. The Node object may appear a moment after the answer.
+    /// Performs a kubelet's TLS bootstrap: checks the address, token and CA hash, and starts a kubelet for
+    /// the node on success. The Node object may appear a moment after the answer.
     fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>>;
 
     /// Lets a K3s agent join: checks its address and token, and starts a kubelet for the node on success. On
@@ -77,8 +77,8 @@ pub trait ControlPlane: Send + Sync {
         )
     }
 
-    /// Reports that the guest with this system uuid lost its power or was shut down. Its kubelet sends
-    /// nothing more.
+    /// Reports that the guest with this system uuid lost its power or was shut down. Its kubelet no longer
+    /// sends anything.
     fn power_lost(&self, system_uuid: &str);
 
     /// Reports that the kubelet of the guest with this system uuid was restarted, on a machine with this many
@@ -94,7 +94,8 @@ pub trait ControlPlane: Send + Sync {
     fn booted_again(&self, system_uuid: &str);
 }
 
-/// A stand-in for guests without a control plane, or with one that they reach without the lab's help.
+/// A stand-in for the control plane of guests that have none, or that reach their control plane without the
+/// lab's help.
 #[derive(Clone, Copy, Debug)]
 pub struct NoControlPlane;
 

@@ -47,7 +47,8 @@ async fn join(shell: &mut Shell, words: &[&str], output: &mut Output) -> i32 {
     let Some(text) = text else {
         return fail(output, "error: unable to read config: no such file or directory");
     };
-    // A certificate that was made while the guest was frozen is not valid yet by the guest's clock.
+    // A certificate that was created while the guest was frozen is not valid yet according to the guest's
+    // clock.
     if shell.guest.clock_behind() > CLOCK_SKEW {
         tokio::time::sleep(PREFLIGHT).await;
         return fail(

@@ -1,7 +1,8 @@
-//! The inside of a virtual machine, as far as an autoscaler can see it through the guest agent: systemd's
-//! state, `/bin/sh -c` with the few programs of a kubeadm template, and the kubelet once it has joined.
+//! The simulated inside of a virtual machine, as far as an autoscaler can see it through the guest agent: the
+//! systemd state, `/bin/sh -c` with the few programs of a kubeadm template, and the kubelet once it has
+//! joined.
 //!
-//! Files below `/run` and `/tmp` exist until the next boot, all other files as long as the VM's disk. All
+//! Files below `/run` and `/tmp` last until the next boot. All other files last as long as the VM's disk. All
 //! processes in the guest end when its power is cut.
 
 use std::{
@@ -28,13 +29,13 @@ mod syntax;
 pub struct GuestFaults {
     /// The guest agent never answers.
     pub agent_never: bool,
-    /// The additional time until the guest agent answers after a boot.
+    /// The additional delay after a boot until the guest agent answers.
     pub agent_late: Duration,
     /// The system comes up `degraded`.
     pub degraded: bool,
     /// The system comes up in `maintenance`.
     pub maintenance: bool,
-    /// The additional time for which the system stays in `starting`.
+    /// The additional time that the system spends in the state `starting`.
     pub starting_for: Duration,
     /// `kubeadm join` fails with this text.
     pub join_fails: Option<String>,
@@ -42,13 +43,15 @@ pub struct GuestFaults {
     pub join_hangs: bool,
     /// The guest ignores requests to shut down.
     pub ignores_shutdown: bool,
-    /// The guest's kernel ignores CPUs and memory that are plugged in, and does not release them.
+    /// The guest's kernel ignores hotplugged CPUs and memory, and does not release CPUs and memory that are
+    /// to be unplugged.
     pub deaf_to_plugs: bool,
-    /// The guest's kernel brings up no additional CPUs (`nr_cpus=`), but releases plugged CPUs.
+    /// The guest's kernel does not bring up hotplugged CPUs (as with `nr_cpus=`), but releases them.
     pub deaf_to_cpus: bool,
-    /// The VM's QEMU emulates the processor, and cannot plug in CPUs.
+    /// The VM's QEMU emulates the processor, and therefore cannot hotplug CPUs.
     pub plugs_no_cpus: bool,
-    /// The kubelet keeps reporting its first CPUs and memory, however often it is restarted.
+    /// The kubelet keeps reporting the CPUs and memory that it first found, no matter how often it is
+    /// restarted.
     pub kubelet_reports_no_more: bool,
     /// Programs that the template lacks.
     pub missing_programs: Vec<String>,
@@ -76,15 +79,15 @@ pub struct Identity {
 /// How long the steps of one boot take.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// From power-on to the agent's first answer.
+    /// The time from power-on to the agent's first answer.
     pub agent: Duration,
-    /// From the agent's first answer to the end of `starting`.
+    /// The time from the agent's first answer to the end of the state `starting`.
     pub running: Duration,
     /// A join.
     pub join: Duration,
 }
 
-/// Files that survive a boot.
+/// The files on a VM's disk. They survive a reboot.
 #[derive(Debug, Default)]
 pub struct Disk(Mutex<BTreeMap<String, Vec<u8>>>);
 
@@ -110,7 +113,7 @@ impl Disk {
     }
 }
 
-/// A command that the agent started.
+/// The result of a command that the agent started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
     /// Exit status.
@@ -121,7 +124,7 @@ pub struct Finished {
     pub err: Vec<u8>,
 }
 
-/// A running guest. Clones share it.
+/// A running guest. Clones of this handle refer to the same guest.
 #[derive(Clone)]
 pub struct Guest(Arc<Inner>);
 
@@ -143,9 +146,9 @@ struct Live {
     processes: BTreeMap<u64, Option<Finished>>,
     next_pid: u64,
     silent_until: Option<Instant>,
-    /// When the guest was frozen. `None` unless its memory is on disk now.
+    /// The time at which the guest was frozen. `None` if the guest is not frozen.
     frozen: Option<Instant>,
-    /// How far the guest's clock lags behind.
+    /// How far the guest's clock lags behind the correct time.
     behind: Duration,
     flocks: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
 }
@@ -156,12 +159,13 @@ impl std::fmt::Debug for Guest {
     }
 }
 
-/// The script that cloud-init runs at the first boot of each clone, if the template contains it.
+/// The path of the script that cloud-init runs when a clone boots for the first time. A template may lack
+/// this script.
 pub const FIRST_BOOT: &str = "/var/lib/cloud/scripts/per-instance/first-boot";
-/// This file exists once the script `FIRST_BOOT` has been started.
+/// The path of a file that exists once the script `FIRST_BOOT` has been started.
 const FIRST_BOOT_DONE: &str = "/var/lib/cloud/instance/sem/config_scripts_per_instance";
 
-/// The kubelet's kubeconfig. It exists only in a guest that has joined a cluster.
+/// The path of the kubelet's kubeconfig. The file exists only in a guest that has joined a cluster.
 pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
 impl Guest {
@@ -216,7 +220,7 @@ impl Guest {
         });
     }
 
-    /// Cuts the guest's power. Everything in the guest ends, and its kubelet sends nothing more.
+    /// Cuts the guest's power. All processes in the guest end, and its kubelet sends nothing more.
     pub fn power_off(&self) {
         if !self.0.off.is_cancelled() {
             self.0.off.cancel();
@@ -244,7 +248,7 @@ impl Guest {
         !self.0.faults.agent_never && !silent && self.0.booted.elapsed() >= self.agent_after()
     }
 
-    /// Whether the guest accepts TCP connections: its sshd comes up a little before its agent.
+    /// Whether the guest accepts TCP connections. Its sshd starts shortly before its agent.
     pub fn accepts_tcp(&self) -> bool {
         self.0.booted.elapsed() + Duration::from_millis(500) >= self.0.pace.agent
     }
@@ -254,7 +258,7 @@ impl Guest {
         self.live().frozen = Some(Instant::now());
     }
 
-    /// Resumes the guest. Its clock continues from the moment when the guest was frozen.
+    /// Resumes the guest. Its clock continues from where it stopped, and therefore lags behind.
     pub fn thaw(&self) {
         let mut live = self.live();
         if let Some(since) = live.frozen.take() {
@@ -262,7 +266,7 @@ impl Guest {
         }
     }
 
-    /// How far the guest's clock is behind.
+    /// How far the guest's clock lags behind the correct time.
     pub fn clock_behind(&self) -> Duration {
         self.live().behind
     }
@@ -280,7 +284,7 @@ impl Guest {
         self.0.booted + self.0.pace.agent + self.0.pace.running + self.0.faults.starting_for
     }
 
-    /// What `systemctl is-system-running` says now.
+    /// Returns the current output of `systemctl is-system-running`.
     pub fn system_state(&self) -> &'static str {
         match () {
             () if Instant::now() < self.settles_at() => "starting",

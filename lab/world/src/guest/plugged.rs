@@ -1,19 +1,19 @@
-//! CPUs and memory that are plugged into a running guest. The kernel first shows them as offline, and a
-//! program brings them online. Programs that ask the kernel afterwards see them. A kubelet asks only when it
-//! starts.
+//! CPUs and memory that are hotplugged into a running guest. They are offline until a program in the guest
+//! brings them online. Programs that query the kernel after that see them. A kubelet queries the kernel only
+//! when it starts.
 
 use super::Guest;
 
-/// The size in bytes of the blocks in which a kernel manages memory.
+/// The size of the kernel's memory blocks in bytes.
 const BLOCK: u64 = 128 << 20;
-/// The prefix of the paths at which the kernel shows CPUs.
+/// The prefix of the sysfs paths of CPUs.
 const CPUS: &str = "/sys/devices/system/cpu/cpu";
-/// The prefix of the paths at which the kernel shows blocks of memory.
+/// The prefix of the sysfs paths of memory blocks.
 const BLOCKS: &str = "/sys/devices/system/memory/memory";
 
 impl Guest {
-    /// Gives the guest's machine this many CPUs and bytes of memory. Added CPUs and memory are offline at
-    /// first.
+    /// Sets the total number of CPUs and the total memory in bytes of the guest's machine. Added CPUs and
+    /// memory are offline at first.
     pub fn plug(&self, cpus: u32, memory: u64) {
         if self.0.faults.deaf_to_plugs {
             return;
@@ -30,18 +30,18 @@ impl Guest {
         self.lose(BLOCKS, memory / BLOCK);
     }
 
-    /// Whether the guest refuses to release CPUs and memory that are to be unplugged.
+    /// Whether the guest refuses to release CPUs and memory when they are unplugged.
     pub fn holds_on(&self) -> bool {
         self.0.faults.deaf_to_plugs
     }
 
-    /// Whether the guest's machine cannot take additional CPUs.
+    /// Whether CPUs cannot be hotplugged into the guest's machine.
     pub fn has_no_room_for_cpus(&self) -> bool {
         self.0.faults.plugs_no_cpus
     }
 
-    /// Removes the CPUs or blocks of memory that were unplugged: those with the number `first` or a higher
-    /// one.
+    /// Removes the unplugged CPUs or memory blocks, which are those with the number `first` or a higher
+    /// number.
     fn lose(&self, below: &str, first: u64) {
         let is_left = |path: &str| {
             let number =

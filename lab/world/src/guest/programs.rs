@@ -1,4 +1,4 @@
-//! The programs of a template with kubeadm and K3s, as far as a bootstrap script runs them.
+//! Simulates the programs that bootstrap scripts run in a template with kubeadm or K3s.
 
 use std::{sync::Arc, time::Duration};
 
@@ -255,7 +255,8 @@ fn test(shell: &Shell, words: &[&str], output: &mut Output) -> i32 {
         [] => false,
         _ => {
             output.err.extend(
-                format!("sh: 1: [: {} is not supported by this guest's test\n", words.join(" ")).bytes(),
+                format!("sh: 1: [: {} is not supported by this guest's test command\n", words.join(" "))
+                    .bytes(),
             );
             return 2;
         }

@@ -449,7 +449,7 @@ impl Shell {
         for (minus, text) in terms {
             let value = match text.parse::<i64>() {
                 Ok(number) => number,
-                // An empty variable counts as 0.
+                // An unset or empty variable is treated as 0.
                 Err(_) => self.variable(text, Some(&"0".to_owned()), output)?.parse().unwrap_or(0),
             };
             total += if *minus { -value } else { value };

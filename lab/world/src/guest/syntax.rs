@@ -1,5 +1,5 @@
-//! The part of POSIX shell syntax that bootstrap scripts use. All other syntax is refused with an error that
-//! names it, never misread.
+//! The subset of POSIX shell syntax that bootstrap scripts use. Any other syntax is refused with an error
+//! that names it.
 
 /// A piece of a word.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub enum Piece {
     Sum(Vec<Term>),
 }
 
-/// One operand of a sum: whether it is subtracted, and a number or the name of a variable.
+/// One operand of a sum: whether it is subtracted, and its value (a number or the name of a variable).
 pub type Term = (bool, String);
 
 /// A word before its expansion.
@@ -44,7 +44,7 @@ pub enum Command {
     While(bool, Vec<Command>, Vec<Command>),
     /// `for`: variable, words, and body.
     For(String, Vec<Word>, Vec<Command>),
-    /// `case`: word, and arms of patterns with a body.
+    /// `case`: the word, and the arms, each with its patterns and its body.
     Case(Word, Vec<(Vec<Word>, Vec<Command>)>),
     /// `{ … }` with redirections.
     Group(Vec<Command>, Vec<Redirect>),
@@ -163,7 +163,7 @@ fn word(rest: &[char]) -> Result<(Word, usize), String> {
                 pieces.push(piece);
                 at += length;
             }
-            '`' => return Err("backquotes are not supported by this guest's shell, use $(…)".into()),
+            '`' => return Err("backquotes are not supported by this guest's shell; use $(…) instead".into()),
             ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' if !quoted => break,
             c => {
                 push(&mut pieces, &c.to_string());

@@ -128,7 +128,8 @@ impl State {
             .ok_or_else(|| Refusal::new(401, "Unauthorized", "Unauthorized", Value::Null))
     }
 
-    /// The user of a bootstrap token. `None` if the token may not be used for authentication.
+    /// Returns the user that a bootstrap token authenticates. `None` if the token may not be used for
+    /// authentication.
     pub(super) fn bootstrap_identity(&self, token: &str) -> Option<Identity> {
         let (id, secret) = token.split_once('.')?;
         let object = self.store.get(&SECRET, "kube-system", &format!("bootstrap-token-{id}"))?;
@@ -190,14 +191,14 @@ impl State {
     }
 }
 
-/// A decoded field of a Secret.
+/// Decodes a field of a Secret's `data`.
 pub(super) fn secret_field(secret: &Value, name: &str) -> Option<String> {
     let bytes = base64::engine::general_purpose::STANDARD.decode(secret["data"][name].as_str()?).ok()?;
     String::from_utf8(bytes).ok()
 }
 
-/// The rule of kubeadm's role `kubeadm:bootstrap-signer-clusterinfo`, which kubeadm grants to
-/// `system:anonymous` only.
+/// Returns the rule of kubeadm's role `kubeadm:bootstrap-signer-clusterinfo`. kubeadm grants this role only
+/// to `system:anonymous`.
 fn cluster_info() -> Rule {
     let mut rule = Rule::new("get", "", "configmaps", Some("kube-public"));
     rule.names = vec!["cluster-info".into()];

@@ -1,6 +1,6 @@
-//! Secrets of type `kubernetes.io/service-account-token`. The controller puts a token into each
-//! (`pkg/controller/serviceaccount`), and a client with that token acts as the service account. The token is
-//! not a JWT, since only this server reads it.
+//! Secrets of type `kubernetes.io/service-account-token`. A controller adds a token to each Secret
+//! (`pkg/controller/serviceaccount`). A client that sends this token acts as the service account. The token
+//! is not a JWT, because only this server reads it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn account(secret: &Value) -> &str {
 }
 
 impl State {
-    /// Fills in the token, the namespace and the CA of each Secret that lacks a token and whose service
+    /// Adds the token, the namespace and the CA to each Secret that lacks a token, if the Secret's service
     /// account exists.
     pub(super) fn fill_account_tokens(&mut self) {
         let waiting: Vec<Key> = self

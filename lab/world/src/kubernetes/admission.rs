@@ -52,7 +52,7 @@ pub(super) fn mark_gated(pod: &mut Value, now: &str) {
     object::set_condition(pod, condition, now);
 }
 
-/// The quality of service class of a pod.
+/// Returns a pod's quality-of-service (QoS) class.
 fn quality(pod: &Value) -> &'static str {
     let (mut any, mut guaranteed) = (false, true);
     for container in list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers")) {
@@ -352,10 +352,10 @@ fn check_taints(node: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks that the times of a Lease have exactly six decimals, as its decoder requires.
+/// Checks that the times in a Lease have exactly six decimal places, as the decoder of Leases requires.
 ///
 /// # Errors
-/// Returns 400 if a time has another form.
+/// Returns 400 if a time has a different format.
 pub(super) fn check_lease_times(lease: &Value) -> Result<(), Refusal> {
     for field in ["acquireTime", "renewTime"] {
         let Some(time) = lease["spec"][field].as_str() else { continue };
@@ -377,8 +377,8 @@ fn check_lease(lease: &Value, causes: &mut Vec<Cause>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What is wrong with a time that does not have exactly six decimals: the part that cannot be parsed, and
-/// what is expected instead. `None` if the time is valid.
+/// Returns the part of a time that cannot be parsed, and the format that was expected there. Returns `None`
+/// if the time has exactly six decimal places.
 fn micro_problem(time: &str) -> Option<(String, &'static str)> {
     if time.parse::<jiff::Timestamp>().is_err() {
         return Some((time.to_owned(), "2006"));

@@ -150,8 +150,7 @@ impl Call<'_> {
                 return state.bind_by_hand(route, body).map(|done| (201, done));
             }
             Some("log" | "exec" | "attach" | "portforward") if route.kind.plural == "pods" => {
-                let text =
-                    "the containers of this cluster are simulated: they write no logs and run no commands";
+                let text = "this cluster's containers are simulated: they write no logs and run no commands";
                 return Err(Refusal::new(501, "", text, Value::Null));
             }
             Some("scale") => {

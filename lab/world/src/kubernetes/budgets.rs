@@ -1,4 +1,4 @@
-//! The controller of disruption budgets (`pkg/controller/disruption`).
+//! The disruption controller, which maintains the status of disruption budgets (`pkg/controller/disruption`).
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use super::{
     state::{State, Work},
 };
 
-/// How often a kubelet checks whether the volumes of a pod are attached.
+/// The interval at which a kubelet checks whether a pod's volumes are attached.
 const WAITS: Duration = Duration::from_secs(1);
 
 impl State {
@@ -37,7 +37,7 @@ impl State {
         self.wake(Work::Stop(key.clone(), object::uid(pod).into()), wait);
     }
 
-    /// Lets the kubelet of a node continue with its pods after an interruption.
+    /// Lets a node's kubelet resume its work on pods after an interruption.
     pub(super) fn resume_pods(&mut self, node: &str) {
         for key in self.pods.on(node) {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
@@ -204,7 +204,8 @@ fn pod_condition(pod: &mut Value, of: &str, holds: bool, now: &str) {
         condition["reason"] = json!("ContainersNotReady");
     }
     object::set_condition(pod, condition, now);
-    // With each status, a kubelet writes all conditions that it owns, including `PodScheduled`.
+    // Each time a kubelet writes a pod's status, it writes all conditions that it owns, including
+    // `PodScheduled`.
     for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
         if condition["type"] == "PodScheduled" {
             condition["observedGeneration"] = generation.clone();

@@ -2,8 +2,8 @@
 //! its schema.
 //!
 //! The supported parts of a structural schema are types, properties, pruning, defaults, required fields,
-//! minima, lengths, enums, and those rules (`x-kubernetes-validations`) that consist of `has`, `!`, `&&` and
-//! `||`. Rules that restrict changes (`oldSelf`) are ignored.
+//! minima, lengths, enums, and validation rules (`x-kubernetes-validations`) that use only `has`, `!`, `&&`
+//! and `||`. Rules that restrict changes (`oldSelf`) are ignored.
 
 use serde_json::{Value, json};
 
@@ -156,7 +156,7 @@ fn text_of<'a>(schema: &'a Value, field: &str) -> &'a str {
     schema[field].as_str().unwrap_or("")
 }
 
-/// The evaluation of a validation rule.
+/// A validation rule that is being evaluated.
 struct Rule<'a> {
     rest: &'a str,
     of: &'a Value,

@@ -1,4 +1,4 @@
-//! The controller of DaemonSets (`pkg/controller/daemon`).
+//! The DaemonSet controller (`pkg/controller/daemon`).
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// Runs the controller of one DaemonSet, which keeps a pod on each node that should have one.
+    /// Runs the controller for one DaemonSet. It keeps one pod on each node that should have one.
     pub(super) fn tend_daemon_set(&mut self, key: &Key) {
         let Some(set) = self.store.get(&DAEMON_SET, &key.0, &key.1) else { return };
         if object::is_terminating(&set) {

@@ -1,8 +1,8 @@
-//! Allocation of devices to the ResourceClaims of pods. Like the scheduler, it chooses a number of devices of
-//! a class from the ResourceSlices of the node.
+//! Allocates devices to the pods' ResourceClaims. As kube-scheduler does, it takes the requested number of
+//! devices of a class from the node's ResourceSlices.
 //!
-//! A class may only have the selector `device.driver == "…"`, and a pod must name its claims directly. A pod
-//! with another kind of request fits no node.
+//! The only selector that a class may have is `device.driver == "…"`. A pod must name its claims directly. A
+//! pod with any other kind of request fits no node.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use super::{
 /// A device: its driver, its pool and its name.
 type Device = (String, String, String);
 
-/// What is allocated for a claim.
+/// The devices that are allocated to one claim.
 #[derive(Debug)]
 struct Allocated {
     claim: Key,
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// Removes a deleted pod from its claims. Claims that no other pod uses lose their devices.
+    /// Removes a deleted pod from its claims, and releases the devices of claims that no other pod uses.
     pub(super) fn give_devices_back(&mut self, pod: &Value) {
         for one in list(pod, "/spec/resourceClaims") {
             let claim = (object::namespace(pod).to_owned(), text(one, "/resourceClaimName").to_owned());

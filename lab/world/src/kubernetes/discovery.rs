@@ -180,8 +180,8 @@ fn subresources(kind: &Kind) -> Vec<Value> {
             "kind": of,
             "verbs": verbs,
         });
-        // The subresource's kind belongs to another group. Clients that do not find `Eviction` delete pods
-        // instead of evicting them.
+        // The subresource's kind belongs to a different API group than the resource. If a client does not
+        // find `Eviction`, it deletes pods instead of evicting them.
         let group = match of {
             "Eviction" => "policy",
             "Scale" => "autoscaling",

@@ -19,7 +19,7 @@ const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disrupti
 const DISRUPTED_LIMIT: usize = 2000;
 
 impl State {
-    /// Answers an eviction (`pods/eviction` of the API server's registry).
+    /// Answers an eviction request, as the `pods/eviction` registry of the API server does.
     ///
     /// # Errors
     /// Returns 400, 403, 404, 409, 429 or 500, as the API server does.
@@ -54,7 +54,7 @@ impl State {
                 }
             }
         }
-        // The preconditions are checked last, as in Kubernetes: if they refuse the eviction, it has already
+        // As in Kubernetes, the preconditions are checked last. An eviction that fails this check has already
         // been counted against the budget.
         options.check(&POD, &pod)?;
         if !options.dry_run {
@@ -119,7 +119,7 @@ impl State {
         Ok(())
     }
 
-    /// Sets the condition that says why the pod is removed.
+    /// Sets the condition that states why the pod is removed.
     fn disrupt(&mut self, key: &Key) {
         let now = self.stamp();
         self.edit(&POD, key, |pod| {
@@ -134,14 +134,16 @@ impl State {
         });
     }
 
-    /// Whether an entry of `disruptedPods` still counts: the controller waits two minutes for the deletion.
+    /// Whether an entry in `disruptedPods` is still valid. It expires if the pod has not been deleted within
+    /// two minutes.
     pub(super) fn still_disrupted(&self, since: &Value) -> bool {
         let since: Option<Timestamp> = since.as_str().and_then(|text| text.parse().ok());
         since.is_some_and(|since| self.now().duration_since(since) < SignedDuration::from_mins(2))
     }
 }
 
-/// The 403 that a budget causes. Its `causes` were added in Kubernetes 1.37.
+/// The 403 response for an eviction that a disruption budget does not allow. Its `causes` were added in
+/// Kubernetes 1.37.
 fn forbidden(name: &str, why: &str, cause: &str) -> Refusal {
     let text = format!("The disruption budget {name} does not allow evicting pods currently: {cause}");
     let details = json!({
@@ -158,7 +160,7 @@ fn forbidden(name: &str, why: &str, cause: &str) -> Refusal {
     )
 }
 
-/// Why a budget allows no disruption.
+/// Explains why a budget allows no disruption.
 fn no_room(budget: &Value) -> String {
     let (name, status) = (object::name(budget), &budget["status"]);
     let count = |field: &str| status[field].as_i64().unwrap_or(0);

@@ -50,11 +50,11 @@ pub(super) struct Company {
     /// matches the term.
     wanted: Vec<(String, BTreeSet<String>, bool)>,
     /// For each hard spread constraint: its topology key, the number of pods in each domain, the maximum
-    /// skew, and whether the pod itself counts.
+    /// skew, and whether the pod itself matches the constraint's selector.
     spread: Vec<(String, BTreeMap<String, i64>, i64, bool)>,
     /// Node affinities of the bound volumes.
     volumes: Vec<Value>,
-    /// Whether a claim waits for its first consumer but has no provisioner.
+    /// Whether one of the pod's volume claims waits for its first consumer but has no provisioner.
     unprovided: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a test can do to the cluster without its API.
+//! Functions with which a test changes and inspects the cluster without using its API.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
     state::{State, Work},
 };
 
-/// The number of calls that are recorded.
+/// The maximum number of calls that are recorded.
 const LOG: usize = 100_000;
 
 /// A call to the API server.
@@ -37,7 +37,7 @@ pub struct CallRecord {
 pub enum Effect {
     /// The call is carried out later.
     Delay(Duration),
-    /// The call is carried out, but its answer is delayed. What was read may be out of date when the answer
+    /// The call is carried out, but its answer is delayed. The data may be out of date when the answer
     /// arrives.
     WorkThenDelay(Duration),
     /// The call is not carried out. This is its answer.
@@ -108,8 +108,8 @@ impl Kube {
         kinds::by_kind(kind).map(|kind| state.store.all(kind).cloned().collect()).unwrap_or_default()
     }
 
-    /// The version of the latest change to a kind, or 0 before the first change. By polling it, a reader can
-    /// tell whether anything has changed.
+    /// Returns the version of the latest change to a kind, or 0 before the first change. A caller can poll
+    /// this version to detect changes.
     pub fn latest_change(&self, kind: &str) -> u64 {
         kinds::by_kind(kind).map_or(0, |kind| self.state().store.collection(kind).latest_change())
     }
@@ -129,7 +129,7 @@ impl Kube {
         self.state().evict(&route, &Query::parse(None), eviction.as_bytes()).is_ok()
     }
 
-    /// Changes an object by a merge patch. Returns whether the object exists.
+    /// Applies a merge patch to an object. Returns whether the object exists.
     pub fn patch_by_hand(&self, kind: &str, namespace: &str, name: &str, patch: &Value) -> bool {
         let Some(kind) = kinds::by_kind(kind) else { return false };
         let key: Key = (namespace.into(), name.into());
@@ -152,7 +152,7 @@ impl Kube {
     }
 
     /// Makes the API server unreachable and ends its watches, or makes it reachable again. The scheduler, the
-    /// controllers and the kubelets go on working.
+    /// controllers and the kubelets keep working.
     pub fn set_away(&self, away: bool) {
         let mut state = self.state();
         state.away = away;
@@ -174,7 +174,7 @@ impl Kube {
         state.cut.give();
     }
 
-    /// Silences a kubelet, as a broken network does, or ends the silence.
+    /// Cuts a kubelet off from the API server, as a broken network does, or reconnects it.
     pub fn set_kubelet_silent(&self, node: &str, silent: bool) {
         let mut state = self.state();
         if let Some(kubelet) = state.kubelets.get_mut(node) {
@@ -192,7 +192,7 @@ impl Kube {
         state.wake(Work::Schedule, Duration::ZERO);
     }
 
-    /// Adds a filter to the scheduler that no other component knows about, or removes it.
+    /// Adds a scheduler filter that no other component knows about, or removes it.
     pub fn set_plugin(&self, plugin: Option<Plugin>) {
         let mut state = self.state();
         state.plugin = plugin;

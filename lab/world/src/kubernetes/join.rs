@@ -1,5 +1,5 @@
-//! Joins by kubeadm and by K3s agents as the control plane sees them, and power losses and reboots of the
-//! machines that have joined.
+//! The control plane's side of joins by kubeadm and by K3s agents. Also handles power losses and reboots of
+//! the machines that have joined.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use super::{
 };
 use crate::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest, K3sRequest};
 
-/// The interval at which kubeadm retries a join that a temporary obstacle prevents.
+/// The interval at which kubeadm retries a join after a temporary failure.
 const ATTEMPTS: Duration = Duration::from_secs(5);
 /// How long kubeadm retries before it gives up.
 const PATIENCE: Duration = Duration::from_secs(302);
 /// How long a join with a wrong CA hash takes to fail.
 const WRONG_HASH: Duration = Duration::from_millis(1500);
-/// How long a join takes to fail if a Ready Node already has the name.
+/// How long a join takes to fail if a Ready Node with the same name exists.
 const NAME_TAKEN: Duration = Duration::from_millis(1500);
 /// The default number of pods that a kubelet accepts.
 const MAX_PODS: u32 = 110;
 
 /// Why a join cannot proceed.
 enum Obstacle {
-    /// Temporary: kubeadm retries. The text is its error once it gives up.
+    /// Temporary: kubeadm retries. If kubeadm gives up, this text is its error.
     ForNow(String),
     /// Permanent: kubeadm fails with this error, and does not retry.
     ForGood(JoinFailure),
@@ -110,7 +110,7 @@ impl State {
         found.map(|(name, _)| name.clone())
     }
 
-    /// Makes one attempt to join, with kubeadm's own checks in their order.
+    /// Makes one attempt to join, with the same checks as kubeadm and in the same order.
     fn admit_join(&mut self, request: &JoinRequest) -> Result<(), Obstacle> {
         const IDENTITY: &str =
             "error execution phase preflight: couldn't validate the identity of the API Server";

@@ -18,7 +18,7 @@ pub(super) struct Kind {
     pub short: &'static [&'static str],
     /// Whether the status is a subresource, so that writes to the object itself do not change the status.
     pub status: bool,
-    /// Whether `metadata.generation` counts the changes of its spec.
+    /// Whether changes to an object's spec increment its `metadata.generation`.
     pub generation: bool,
     /// The name under which the objects are stored. Two resources may serve the same objects.
     pub store: &'static str,
@@ -35,12 +35,12 @@ impl Kind {
         self.group.ends_with(".x-k8s.io")
     }
 
-    /// The resource as errors name it: `leases.coordination.k8s.io`.
+    /// The resource's name in errors, such as `leases.coordination.k8s.io`.
     pub fn resource(&self) -> String {
         dotted(self.plural, self.group)
     }
 
-    /// The kind as validation errors name it: `Lease.coordination.k8s.io`.
+    /// The kind's name in validation errors, such as `Lease.coordination.k8s.io`.
     pub fn qualified(&self) -> String {
         dotted(self.kind, self.group)
     }
@@ -128,7 +128,7 @@ pub(super) static BUDGET: Kind =
     of("policy", "v1", with_generation(core("PodDisruptionBudget", "poddisruptionbudgets", true, &["pdb"])));
 pub(super) static PRIORITY_CLASS: Kind =
     of("scheduling.k8s.io", "v1", core("PriorityClass", "priorityclasses", false, &["pc"]));
-/// Served only if its feature gate is on.
+/// PodGroups are served only if their feature gate is on.
 pub(super) static POD_GROUP: Kind =
     of("scheduling.k8s.io", "v1beta1", with_generation(core("PodGroup", "podgroups", true, &[])));
 pub(super) static STORAGE_CLASS: Kind =
@@ -159,7 +159,7 @@ pub(super) static CLUSTER_ROLE_BINDING: Kind =
 pub(super) static ROLE: Kind = of("rbac.authorization.k8s.io", "v1", core("Role", "roles", true, &[]));
 pub(super) static ROLE_BINDING: Kind =
     of("rbac.authorization.k8s.io", "v1", core("RoleBinding", "rolebindings", true, &[]));
-/// Stored and served, but not evaluated.
+/// ValidatingAdmissionPolicies are stored and served, but not evaluated.
 static ADMISSION_POLICY: Kind = of(
     "admissionregistration.k8s.io",
     "v1",

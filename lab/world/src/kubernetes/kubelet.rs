@@ -34,9 +34,9 @@ pub(super) struct Kubelet {
     pub beats: u64,
     pub machine_id: String,
     pub boot_id: String,
-    /// Fields of its configuration that differ from the cluster's.
+    /// The fields of the kubelet's own configuration that differ from the cluster's kubelet configuration.
     pub settings: Value,
-    /// Its latest request for a serving certificate.
+    /// The name of the kubelet's latest request for a serving certificate.
     pub serving_request: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl State {
             let now = self.stamp();
             let unknown = object::condition(&node, "Ready").is_some_and(|one| one["status"] == "Unknown");
             if unknown {
-                // A kubelet that comes back is not ready at once.
+                // After a kubelet comes back, its Node does not become Ready immediately.
                 self.edit(&NODE, &(String::new(), name.into()), |node| {
                     let message = "PLEG is not healthy: pleg has yet to be successful";
                     set_health(node, ("False", "KubeletNotReady", message), &now);
@@ -301,7 +301,7 @@ fn set_health(node: &mut Value, ready: (&str, &str, &str), now: &str) {
     }
 }
 
-/// Type, status, reason and message of the conditions of a healthy Node.
+/// Type, status, reason and message of each condition of a healthy Node.
 const HEALTHY: [(&str, &str, &str, &str); 4] = [
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -360,7 +360,7 @@ fn taint(text: &str) -> Value {
     taint
 }
 
-/// Whether a node has a taint of this key and effect.
+/// Whether a node has a taint with this key and effect.
 pub(super) fn has_taint(node: &Value, key: &str, effect: &str) -> bool {
     list(node, "/spec/taints").iter().any(|one| one["key"] == key && one["effect"] == effect)
 }

@@ -28,14 +28,14 @@ pub struct MetalSpec {
     pub uuid: Option<String>,
     /// Whether its controller answers.
     pub answers: bool,
-    /// How many of the next resets its controller refuses because it is busy.
+    /// The number of upcoming resets that the controller refuses because it is busy.
     pub refuses: u32,
     /// Whether its controller refuses a shutdown request while a shutdown is under way.
     pub refuses_repeats: bool,
 }
 
 impl MetalSpec {
-    /// A worker of this size that takes two minutes to boot.
+    /// Returns a worker with this many CPUs and this much memory in GiB. It takes two minutes to boot.
     pub fn worker(name: &str, cpus: u32, memory_gib: u64) -> Self {
         let node = NodeSpec::worker(name, cpus, memory_gib);
         let uuid = Some(node.system_uuid.clone());
@@ -54,7 +54,8 @@ pub struct Reset {
     pub machine: String,
     /// `ResetType`.
     pub what: String,
-    /// The number of pods on the machine's Node at that time, except those of DaemonSets.
+    /// The number of pods on the machine's Node when the reset was requested, not counting those of
+    /// DaemonSets.
     pub pods: usize,
 }
 

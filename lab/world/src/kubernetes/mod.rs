@@ -3,9 +3,9 @@
 //!
 //! [`Kube`] is a handle to the whole cluster. The state is behind one plain lock that is never held across an
 //! await. The consequences of a change are put on an agenda (`state::Work`), and one task performs them when
-//! they are due. It uses tokio's time, so a runtime with paused time runs hours in seconds. [`spec`]
-//! describes the initial cluster, and `hands` contains what a test can do to it. All other modules answer
-//! calls or are controllers.
+//! they are due. All delays use tokio's time, so a runtime with paused time simulates hours in seconds.
+//! [`spec`] describes the initial cluster. `hands` contains the functions with which tests change the cluster
+//! directly. All other modules answer calls or are controllers.
 //!
 //! The order of events, their delays and their messages follow recordings of Kubernetes 1.36.2.
 
@@ -84,7 +84,7 @@ pub use scheduler::Plugin;
 /// An event for live displays and measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeEvent {
-    /// The scheduler found no node for this pod, for the first time.
+    /// For the first time, the scheduler found no node for this pod.
     PodUnschedulable {
         /// `namespace/name`.
         pod: String,
@@ -132,7 +132,7 @@ pub enum KubeEvent {
     },
 }
 
-/// A handle on the cluster. Cheap to clone.
+/// A handle to the cluster. It is cheap to clone.
 #[derive(Clone)]
 pub struct Kube(Arc<Inner>);
 
@@ -191,7 +191,7 @@ impl Kube {
         answer::handle(self, request).await
     }
 
-    /// A receiver of all events from now on.
+    /// Returns a receiver of all future events.
     pub fn events(&self) -> broadcast::Receiver<KubeEvent> {
         self.0.events.subscribe()
     }

@@ -211,7 +211,7 @@ fn set_taints(node: &mut Value, wanted: &[(&str, &str, bool)], now: &str) {
     }
 }
 
-/// How long a pod may stay on a node with `NoExecute` taints. `None`: for ever.
+/// How long a pod may stay on a node with `NoExecute` taints. `None` if it may stay forever.
 fn stay(pod: &Value, node: &Value) -> Option<Duration> {
     let tolerations = list(pod, "/spec/tolerations");
     let mut least: Option<Duration> = None;

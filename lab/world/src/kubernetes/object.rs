@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 /// Namespace and name; the namespace of a cluster-wide object is empty.
 pub(super) type Key = (String, String);
 
-/// The text at a pointer, empty if there is none.
+/// The text at a JSON pointer, or an empty text if there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
-/// The number at a pointer.
+/// The number at a JSON pointer.
 pub(super) fn number(object: &Value, pointer: &str) -> Option<i64> {
     object.pointer(pointer).and_then(Value::as_i64)
 }
@@ -41,7 +41,7 @@ pub(super) fn is_terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// The elements of the list at a pointer. Empty if there is no list.
+/// The elements of the list at a JSON pointer. Empty if there is no list.
 pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -98,12 +98,12 @@ pub(super) fn stamp(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Formats a time with exactly six decimals, as in Leases and events.
+/// Formats a time with exactly six decimal places, as in Leases and events.
 pub(super) fn micro_stamp(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// An owner reference by which `owner` controls another object.
+/// Returns an owner reference that makes `owner` the controller of another object.
 pub(super) fn owner_reference(api_version: &str, owner: &Value) -> Value {
     json!({
         "apiVersion": api_version,

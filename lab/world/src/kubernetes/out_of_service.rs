@@ -1,6 +1,6 @@
 //! Nodes that are marked as permanently off (`node.kubernetes.io/out-of-service`). The pod garbage collector
-//! removes their pods that are being deleted, and the attach/detach controller detaches their volumes without
-//! waiting for an unmount.
+//! removes such a Node's pods that are being deleted. The attach/detach controller detaches the Node's
+//! volumes without waiting for an unmount.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ impl State {
         }
     }
 
-    /// Removes those pods of the Node that are being deleted, then detaches the Node's volumes. Does nothing
-    /// while the Node is Ready and has pods that are being deleted.
+    /// Removes the Node's pods that are being deleted, then detaches the Node's volumes. Removes and detaches
+    /// nothing while the Node is Ready and has pods that are being deleted.
     pub(super) fn let_go(&mut self, name: &str) {
         let Some(node) = self.store.get(&NODE, "", name).filter(|node| is_out(node)) else { return };
         let ready = object::holds(&node, "Ready");

@@ -18,10 +18,10 @@ pub(super) enum PatchType {
 }
 
 impl PatchType {
-    /// The patch type of a media type.
+    /// Returns the patch type for a media type.
     ///
     /// # Errors
-    /// Returns 415 if the media type is not that of a patch.
+    /// Returns 415 if the media type does not denote a patch.
     pub fn of(media: &str) -> Result<Self, Refusal> {
         match media {
             "application/json-patch+json" => Ok(Self::Json),

@@ -8,11 +8,11 @@ use super::{
     refusal::Refusal,
 };
 
-/// The target of a path.
+/// What the path of a request refers to.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Object(Route),
-    /// The segments of a path for discovery, health or the version.
+    /// The segments of a path that refers to discovery, health or the version.
     Other(Vec<String>),
 }
 
@@ -20,7 +20,7 @@ pub(super) enum Target {
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     pub kind: &'static Kind,
-    /// Empty for all namespaces and for cluster-wide objects.
+    /// The namespace. Empty for all namespaces and for cluster-wide objects.
     pub namespace: String,
     pub name: Option<String>,
     pub sub: Option<String>,
@@ -110,12 +110,12 @@ impl Query {
         )
     }
 
-    /// A parameter, empty if it is missing.
+    /// The value of a query parameter. Empty if the parameter is missing.
     pub fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is true, in any of its spellings.
+    /// Whether a query parameter is set to one of the accepted spellings of `true`.
     pub fn flag(&self, name: &str) -> bool {
         self.0
             .iter()
@@ -177,7 +177,7 @@ pub(super) fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
     Err(Refusal::new(406, "NotAcceptable", text, serde_json::json!({})))
 }
 
-/// The media type of a body without its parameters.
+/// Returns a body's media type without its parameters.
 pub(super) fn content_type(headers: &HeaderMap) -> &str {
     let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     found.unwrap_or("").split(';').next().unwrap_or("").trim()

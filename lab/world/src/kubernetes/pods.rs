@@ -1,4 +1,5 @@
-//! Indexes of the pods: the waiting pods, the pods on each node, and the resources that they use.
+//! Indexes of the pods: the waiting pods, the pods on each node, and the resources that the pods on each node
+//! use.
 
 use std::{
     borrow::Cow,
@@ -13,7 +14,7 @@ use super::{
     quantity,
 };
 
-/// Amounts by resource name, in thousandths.
+/// Resource amounts in thousandths of their unit, by resource name.
 pub(super) type Amounts = BTreeMap<String, i128>;
 
 /// The facts about a pod that the scheduler uses.
@@ -29,7 +30,7 @@ pub(super) struct Facts {
     pub class: String,
 }
 
-/// What the pods of a node use.
+/// The resources that the pods on a node use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     /// Requests.
@@ -84,7 +85,7 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// The pods bound to a node, finished ones too.
+    /// The pods bound to a node, including finished pods.
     pub fn on(&self, node: &str) -> Vec<Key> {
         self.by_node.get(node).into_iter().flatten().cloned().collect()
     }
@@ -105,8 +106,8 @@ impl Pods {
         keys.filter_map(|key| Some((key.clone(), self.counted.get(key)?.1.clone()))).collect()
     }
 
-    /// The usage of a node that counts when this pod is placed. It includes the resources that are promised
-    /// to other pods of the same or a higher priority.
+    /// Returns the node's usage as it applies to placing this pod. It includes the resources that are
+    /// promised to other pods of the same or a higher priority.
     pub fn usage_for(&self, node: &str, key: &Key, facts: &Facts) -> Option<Cow<'_, Usage>> {
         let usage = self.usage.get(node).map(Cow::Borrowed);
         let promised = self.nominated.iter().filter(|(other, place)| *place == node && *other != key);
@@ -118,7 +119,7 @@ impl Pods {
         })
     }
 
-    /// The usage of a node.
+    /// Returns a node's usage, without the resources that are promised to waiting pods.
     pub fn usage(&self, node: &str) -> Option<&Usage> {
         self.usage.get(node)
     }
@@ -128,7 +129,7 @@ impl Pods {
         self.shy.iter()
     }
 
-    /// Updates the indexes after a change of a pod.
+    /// Updates the indexes after a change to a pod.
     pub fn note(&mut self, key: &Key, old: Option<&Value>, new: Option<&Value>) {
         let known =
             self.waiting.remove(key).or_else(|| self.counted.get(key).map(|(_, facts)| facts.clone()));
@@ -266,7 +267,7 @@ fn facts(pod: &Value) -> Facts {
     for part in parts {
         class += &spec[part].to_string();
     }
-    // Only spread constraints and affinity look at the pod's own labels.
+    // Only spread constraints and affinity depend on the pod's own labels.
     if !spec["topologySpreadConstraints"].is_null() || !spec["affinity"].is_null() {
         class += &pod["metadata"]["labels"].to_string();
     }

@@ -1,4 +1,5 @@
-//! Preemption: deletes pods of lower priority to make room for a pod that fits no node (`DefaultPreemption`).
+//! Preemption (`DefaultPreemption`): the scheduler deletes pods of lower priority to make room for a pod that
+//! fits no node.
 //!
 //! Preemption frees only resources and host ports. Pods that are already being deleted are never chosen as
 //! victims; the scheduler waits until they are gone.
@@ -23,9 +24,10 @@ use super::{
 pub(super) struct Candidate {
     pub node: String,
     victims: Vec<Key>,
-    /// The candidate with the lowest cost is chosen. The cost consists of the number of victims whose
-    /// deletion breaks a budget, the highest priority of a victim, the sum of the victims' priorities, their
-    /// number, and the start time of the victim that started first (later is better).
+    /// The candidate with the lowest cost is chosen. The parts of the cost are compared in this order: the
+    /// number of victims whose deletion violates a disruption budget, the highest priority among the victims,
+    /// the sum of their priorities, their number, and the start time of the victim that started first (later
+    /// is better).
     cost: (usize, i64, i64, usize, Reverse<String>),
 }
 

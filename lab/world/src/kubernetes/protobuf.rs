@@ -177,7 +177,7 @@ fn workload_fields(message: &str) -> Option<&'static [(u64, &'static str, Form)]
 /// Returns 400 if the body is broken, or 415 if its kind is unknown.
 pub(super) fn to_json(body: &[u8]) -> Result<Option<Value>, Refusal> {
     let Some(envelope) = body.strip_prefix(MAGIC) else { return Ok(None) };
-    let broken = || Refusal::bad_request("the protobuf encoding of the body cannot be read");
+    let broken = || Refusal::bad_request("the request body is not valid protobuf");
     let (mut kind, mut version, mut raw): (String, String, &[u8]) = Default::default();
     for part in Parts(envelope) {
         match part.ok_or_else(broken)? {
@@ -213,7 +213,7 @@ enum Part<'a> {
     Bytes(&'a [u8]),
 }
 
-/// An iterator over the fields of a message. It returns `None` for a field that cannot be read, and then
+/// An iterator over the fields of a message. If a field cannot be read, the iterator yields `None` and then
 /// ends.
 struct Parts<'a>(&'a [u8]);
 

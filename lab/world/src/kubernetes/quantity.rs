@@ -25,7 +25,7 @@ pub(super) fn milli(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// Factor of a suffix as a fraction.
+/// The factor of a unit suffix, as a fraction.
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     let binary = |power: u32| Some((1024_i128.pow(power), 1));
     let decimal = |power: u32| Some((1000_i128.pow(power), 1));

@@ -1,4 +1,4 @@
-//! The work that each change of an object puts on the cluster's agenda.
+//! The work that each change to an object puts on the cluster's agenda.
 
 use std::time::Duration;
 
@@ -167,7 +167,8 @@ impl State {
     }
 }
 
-/// Whether a change of a waiting pod is a reason to try the pod again. A change of its conditions is not.
+/// Whether a change to a waiting pod is a reason to schedule the pod again. A change to its conditions is
+/// not.
 fn changed_for_scheduler(old: Option<&Value>, new: &Value) -> bool {
     old.is_none_or(|old| {
         old["spec"] != new["spec"]

@@ -20,7 +20,7 @@ use super::{
     table,
 };
 
-/// The message about a version in the future.
+/// The error message for a resource version that does not exist yet.
 const TOO_LARGE: &str = "Too large resource version";
 
 /// Continue tokens are encoded as in Go's `RawURLEncoding`, whose decoder ignores trailing bits.
@@ -165,7 +165,7 @@ pub(super) fn selection(route: &Route, query: &Query) -> Result<Selection, Refus
     Selection::parse(route.kind, query.get("labelSelector"), query.get("fieldSelector"))
 }
 
-/// An object in the requested form.
+/// Converts an object to the requested form.
 pub(super) fn shaped(kind: &Kind, object: &Value, form: Form, now: Timestamp) -> Value {
     match form {
         Form::Plain => events::outgoing(kind, object),

@@ -83,7 +83,7 @@ impl Refusal {
         Self::new(409, "Conflict", message, json!({ "name": name, "kind": kind.kind, "group": group(kind) }))
     }
 
-    /// The 422 for an object that breaks rules. Each broken rule is listed with its field, its reason and a
+    /// The 422 response for an invalid object. It lists each violated rule with its field, reason and
     /// message.
     pub fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
         let qualified = kind.qualified();
@@ -155,7 +155,7 @@ impl Refusal {
     }
 }
 
-/// One broken rule in a 422.
+/// One violated rule in a 422 response.
 #[derive(Clone, Debug)]
 pub(super) struct Cause {
     pub field: String,

@@ -138,7 +138,7 @@ impl State {
         Ok(super::table::list(kind, &found, metadata, super::path::Form::Plain, self.now()))
     }
 
-    /// Removes an object, or marks it for deletion if something holds it. Returns its last state.
+    /// Removes an object, or marks it for deletion if it cannot be removed yet. Returns its last state.
     pub(super) fn remove(&mut self, kind: &'static Kind, key: &Key, options: &Options) -> Option<Arc<Value>> {
         let object = self.store.get(kind, &key.0, &key.1)?;
         if options.orphan {
@@ -168,7 +168,8 @@ impl State {
         })
     }
 
-    /// Deletes a pod at once if no kubelet has to end it. Otherwise marks it for deletion.
+    /// Deletes a pod immediately if its grace period is 0 and it has no finalizers. Otherwise, marks it for
+    /// deletion. The grace period of a pod that has ended or is not bound is 0.
     fn remove_pod(&mut self, key: &Key, pod: &Value, grace: Option<i64>) -> Option<Arc<Value>> {
         let ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let unbound = text(pod, "/spec/nodeName").is_empty();

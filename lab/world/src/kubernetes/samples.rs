@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// A Deployment in the namespace `default`. Its pods request this much CPU and memory, and have the label
-/// `app: name`.
+/// Returns a Deployment in the namespace `default`. Each of its pods requests this much CPU and memory. The
+/// pods' label `app` is the Deployment's name.
 pub fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -32,7 +32,7 @@ pub fn stateful_set(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value
     object
 }
 
-/// A PodDisruptionBudget in the namespace `default` over the pods labelled `app: name`.
+/// Returns a PodDisruptionBudget in the namespace `default` for the pods whose label `app` is `name`.
 pub fn budget(name: &str, min_available: u32) -> Value {
     json!({
         "apiVersion": "policy/v1",

@@ -1,4 +1,4 @@
-//! The scheduler. One pass tries all waiting pods, the most important first.
+//! The scheduler. One pass tries to place all waiting pods, in order of priority.
 
 use std::{
     borrow::Cow,
@@ -27,7 +27,7 @@ pub(super) const COMPONENT: &str = "default-scheduler";
 pub struct Plugin {
     /// Key and value of the pods' label.
     pub label: (String, String),
-    /// The prefix of the nodes' names.
+    /// The prefix of the node names.
     pub nodes: String,
     /// The reason that the filter reports.
     pub reason: String,
@@ -44,7 +44,7 @@ impl Plugin {
 pub(super) enum Outcome {
     Bound(usize),
     Unschedulable(String),
-    /// The pod waits for other pods that have to be preempted, or that are already ending.
+    /// The pod waits for other pods to end. These have to be preempted first, or are already ending.
     Waits(String, Option<Candidate>),
 }
 
@@ -70,13 +70,13 @@ impl State {
             let made = made.map(|pod| text(&pod, "/metadata/creationTimestamp").to_owned());
             (-facts.priority, made, key.clone())
         });
-        // If a pod fits no node, later pods of the same class do not fit either in this pass, because binding
+        // If a pod fits no node, no later pod of the same class fits in this pass either, because binding
         // pods only uses up room.
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
         let mut gangs: BTreeSet<Key> = BTreeSet::new();
         for (key, facts) in &queue {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
-            // The API server set the condition of a gated pod when the pod was created.
+            // A gated pod is skipped. The API server set its condition when the pod was created.
             if !list(&pod, "/spec/schedulingGates").is_empty() {
                 continue;
             }
@@ -86,8 +86,8 @@ impl State {
                 }
                 continue;
             }
-            // Room that is promised to a pod counts as used for other pods of its class. Their failure
-            // therefore says nothing about this pod.
+            // Other pods of the class cannot use the room that is promised to this pod. Therefore, this pod
+            // may fit even though they do not.
             let promised = !text(&pod, "/status/nominatedNodeName").is_empty();
             let outcome = match failed.get(&facts.class).filter(|_| !promised) {
                 Some(message) => Outcome::Unschedulable(message.clone()),
@@ -233,7 +233,8 @@ impl State {
         });
     }
 
-    /// A problem with a claim that keeps a pod off every node, in the wording of kube-scheduler.
+    /// Returns a problem with one of the pod's volume claims that keeps the pod off every node, in the
+    /// wording of kube-scheduler.
     fn claim_problem(&self, pod: &Value) -> Option<String> {
         for name in claims(pod) {
             let Some(claim) = self.store.get(&CLAIM, object::namespace(pod), name) else {

@@ -8,7 +8,7 @@ use super::{
     refusal::Refusal,
 };
 
-/// What a list or watch is restricted to.
+/// The selectors that restrict a list or a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selection {
     labels: Vec<Requirement>,

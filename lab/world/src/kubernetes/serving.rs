@@ -1,6 +1,6 @@
-//! The serving certificates of kubelets. They require `serverTLSBootstrap` in the configuration of the
-//! kubelet or of the cluster. Each kubelet requests a certificate, an approver may approve the request, and
-//! the signer of kube-controller-manager signs approved requests.
+//! Serving certificates of kubelets. A kubelet requests one if `serverTLSBootstrap` is set in its own
+//! configuration or in the cluster's. An approver may approve the request. The signer of
+//! kube-controller-manager signs approved requests.
 //!
 //! Based on `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission
 //! plugin `CertificateApproval` of Kubernetes 1.36.
@@ -20,11 +20,11 @@ use super::{
     state::{State, Work},
 };
 
-/// The time from the registration of the Node to the request.
+/// The time from the registration of a Node to its kubelet's first certificate request.
 const FIRST: Duration = Duration::from_millis(400);
 /// How long a kubelet waits for its certificate before it asks again.
 const ASK_AGAIN: Duration = Duration::from_mins(15);
-/// The time from an approval to the signature.
+/// The time from the approval of a certificate request to its signature.
 const SIGNER: Duration = Duration::from_millis(20);
 
 impl State {
@@ -91,8 +91,8 @@ impl State {
         });
     }
 
-    /// Checks that an approver may approve requests for this signer, in addition to its access to the
-    /// subresource.
+    /// Checks that a client may approve requests for the request's signer. The client's access to the
+    /// `approval` subresource is checked separately.
     ///
     /// # Errors
     /// Returns 403 with the plugin's message if the right is missing.
@@ -116,14 +116,15 @@ impl State {
     }
 }
 
-/// The request after a write to `approval`, which changes only its conditions.
+/// Returns the certificate request after a write to its `approval` subresource. Such a write changes only the
+/// conditions.
 pub(super) fn approved(old: &Value, new: &Value) -> Value {
     let mut kept = old.clone();
     kept["status"]["conditions"] = json!(list(new, "/status/conditions"));
     kept
 }
 
-/// Records in a request who created it. What the request itself says about its creator is overwritten.
+/// Records in a certificate request which client created it. Overwrites what the client stated about itself.
 pub(super) fn signed_by(who: &Identity, request: &mut Value) {
     if request["spec"].is_object() {
         request["spec"]["username"] = json!(who.name);

@@ -13,7 +13,7 @@ pub struct KubeSpec {
     pub ca_hash: String,
     /// Bearer token of the administrator.
     pub admin_token: String,
-    /// `host:port` that a join must name and that cluster-info shows.
+    /// The API server's address as `host:port`. cluster-info contains it, and a join must use it.
     pub endpoint: String,
     /// The token of a K3s server. `None` if kubeadm has set up the control plane.
     pub k3s_token: Option<String>,
@@ -23,11 +23,11 @@ pub struct KubeSpec {
     pub timings: KubeTimings,
     /// Nodes that exist from the start, with running kubelets.
     pub nodes: Vec<NodeSpec>,
-    /// Whether there are PodGroups: the feature gate `GenericWorkload` is on, and `scheduling.k8s.io/v1beta1`
-    /// is served.
+    /// Whether PodGroups are supported: the feature gate `GenericWorkload` is on, and
+    /// `scheduling.k8s.io/v1beta1` is served.
     pub pod_groups: bool,
-    /// More users with bearer tokens and restricted rights. Bindings of Roles and ClusterRoles extend these
-    /// rights.
+    /// Additional users with bearer tokens and restricted rights. Bindings of Roles and ClusterRoles extend
+    /// these rights.
     pub service_accounts: Vec<ServiceAccountSpec>,
     /// Other objects that exist from the start, such as CustomResourceDefinitions.
     pub objects: Vec<Value>,
@@ -48,7 +48,7 @@ pub struct NodeSpec {
     pub memory: u64,
     /// Size of its root file system in bytes.
     pub disk: u64,
-    /// Labels beyond those of the kubelet.
+    /// Labels in addition to those that the kubelet sets.
     pub labels: Vec<(String, String)>,
     /// Taints as `key=value:Effect`.
     pub taints: Vec<String>,
@@ -59,7 +59,7 @@ pub struct NodeSpec {
 /// A user with restricted rights.
 #[derive(Clone, Debug)]
 pub struct ServiceAccountSpec {
-    /// Such as `system:serviceaccount:kube-system:autoscaler`.
+    /// The user's name, such as `system:serviceaccount:kube-system:autoscaler`.
     pub name: String,
     /// The bearer token.
     pub token: String,
@@ -67,7 +67,7 @@ pub struct ServiceAccountSpec {
     pub rules: Vec<Rule>,
 }
 
-/// One grant, in the terms of RBAC. `*` stands for anything in the first three lists.
+/// One RBAC rule. In the verbs, the groups and the resources, `*` matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Such as `get`.
@@ -76,9 +76,9 @@ pub struct Rule {
     pub groups: Vec<String>,
     /// Resources, such as `nodes` or `pods/eviction`.
     pub resources: Vec<String>,
-    /// The namespace. `None`: everywhere.
+    /// The namespace to which the rule is limited. `None` if the rule applies everywhere.
     pub namespace: Option<String>,
-    /// Names of objects. Empty: all.
+    /// The names of the objects to which the rule applies. If empty, it applies to all objects.
     pub names: Vec<String>,
 }
 
@@ -101,33 +101,33 @@ impl Rule {
 pub struct KubeTimings {
     /// How long a plain request takes.
     pub request: Duration,
-    /// From a change that is relevant to the scheduler to its next pass.
+    /// The time from a change that affects the scheduler to the scheduler's next pass.
     pub scheduler: Duration,
-    /// From a change to the reaction of the workload controllers.
+    /// The time from a change to the reaction of the workload controllers.
     pub controller: Duration,
-    /// From a change to the new status of the disruption budgets in its namespace.
+    /// The time from a change to the status update of the disruption budgets in the same namespace.
     pub budget: Duration,
-    /// From a change of a Node to its new taints.
+    /// The time from a change to a Node to the update of its taints.
     pub node_taints: Duration,
-    /// From a change of the token Secrets to the signatures in cluster-info.
+    /// The time from a change to the token Secrets to the update of the signatures in cluster-info.
     pub signer: Duration,
-    /// From the binding of a pod to the start of its containers.
+    /// The time from the binding of a pod to the start of its containers.
     pub pod_start: Duration,
-    /// From the start of the containers until the pod is Ready.
+    /// The time from the start of a pod's containers until the pod is Ready.
     pub pod_ready: Duration,
-    /// How long the containers of a pod take to end, but never longer than the pod's grace period.
+    /// How long a pod's containers take to end. The pod's grace period is the upper limit.
     pub pod_stop: Duration,
     /// How long the containers of a Job's pod run.
     pub job_run: Duration,
-    /// From a successful join to the registration of the Node.
+    /// The time from a successful join to the registration of the Node.
     pub register: Duration,
-    /// From the registration of a Node until it is Ready.
+    /// The time from the registration of a Node until it is Ready.
     pub ready: Duration,
-    /// From the registration of a Node to the creation of its Lease.
+    /// The time from the registration of a Node to the creation of its Lease.
     pub lease: Duration,
     /// The interval of a kubelet's heartbeats.
     pub heartbeat: Duration,
-    /// From the reboot of a machine that has joined to the first report of its kubelet.
+    /// The time from the reboot of a machine that has joined to its kubelet's first report.
     pub kubelet_restart: Duration,
     /// How long a kubelet may be silent before its Node becomes `Unknown`.
     pub monitor_grace: Duration,
@@ -165,8 +165,8 @@ impl KubeSpec {
     /// The demo cluster's administrator token.
     pub const DEMO_ADMIN_TOKEN: &str = "demo-admin-token";
 
-    /// One control-plane node and nothing else. The CA is empty: set it to the CA of the server that serves
-    /// the cluster.
+    /// Returns the spec of a cluster with a single control-plane node. The CA is empty. Set it to the CA of
+    /// the server that serves the cluster.
     pub fn demo() -> Self {
         Self {
             ca_pem: String::new(),
@@ -187,7 +187,7 @@ impl KubeSpec {
 impl NodeSpec {
     const GIB: u64 = 1 << 30;
 
-    /// A worker of this size.
+    /// Returns a worker with this many CPUs and this much memory in GiB.
     pub fn worker(name: &str, cpus: u32, memory_gib: u64) -> Self {
         let digits: u64 = name.bytes().map(u64::from).sum();
         Self {

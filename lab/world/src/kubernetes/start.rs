@@ -12,7 +12,7 @@ use super::{
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 impl State {
-    /// Fills an empty cluster.
+    /// Creates the initial objects in an empty cluster.
     pub(super) fn begin(&mut self) {
         for name in NAMESPACES {
             self.create(

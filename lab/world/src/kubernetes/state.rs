@@ -1,8 +1,8 @@
-//! The changing state of the cluster, and the agenda of work that follows from changes.
+//! The cluster's state, and the agenda of work that results from changes to it.
 //!
 //! Every write goes through [`State::put`] and [`State::erase`]. They update the indexes, and put the
-//! consequences of the change on the agenda. The controllers, the scheduler and the kubelets are entries of
-//! the agenda. Each entry runs to completion under the lock, and never waits.
+//! consequences of the change on the agenda. The controllers, the scheduler and the kubelets run as entries
+//! on the agenda. Each entry runs to completion under the lock, and never waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{clock::WorldClock, signal::Signal};
 
-/// An entry of the agenda. Equal entries appear only once.
+/// An entry on the agenda. Equal entries appear only once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Work {
     /// Updates the taints of a Node from its conditions and its cordon.
@@ -43,7 +43,7 @@ pub(super) enum Work {
     Budgets(String),
     /// Runs the controller of a workload, identified by the store of its kind and by its key.
     Workload(&'static str, Key),
-    /// Runs the controller of all DaemonSets, after a change of the Nodes.
+    /// Runs the controller for all DaemonSets after a change to the Nodes.
     DaemonSets,
     /// Updates the signatures of bootstrap tokens, and removes expired tokens.
     Tokens,
@@ -177,7 +177,7 @@ impl State {
         uuid::Builder::from_random_bytes(self.random.u128(..).to_be_bytes()).into_uuid().to_string()
     }
 
-    /// A random suffix for a generated name, in the alphabet of the API server.
+    /// Returns a random suffix for a generated name. It uses the API server's alphabet.
     pub fn suffix(&mut self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5)
@@ -250,7 +250,7 @@ impl State {
         Some(gone)
     }
 
-    /// Creates an object for a test or a controller, and sets its uid, time and generation.
+    /// Creates an object for a test or a controller, and sets its uid, creation time and generation.
     pub fn create(&mut self, kind: &'static Kind, mut object: Value) -> Arc<Value> {
         self.stamp_new(kind, &mut object);
         self.put(kind, object)
@@ -307,7 +307,7 @@ impl State {
 
     /// Sends an event to live displays.
     pub fn announce(&self, event: KubeEvent) {
-        // There may be no listener; that is fine.
+        // An error means that there is no listener, which is fine.
         let _ = self.events.send(event);
     }
 

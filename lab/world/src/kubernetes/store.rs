@@ -14,7 +14,7 @@ use super::{
 };
 use crate::signal::{Signal, Waiter};
 
-/// The number of changes that are kept for each kind.
+/// The maximum number of changes that are kept for each kind.
 const HISTORY: usize = 20_000;
 
 /// One change of one object.
@@ -182,7 +182,8 @@ impl Store {
 
     /// Forgets the history of all kinds.
     pub fn forget(&mut self) {
-        // A version that no client has seen, so that even the latest list is too old to watch from.
+        // Creates a version that no client has seen. As a result, even the latest list is too old to start a
+        // watch from.
         self.revision += 1;
         let revision = self.revision;
         for collection in self.collections.values_mut() {

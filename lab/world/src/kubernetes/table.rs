@@ -12,7 +12,7 @@ use super::{
     path::Form,
 };
 
-/// A list of objects in some form.
+/// Returns a list of objects in the requested form.
 pub(super) fn list(kind: &Kind, items: &[Arc<Value>], metadata: Value, form: Form, now: Timestamp) -> Value {
     match form {
         Form::Plain => {
@@ -57,7 +57,7 @@ pub(super) fn one(kind: &Kind, object: &Value, now: Timestamp) -> Value {
     table(kind, metadata, vec![row(kind, object, now)])
 }
 
-/// The metadata of an object alone.
+/// Returns only the metadata of an object.
 pub(super) fn metadata_only(object: &Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata",

@@ -51,7 +51,7 @@ fn public_kubeconfig(endpoint: &str, ca_pem: &str) -> String {
     )
 }
 
-/// Key of cluster-info.
+/// The key of the ConfigMap `cluster-info`.
 fn cluster_info() -> Key {
     ("kube-public".into(), "cluster-info".into())
 }
@@ -85,7 +85,7 @@ impl State {
             if let Some(text) = field("expiration") {
                 match text.parse::<Timestamp>() {
                     Ok(end) if end > now => next = Some(next.map_or(end, |known| known.min(end))),
-                    // A token with an unreadable expiration counts as expired.
+                    // A token with an unreadable expiration is treated as expired.
                     _ => {
                         expired.push(object::key(secret));
                         continue;
@@ -115,7 +115,7 @@ impl State {
         });
     }
 
-    /// Whether cluster-info carries a signature that this token verifies.
+    /// Whether cluster-info contains a valid signature made with this token.
     pub(super) fn is_signed(&self, id: &str, secret: &str) -> bool {
         let Some(map) = self.store.get(&CONFIG_MAP, "kube-public", "cluster-info") else { return false };
         let Some(text) = map["data"]["kubeconfig"].as_str() else { return false };

@@ -1,6 +1,6 @@
-//! Volumes that must be attached to a node before its pods start: the attach/detach controller, and a driver
-//! that takes some time. A volume is attached to one node at a time, and is released once no pod on that node
-//! uses it.
+//! Volumes that must be attached to a node before the pods that use them start. The attach/detach controller
+//! and a driver are simulated. Attaching and detaching take some time. A volume is attached to one node at a
+//! time, and is released once no pod on that node uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,8 @@ use super::{
     state::{State, Work},
 };
 
-/// The driver that attaches volumes. Attachments of other drivers belong to tests that simulate a driver.
+/// The name of the simulated driver. Attachments of other drivers are left to tests that simulate those
+/// drivers.
 const DRIVER: &str = "csi.lab.example";
 /// How long attaching or detaching takes.
 const TAKES: Duration = Duration::from_millis(1500);
@@ -26,7 +27,7 @@ const UNMOUNT: Duration = Duration::from_mins(6);
 pub(super) struct Unneeded(BTreeMap<Key, Instant>);
 
 impl State {
-    /// Plans the attaching and detaching of volumes after a change of a pod.
+    /// Plans the attaching and detaching of volumes after a change to a pod.
     pub(super) fn pod_has_volumes(&mut self, pod: &Value) {
         if claims(pod).next().is_some() && !text(pod, "/spec/nodeName").is_empty() {
             self.wake(Work::Volumes, TAKES);
@@ -43,7 +44,7 @@ impl State {
         })
     }
 
-    /// Attaches what is needed, and detaches what is not.
+    /// Attaches the volumes that pods need, and detaches all others.
     pub(super) fn tend_volumes(&mut self) {
         let needed = self.needed_volumes();
         let there: Vec<(Key, String, String)> = (self.store.all(&ATTACHMENT))

@@ -202,7 +202,8 @@ impl Watch {
             (false, true) => self.say("ADDED", &change.new),
             (true, true) => self.say("MODIFIED", &change.new),
             (true, false) if change.gone => self.say("DELETED", &change.new),
-            // For an object that leaves the selection, its old state is shown with the version of the change.
+            // If an object no longer matches the selection, the watch sends its old state with the version of
+            // the change.
             (true, false) => {
                 let mut left = change.old.as_deref().cloned().unwrap_or_default();
                 object::set_meta(

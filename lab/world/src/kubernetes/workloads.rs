@@ -287,13 +287,13 @@ impl State {
     }
 }
 
-/// Whether a pod counts for its owner: neither finished nor being deleted.
+/// Whether a pod counts as one of its owner's replicas: it is neither finished nor being deleted.
 pub(super) fn is_active(pod: &Value) -> bool {
     !object::is_terminating(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// The order in which surplus pods are removed, lowest first: not bound, pending, not ready, low deletion
-/// cost, young (`ActivePodsWithRanks`).
+/// Returns the rank of a surplus pod. Pods with the lowest rank are removed first. The criteria are, in this
+/// order: not bound, pending, not ready, low deletion cost, young (`ActivePodsWithRanks`).
 fn removal_rank(pod: &Value) -> (bool, bool, bool, i64, Reverse<String>, String) {
     let cost = pod
         .pointer("/metadata/annotations/controller.kubernetes.io~1pod-deletion-cost")

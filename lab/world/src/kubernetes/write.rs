@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-/// Reads the object of a request.
+/// Parses the object in a request body.
 fn parse(kind: &'static Kind, body: &[u8]) -> Result<Value, Refusal> {
     let mut new: Value = serde_json::from_slice(body).map_err(|error| {
         let text = String::from_utf8_lossy(body);
@@ -238,8 +238,8 @@ fn parse(kind: &'static Kind, body: &[u8]) -> Result<Value, Refusal> {
     Ok(new)
 }
 
-/// Drops the fields that an object of this kind does not have. Without a schema, only the outermost fields
-/// are checked.
+/// Drops the fields that are unknown for an object's kind. Without a schema, only the top-level fields are
+/// checked.
 fn drop_unknown(kind: &Kind, new: &mut Value, query: &Query) -> Result<(), Refusal> {
     let own: &[&str] = match kind.plural {
         "configmaps" => &["data", "binaryData", "immutable"],

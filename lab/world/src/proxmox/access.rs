@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{answer::Refusal, spec::AccessSpec, state::State};
 
-/// The token that sent a request.
+/// The token or user that sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// `user@realm`.
@@ -74,7 +74,8 @@ impl Identity {
         held
     }
 
-    /// Refuses with the text of the real server unless the identity has one of the privileges at the path.
+    /// Refuses a call with the real server's error text, unless the identity has one of the privileges at the
+    /// path.
     pub fn need(&self, state: &State, path: &str, any_of: &[&str]) -> Result<(), Refusal> {
         if any_of.iter().any(|privilege| self.has(state, path, privilege)) {
             return Ok(());
@@ -82,7 +83,8 @@ impl Identity {
         Err(Refusal::privilege(path, &any_of.join("|")))
     }
 
-    /// Refuses unless the identity has the privileges that this release needs for an agent call.
+    /// Refuses a call unless the identity has the privileges that the simulated Proxmox VE release requires
+    /// for guest agent calls.
     pub fn need_agent(&self, state: &State, vmid: u32, any_of: &[&str]) -> Result<(), Refusal> {
         let path = format!("/vms/{vmid}");
         if state.is_release_8() {
@@ -93,8 +95,8 @@ impl Identity {
     }
 }
 
-/// Whether `privileges` would contain this privilege. Does not build that map, because every call needs this
-/// check.
+/// Whether `privileges` would contain this privilege. This function does not build the whole map, because
+/// every call needs this check.
 fn holds(state: &State, who: &str, path: &str, privilege: &str) -> bool {
     let access = &state.access;
     let at = |path: &str| roles(access, who, path).any(|(role, _)| gives(access, role, privilege));
@@ -117,7 +119,7 @@ fn privileges(state: &State, who: &str, path: &str) -> BTreeMap<String, bool> {
     found
 }
 
-/// The path of the pool that a VM with this path is in.
+/// Returns the path of the pool that contains the VM with this path.
 fn pool_path(state: &State, path: &str) -> Option<String> {
     let vmid = path.strip_prefix("/vms/")?.parse().ok()?;
     Some(format!("/pool/{}", state.pool_of(vmid)?))

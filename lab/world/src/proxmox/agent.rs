@@ -1,5 +1,5 @@
-//! Guest agent calls. As on the real server, each call begins with a ping, errors arrive late, and texts are
-//! mangled.
+//! Guest agent calls. As on the real server, each call begins with a ping, failures of the agent are reported
+//! only after a delay, and non-ASCII text is garbled.
 
 use std::time::Duration;
 

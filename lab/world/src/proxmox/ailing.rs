@@ -4,15 +4,15 @@ use super::{Pve, spec::StorageSpec, state::State};
 
 impl Pve {
     /// Sets the rate, in bytes per second, at which full clones are copied to a storage. `None` restores the
-    /// common rate.
+    /// default rate.
     pub fn set_storage_rate(&self, storage: &str, rate: Option<u64>) {
         if let Some(spec) = self.state().storages.get_mut(storage) {
             spec.copy_rate = rate;
         }
     }
 
-    /// Makes a storage report this many used bytes, whatever it contains. `None` makes it report the truth
-    /// again.
+    /// Makes a storage report this many used bytes, regardless of its content. `None` makes it report its
+    /// real usage again.
     pub fn set_storage_claim(&self, storage: &str, used: Option<u64>) {
         let mut state = self.state();
         if let Some(used) = used {

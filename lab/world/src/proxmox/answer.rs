@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::serve::{Body, full};
 
-/// The result of a call: the value of `data`, and the members beside it.
+/// The result of a call: the value of `data`, and the other members of the envelope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The `data` member.
@@ -23,7 +23,7 @@ impl From<Value> for Answer {
     }
 }
 
-/// A refusal, as the client sees it.
+/// An error response, as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// 400 `Parameter verification failed.` with the text for each parameter.
@@ -58,7 +58,7 @@ impl Refusal {
         Self::Forbidden(format!("Permission check failed ({path}, {privileges})"))
     }
 
-    /// The text that a task gives as its exit status.
+    /// The text that a task reports as its exit status.
     pub fn task_text(&self) -> String {
         match self {
             Self::Parameters(errors) => {
@@ -87,7 +87,7 @@ impl Refusal {
     }
 }
 
-/// The response for the result of a call.
+/// Converts the result of a call to a response.
 pub fn respond(result: Result<Answer, Refusal>) -> Response<Body> {
     match result {
         Ok(Answer { data, total }) => {

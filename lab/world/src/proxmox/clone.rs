@@ -71,7 +71,7 @@ impl Pve {
                     hardware.free_disk(&volid);
                 }
             }
-            // Without quorum the config cannot be removed, and keeps its lock.
+            // Without quorum, the config cannot be removed, so it keeps its lock.
             if state.quorate() {
                 state.vms.remove(&newid);
             }
@@ -140,7 +140,7 @@ impl Pve {
         let mut state = self.state();
         let own = volid.split(':').next().unwrap_or_default().to_owned();
         let storage = plan.storage.clone().filter(|_| !linked).unwrap_or(own);
-        // The cloud-init drive is always created again. In a template's config its size may be missing.
+        // A clone always gets a new cloud-init drive. The template's config may lack the drive's size.
         let text = match property(text, "size") {
             None if cloud_init => &format!("{text},size=4M"),
             _ => text,
@@ -173,7 +173,7 @@ impl Pve {
             _ => {
                 let rate = spec.copy_rate.unwrap_or(state.timings.full_clone_rate).max(1);
                 let copying = Duration::from_millis(size.saturating_mul(1000) / rate);
-                // `bwlimit` does not apply to zeroes, which are assumed to be a quarter of the disk.
+                // `bwlimit` does not apply to zeroed blocks. A quarter of the disk is assumed to be zeroed.
                 let slow = |limit: u64| Duration::from_millis(size / 4 * 3 * 1000 / (limit.max(1) << 10));
                 plan.bwlimit.map_or(copying, |limit| slow(limit).max(copying))
             }
@@ -314,8 +314,8 @@ fn claim(state: &mut State, plan: &Plan, pid: u32) -> Result<(), Refusal> {
 
 type Drives = Vec<(String, String, String)>;
 
-/// Returns the template's config without its drives, and with new MAC addresses, uuids and name. Also returns
-/// the drives.
+/// Returns the template's config with new MAC addresses, uuids and a new name, but without its drives.
+/// Returns the drives separately.
 fn copied_config(state: &mut State, plan: &Plan) -> Result<(BTreeMap<String, String>, Drives), Refusal> {
     let source = state.vm_on(&plan.node, plan.source)?;
     let mut config = source.config.clone();

@@ -12,7 +12,7 @@ use super::{
     vm::{Vm, property},
 };
 
-/// Keys whose changes need a new cloud-init drive.
+/// Configuration keys whose changes require a new cloud-init drive.
 const KEYS: &[&str] = &["sshkeys", "searchdomain", "nameserver", "ciuser", "cipassword"];
 
 impl Pve {

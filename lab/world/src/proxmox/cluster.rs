@@ -17,8 +17,8 @@ impl Pve {
         json!({ "version": version, "release": release.join("."), "repoid": "14a22df35955d97d" }).into()
     }
 
-    /// Returns the privileges by path, and whether paths below inherit them. A path that was asked for is
-    /// listed even without privileges.
+    /// Returns the privileges by path, and whether paths below inherit them. If the caller asks for a
+    /// specific path, that path is listed even without privileges.
     pub(super) fn permissions(&self, call: &ApiCall) -> Answer {
         let state = self.state();
         let asked = call.params.text("path");
@@ -73,7 +73,7 @@ impl Pve {
 
     pub(super) fn resources(&self, call: &ApiCall) -> Answer {
         let mut state = self.state();
-        // Another worker of the proxy may return the numbers of the previous report for some seconds.
+        // Another pveproxy worker may return the values of the previous report for a few seconds.
         let fresh = state.beat_at.is_none_or(|at| at.elapsed().as_secs() >= 3);
         let generation = usize::from(!fresh && state.random.bool());
         let wanted = call.params.text("type");
@@ -326,7 +326,7 @@ fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
         row.as_object_mut().into_iter().for_each(|members| drop(members.remove("level")));
         return row;
     }
-    // The HA manager reports its state of the host even if the host's pvestatd is silent.
+    // The HA manager reports a host's HA state even if the host's pvestatd is silent.
     if let Some(host) = state.hosts.get(name).filter(|_| online && state.ha_runs) {
         row["hastate"] = if host.maintenance { "maintenance" } else { "online" }.into();
     }

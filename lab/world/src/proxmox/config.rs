@@ -33,7 +33,7 @@ pub(super) const ROOT_ONLY: &[&str] = &[
     "lock",
 ];
 
-/// Keys whose changes apply to a running VM at once.
+/// Keys whose changes apply to a running VM immediately.
 const LIVE: &[&str] = &[
     "name",
     "description",
@@ -220,7 +220,7 @@ impl Change {
         Self { set, delete, revert, digest: call.params.text("digest"), words, skips_lock }
     }
 
-    /// Performs the checks that refuse a call at once, before a task begins.
+    /// Performs the checks that refuse a call immediately, before a task begins.
     fn check(&self, state: &State, who: &Identity, node: &str, vmid: u32) -> Result<(), Refusal> {
         let path = format!("/vms/{vmid}");
         if self.skips_lock {
@@ -272,7 +272,7 @@ impl Change {
         self.check_values(vm)
     }
 
-    /// Performs the checks that are part of the task, because they depend on the present config. The caller
+    /// Performs the checks that are part of the task, because they depend on the current config. The caller
     /// needs the privileges for both the old and the new value.
     fn check_values_there(
         &self,
@@ -319,8 +319,8 @@ impl Change {
         Ok(())
     }
 
-    /// Checks for values that are wrong only in combination with the rest of the configuration, or on closer
-    /// inspection.
+    /// Refuses values that have a valid format but are invalid, for example because they conflict with the
+    /// rest of the configuration.
     fn check_values(&self, vm: &Vm) -> Result<(), Refusal> {
         let number = |key: &str| self.set.get(key).and_then(|text| text.parse::<u64>().ok());
         let memory = number("memory").unwrap_or(vm.memory() >> 20);
@@ -494,7 +494,7 @@ fn detach(state: &mut State, node: &str, vmid: u32, key: &str, next: Option<&str
     Ok(())
 }
 
-/// Returns the value with the parts that Proxmox VE fills in: a MAC address, an allocated volume.
+/// Returns the value with the parts that Proxmox VE adds, such as a MAC address or an allocated volume.
 pub(super) fn prepared(
     state: &mut State,
     node: &str,

@@ -1,4 +1,4 @@
-//! Files on storages: images that are downloaded for import, ISO images that are uploaded, and their removal.
+//! Files on storages: images that are downloaded for import, uploaded ISO images, and the removal of files.
 
 use std::time::Duration;
 
@@ -44,12 +44,12 @@ pub struct WebImage {
     pub size: u64,
     /// The size of the disk in the image, in bytes.
     pub disk: u64,
-    /// Its digest in hexadecimal digits. It is the expected digest for every algorithm.
+    /// The image's hexadecimal digest. It is the expected digest for every hash algorithm.
     pub digest: String,
 }
 
-/// The parts of a multipart body: its fields, and the file with its name. The fields have to come before the
-/// file.
+/// Parses a multipart body. Returns its fields, including the file's name, and the file's content. The fields
+/// must precede the file.
 pub fn multipart(headers: &HeaderMap, body: &Bytes) -> Option<(Params, Bytes)> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let boundary = kind.strip_prefix("multipart/form-data")?.split_once("boundary=")?.1.trim_matches('"');
@@ -80,7 +80,7 @@ fn find(body: &[u8], what: &[u8], from: usize) -> Option<usize> {
 }
 
 impl Pve {
-    /// Keeps an uploaded file until its call is answered. Returns the file's temporary name.
+    /// Stores an uploaded file until its call is answered. Returns the file's temporary name.
     pub(super) fn spool(&self, file: Bytes) -> String {
         let mut state = self.state();
         let name = format!("/var/tmp/pveupload-{:032x}", state.random.u128(..));
@@ -289,7 +289,7 @@ impl State {
     }
 }
 
-/// Replaces the characters of a file's name that storages do not allow.
+/// Replaces the characters in a file name that storages do not allow.
 fn normalized(name: &str) -> String {
     let fine = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     name.chars().map(|c| if fine(c) { c } else { '_' }).collect()

@@ -1,5 +1,5 @@
-//! The firewall of VMs: options, rules that name security groups, and IP sets. No packet is filtered. A clone
-//! copies its template's firewall.
+//! VM firewalls: options, rules that name security groups, and IP sets. No packets are filtered. A clone gets
+//! a copy of its template's firewall.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -40,7 +40,7 @@ pub fn vmid(text: &str) -> Result<(), String> {
     check("vmid", text, "pve-vmid")
 }
 
-/// The format of a config key or another parameter that the schema only describes in words.
+/// Returns the format of a parameter, such as a config key, whose format the schema describes only in words.
 pub fn unwritten(name: &str) -> Option<&'static str> {
     Some(match name {
         "ipconfig[n]" => "pve-qm-ipconfig",
@@ -91,7 +91,7 @@ fn is_tag(tag: &str) -> bool {
         && tag.chars().all(|c| c.is_ascii_alphanumeric() || "_-+.".contains(c))
 }
 
-/// An address or a host name: `10.0.0.300` passes as the latter.
+/// Whether a text is an IP address or a host name. `10.0.0.300` is accepted as a host name.
 fn is_address(text: &str) -> bool {
     text.parse::<std::net::IpAddr>().is_ok() || is_dns_name(text)
 }
@@ -129,8 +129,8 @@ fn members<'t>(
     Ok(found)
 }
 
-/// Checks `ip=dhcp|CIDR[,gw=]…`. An address needs a prefix, and a gateway needs an address. Whether the
-/// gateway is in the network is not checked.
+/// Checks `ip=dhcp|CIDR[,gw=]…`. An address needs a prefix length, and a gateway needs an address. Whether
+/// the gateway is in the network is not checked.
 fn ipconfig(name: &str, text: &str) -> Result<(), String> {
     let seen = members(name, text, "", &["ip", "gw", "ip6", "gw6"])?;
     for (key, value) in &seen {

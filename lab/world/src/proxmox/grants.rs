@@ -1,4 +1,4 @@
-//! Calls that change who may do what: roles, users, tokens, grants, and new pools.
+//! Calls that change access rights: roles, users, tokens, grants, and new pools.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ impl Pve {
         if !call.params.flag("append") {
             role.clear();
         }
-        // A set: a privilege that is appended twice appears once.
+        // Privileges form a set, so a privilege that is appended twice appears only once.
         let lacks: Vec<String> = privileges.into_iter().filter(|one| !role.contains(one)).collect();
         role.extend(lacks);
         Ok(Value::Null.into())
@@ -74,8 +74,8 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    /// Lists all users if the caller may see them, otherwise only the caller. A token does not count as its
-    /// user, so its list is then empty.
+    /// Lists all users if the caller may see them, otherwise only the caller. A token is not a user, so a
+    /// token that may not see all users receives an empty list.
     pub(super) fn users(&self, call: &ApiCall) -> Answer {
         let state = self.state();
         let all = call.who.has(&state, "/access/groups", "User.Modify")
@@ -196,8 +196,8 @@ fn users(state: &State) -> BTreeSet<String> {
     users
 }
 
-/// Returns the user in the path, if the caller is that user or may modify users. A token does not count as
-/// its user.
+/// Returns the user in the path, if the caller is that user or may modify users. A token is not considered to
+/// be its user.
 fn modifiable(state: &State, call: &ApiCall) -> Result<String, Refusal> {
     let user = call.path.get("userid").cloned().unwrap_or_default();
     if call.who.token != user && !call.who.has(state, "/access/groups", "User.Modify") {

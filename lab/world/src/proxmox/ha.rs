@@ -15,7 +15,8 @@ use super::{
 
 /// The time between two rounds of the HA manager.
 pub(super) const ROUND: Duration = Duration::from_secs(10);
-/// A host without power is fenced after this time: its VMs are started elsewhere.
+/// How long a host may be without power before it is fenced. The VMs that HA manages on a fenced host are
+/// started elsewhere.
 const FENCED: Duration = Duration::from_mins(2);
 
 impl Pve {
@@ -23,8 +24,8 @@ impl Pve {
         self.state().vms.get(&call.vmid()).is_some_and(|vm| vm.node == call.node() && vm.ha.is_some())
     }
 
-    /// Handles a power call for an HA resource. It only requests a state: its task succeeds at once, whether
-    /// or not the VM reaches the state.
+    /// Handles a power call for an HA resource. The call only requests a state. Its task succeeds without
+    /// waiting for the VM to reach that state.
     pub(super) fn ask_ha(&self, call: &ApiCall, what: &str, request: HaRequest) -> Answer {
         let (pve, vmid, words) =
             (self.clone(), call.vmid(), format!("Requesting HA {what} for VM {}", call.vmid()));
@@ -40,8 +41,8 @@ impl Pve {
         Value::from(upid).into()
     }
 
-    /// One round of the HA manager: VMs of fenced hosts move, then each VM is brought into its requested
-    /// state.
+    /// Runs one round of the HA manager: moves VMs away from fenced hosts, then brings each VM into its
+    /// requested state.
     pub(super) fn ha_round(&self) {
         self.recover();
         let wanted: Vec<_> = {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::guest::{Guest, GuestFaults};
 
-/// The number of calls that the log keeps.
+/// The maximum number of calls that the log keeps.
 const LOG: usize = 100_000;
 
 /// One call of the log.
@@ -25,9 +25,9 @@ pub struct CallRecord {
     pub method: String,
     /// Path below `/api2/json`.
     pub path: String,
-    /// HTTP status, 0 without an answer.
+    /// The HTTP status, or 0 if there was no answer.
     pub status: u16,
-    /// The token of the caller, empty for none.
+    /// The caller's token. Empty if there is none.
     pub token: String,
 }
 
@@ -70,7 +70,7 @@ pub enum TaskFault {
     Warns(String),
     /// The worker is killed after this time, and nothing is cleaned up.
     Dies(Duration),
-    /// The worker does its work, and its task is then forgotten, as after a loss of its host's logs.
+    /// The worker does its work, but its task is then forgotten, as if its host had lost its task logs.
     Forgotten,
 }
 
@@ -105,7 +105,7 @@ impl State {
 }
 
 impl Pve {
-    /// Cuts a host's power: its VMs and workers end at once.
+    /// Cuts a host's power. Its VMs and workers end immediately.
     pub fn power_off_host(&self, node: &str) {
         let (vms, tasks) = {
             let mut state = self.state();
@@ -145,7 +145,7 @@ impl Pve {
         self.state().ha_runs = true;
     }
 
-    /// Gives a host its power back. Its VMs with `onboot` start, except templates.
+    /// Restores a host's power. Its VMs with `onboot` start, except templates.
     pub fn power_on_host(&self, node: &str) {
         let starting: Vec<u32> = {
             let mut state = self.state();
@@ -163,7 +163,7 @@ impl Pve {
         }
     }
 
-    /// Sets the memory in bytes that a host uses outside of its VMs.
+    /// Sets how much memory, in bytes, a host uses apart from its VMs.
     pub fn set_memory_used(&self, node: &str, bytes: u64) {
         if let Some(host) = self.state().hosts.get_mut(node) {
             host.spec.memory_used = bytes;
@@ -185,7 +185,7 @@ impl Pve {
         self.state().access.grants.iter().any(|grant| grant.path == path)
     }
 
-    /// Takes the cluster's quorum away, regardless of its hosts, or gives it back.
+    /// Makes the cluster lose its quorum, regardless of which hosts are up, or ends this state.
     pub fn set_quorum(&self, quorate: bool) {
         self.state().quorum_forced_away = !quorate;
     }
@@ -213,7 +213,7 @@ impl Pve {
         self.state().timings.request
     }
 
-    /// Makes this host answer the API as after a boot without corosync: its copy of the configuration
+    /// Makes this host answer the API as if it had booted without corosync: its copy of the configuration
     /// contains only its own VMs. `None` restores corosync.
     pub fn set_without_corosync(&self, node: Option<&str>) {
         self.state().without_corosync = node.map(ToOwned::to_owned);
@@ -309,7 +309,7 @@ impl Pve {
         }
     }
 
-    /// Moves a VM, running or not, to another node by hand. Its disks on local storages move with it.
+    /// Moves a VM, running or not, to another host by hand. Its disks on local storages move with it.
     pub fn migrate_by_hand(&self, vmid: u32, node: &str) {
         let mut state = self.state();
         let Some(vm) = state.vms.get_mut(&vmid) else { return };
@@ -355,7 +355,7 @@ impl Pve {
         }
     }
 
-    /// Makes every attempt to free a volume of a storage fail, or succeed again.
+    /// Makes every attempt to free a volume on the storage fail, or lets such attempts succeed again.
     pub fn set_storage_busy(&self, storage: &str, busy: bool) {
         let mut state = self.state();
         if busy {
@@ -388,7 +388,8 @@ impl Pve {
             .collect()
     }
 
-    /// The volumes whose VM does not exist: the VMID, and a text that names the volume and its host.
+    /// Returns the volumes whose VM does not exist. Each is described by its VMID, and by a text that names
+    /// the volume and its host.
     pub fn volumes_without_vm(&self) -> Vec<(u32, String)> {
         let state = self.state();
         let alone = state.volumes.iter().filter(|(_, volume)| !state.vms.contains_key(&volume.vmid));
@@ -415,7 +416,7 @@ impl Pve {
         }
     }
 
-    /// Sets what goes wrong inside a VM from its next start on, and inside its clones.
+    /// Sets the faults inside a VM. They apply from its next start, and to its future clones.
     pub fn set_guest_faults(&self, vmid: u32, faults: GuestFaults) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {
             vm.faults = faults;
@@ -507,8 +508,8 @@ impl Pve {
         self.state().vms.get(&vmid).map(|vm| vm.pending.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// The change counters of VMs, of pools and of volumes. If a counter is unchanged, so is everything that
-    /// it counts.
+    /// The change counters of VMs, of pools and of volumes. If a counter has not changed, none of the objects
+    /// that it covers has changed.
     pub fn changes(&self) -> [u64; 3] {
         let state = self.state();
         [state.vms.changes(), state.pools.changes(), state.volumes.changes()]
@@ -546,7 +547,7 @@ impl Pve {
         })
     }
 
-    /// Subscribes to the events from now on.
+    /// Subscribes to all future events.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.0.events.subscribe()
     }

@@ -1,5 +1,5 @@
-//! Shutting down and waking hosts through the API, and what an administrator checks first: votes and Ceph
-//! daemons.
+//! Shuts down and wakes hosts through the API. Also answers the calls that report votes and Ceph daemons,
+//! which an administrator checks before a shutdown.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use super::{
 
 /// The time from the shutdown call until the host is off, if no guest has to be stopped.
 const SHUTDOWN: Duration = Duration::from_secs(20);
-/// The time from a magic packet until the host's kernel runs. Its API needs some more seconds.
+/// The time from a magic packet until the host's kernel starts. The host's API answers some seconds later.
 const FIRMWARE: Duration = Duration::from_secs(75);
 
 /// The MAC address to which wake-on-LAN packets are sent.
 const MAC: &str = "BC:24:11:0A:0B:0C";
 
-/// How a host's power behaves.
+/// A host's power behavior: simulated faults, and the transition that is under way.
 #[derive(Clone, Debug, Default)]
 pub struct HostPower {
     /// The node's options contain no MAC address for wake-on-LAN.
     pub without_mac: bool,
-    /// The host does not come up, although packets reach it.
+    /// The host does not power on, although wake-on-LAN packets reach it.
     pub dead: bool,
-    /// The host is shutting down and ignores everything else.
+    /// The host is shutting down. It ignores wake-on-LAN packets and its power button until it is off.
     pub going_down: bool,
     /// The host's firmware is running.
     pub coming_up: bool,
@@ -36,7 +36,8 @@ pub struct HostPower {
 }
 
 impl Pve {
-    /// `POST /nodes/{node}/status`: guests are shut down, then the host.
+    /// Answers `POST /nodes/{node}/status`: shuts down the host's guests, then shuts down or reboots the
+    /// host.
     pub(super) fn host_command(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let node = call.node().to_owned();
         let stopping = {
@@ -72,7 +73,8 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    /// `POST /nodes/{node}/wakeonlan`: the answer is the same whether or not the host receives the packet.
+    /// Answers `POST /nodes/{node}/wakeonlan`. The answer does not depend on whether the host receives the
+    /// packet.
     pub(super) fn wake_on_lan(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let node = call.node().to_owned();
         {
@@ -99,8 +101,8 @@ impl Pve {
             .into())
     }
 
-    /// Switches a host on, as a packet or the power button does. Nothing happens if the host is on, shutting
-    /// down, starting, or dead.
+    /// Switches a host on, as a wake-on-LAN packet or the power button does. Does nothing if the host is
+    /// already on, shutting down, starting, or dead.
     pub fn press_power(&self, node: &str) {
         {
             let mut state = self.state();

@@ -1,7 +1,8 @@
-//! Changes that apply to a running VM at once (`vmconfig_hotplug_pending` of qemu-server), if its `hotplug`
-//! setting allows them: the number of vCPUs, up to the number that its QEMU was started for, and the memory
-//! size, in whole DIMMs. Both can only be reduced if the guest releases the vCPUs or memory. All other
-//! changes wait for the next start.
+//! Decides which changes apply to a running VM immediately, as `vmconfig_hotplug_pending` of qemu-server
+//! does. These are changes to the number of vCPUs and to the memory size, if the VM's `hotplug` setting
+//! allows them. The number of vCPUs is limited by the maximum that QEMU was started with. The memory size
+//! changes in whole DIMMs. Both can be reduced only if the guest releases the vCPUs or memory. All other
+//! changes wait for the VM's next start.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::qemu::{FIRST, Features, Plug, Running, dimms};
 
 /// When a new value applies to a running VM.
 pub(super) enum Taken {
-    /// At once. Contains the value that applies, after rounding.
+    /// Immediately. Contains the value after rounding.
     Now(String),
     /// At the next start.
     Later,
@@ -138,7 +139,7 @@ fn in_dimms(wanted: u64) -> u64 {
     FIRST + dimms(wanted).iter().map(|(_, size)| size).sum::<u64>()
 }
 
-/// Passes a VM's number of CPUs and memory size on to its guest, if the guest is simulated.
+/// Informs a simulated guest of its VM's number of vCPUs and memory size. Does nothing for a real guest.
 pub(super) fn tell_guest(vm: &Vm) {
     if let Some(guest) = vm.machine.as_ref().and_then(super::vm::Machine::simulated) {
         guest.plug(vm.cpus(), vm.memory());

@@ -1,4 +1,4 @@
-//! Reading small ISO 9660 images as a guest does: the files in the root, by their Joliet names.
+//! Reads small ISO 9660 images as a guest does: the files in the root directory, by their Joliet names.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub fn read(image: &[u8]) -> Option<(String, BTreeMap<String, Vec<u8>>)> {
     Some((label, files))
 }
 
-/// Returns where the data of a directory record begins, and its size, in bytes.
+/// Returns the offset and size, in bytes, of the data that a directory record describes.
 fn extent(record: &[u8]) -> Option<(usize, usize)> {
     let number = |at: usize| Some(u32::from_le_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let (place, size) = (number(2)?, number(10)?);

@@ -14,7 +14,8 @@ use super::{
     vm::{Inside, parse_size, property, show_size},
 };
 
-/// Destroying a VM spends 1/`LAST_PART` of its time between freeing the disks and removing the config.
+/// When a VM is destroyed, the last 1/`LAST_PART` of the time passes between freeing the disks and removing
+/// the config.
 const LAST_PART: u32 = 20;
 
 impl Pve {
@@ -133,8 +134,8 @@ impl Pve {
         Ok(())
     }
 
-    /// Leaves nothing but a lock in the config of a VM whose disks are freed, and removes the VM from its
-    /// pool.
+    /// Removes everything except a lock from the config of a VM whose disks have been freed, and removes the
+    /// VM from its pool.
     fn leave_lock(&self, vmid: u32) {
         let mut state = self.state();
         if let Some(vm) = state.vms.get_mut(&vmid) {
@@ -146,8 +147,8 @@ impl Pve {
         state.access.grants.retain(|grant| grant.path != format!("/vms/{vmid}"));
     }
 
-    /// Frees the volumes that the config names. Returns the volumes that could not be freed, with the reason:
-    /// no quorum for the lock of their storage, or another task uses them.
+    /// Frees the volumes that the config names. Returns those that could not be freed, each with the reason:
+    /// their storage cannot be locked without quorum, or another task uses the volume.
     fn free_volumes(&self, node: &str, vmid: u32) -> Vec<(String, String)> {
         let mut state = self.state();
         let quorate = state.quorate();

@@ -1,5 +1,5 @@
-//! An embedded Proxmox VE cluster, which answers requests as a real one does, with simulated hosts and
-//! guests.
+//! An embedded Proxmox VE cluster that answers requests as a real cluster does. Its hosts are simulated. By
+//! default, its guests are simulated as well.
 //!
 //! [`Pve`] is a handle to the whole cluster. The state is behind one plain lock that is never held across an
 //! await. Work that takes time runs as tokio tasks, on tokio's clock. `spec` describes a cluster, `hands` and
@@ -82,7 +82,7 @@ pub use touch::Touch;
 
 /// The number of blocking workers per host for protected calls.
 const WORKERS: usize = 3;
-/// How long the proxy waits for a call that it passes on.
+/// How long the proxy waits for the answer to a call that it forwards.
 const PROXY_LIMIT: Duration = Duration::from_secs(30);
 
 /// An event for a live display.
@@ -162,8 +162,8 @@ impl Pve {
         Self::build(spec, clock, seed, control_plane, None)
     }
 
-    /// Starts a cluster whose VMs are processes. Only the API and the hosts are simulated. Tokio's time must
-    /// not be paused.
+    /// Starts a cluster whose VMs are real QEMU processes. Only the API and the hosts are simulated. Tokio's
+    /// time must not be paused.
     pub fn on_hardware(spec: ClusterSpec, clock: WorldClock, seed: u64, hardware: Hardware) -> Self {
         Self::build(spec, clock, seed, Arc::new(NoControlPlane), Some(hardware))
     }
@@ -303,8 +303,8 @@ impl Pve {
             return Err(Refusal::NotImplemented(format!("Method '{method} {path}' not implemented")));
         };
         let (template, protected) = (call.path, call.protected);
-        // The host that answers wakes the other host itself: a call cannot be passed on to a host that is
-        // off.
+        // The answering host sends the wake-on-LAN packet itself, because a call cannot be forwarded to a
+        // host that is off.
         let own = template == "/nodes/{node}/wakeonlan";
         if let Some(node) = values.get("node").filter(|_| !own) {
             self.reach(node).await?;

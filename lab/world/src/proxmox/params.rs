@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{answer::Refusal, formats};
 
-/// Largest body of a request in bytes.
+/// The maximum size of a request body, in bytes.
 const MAX_BODY: usize = 512 * 1024;
 
 const HTTP_SERVER: &str = "/usr/share/perl5/PVE/APIServer/AnyEvent.pm";
@@ -26,7 +26,8 @@ fn no_json(what: &str) -> Refusal {
 pub struct Params(pub BTreeMap<String, Value>);
 
 impl Params {
-    /// Reads query and body. The query wins over the body.
+    /// Reads the parameters in the query and the body. If both contain a parameter, the query takes
+    /// precedence.
     pub fn read(
         method: &Method,
         query: Option<&str>,
@@ -84,7 +85,8 @@ impl Params {
         Ok(params)
     }
 
-    /// Reads a form or a query: `;` separates like `&`, and what follows a second `=` is lost.
+    /// Parses a form or a query. `;` separates pairs as `&` does, and everything after the second `=` of a
+    /// pair is ignored.
     pub fn form(text: &str) -> Self {
         let decode =
             |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
@@ -105,7 +107,7 @@ impl Params {
         Self(params)
     }
 
-    /// A parameter as text; numbers and booleans as the real server would write them.
+    /// Returns a parameter as text. Numbers and booleans are written as the real server would write them.
     pub fn text(&self, name: &str) -> Option<String> {
         self.0.get(name).and_then(scalar)
     }
@@ -145,7 +147,7 @@ impl Params {
 pub fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        // Perl writes a whole number without a point.
+        // Perl writes a whole number without a decimal point.
         Value::Number(number) => Some(match number.as_f64() {
             Some(float) if number.is_f64() => float.to_string(),
             _ => number.to_string(),
@@ -158,7 +160,7 @@ pub fn scalar(value: &Value) -> Option<String> {
 /// The type of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// Any text, at most this many characters.
+    /// Any text, with at most this many characters if there is a limit.
     Text(Option<usize>),
     /// An integer within bounds.
     Integer(Option<i64>, Option<i64>),

@@ -33,7 +33,7 @@ impl Pve {
         self.state().pci.mappings.insert(id.to_owned(), devices.collect());
     }
 
-    /// Replaces the device in a slot of a host, so that mappings of this slot no longer match.
+    /// Replaces the device in one of a host's PCI slots, so that mappings of this slot no longer match.
     pub fn change_pci_hardware(&self, host: &str, path: &str) {
         self.state().pci.changed.insert((host.to_owned(), path.to_owned()));
     }
@@ -74,7 +74,8 @@ impl Pci {
         Self { mappings: mappings.into_iter().collect(), ..Self::default() }
     }
 
-    /// Checks each entry of a mapping separately.
+    /// Checks a host's entries in a mapping. Returns an error for each device that no longer matches, or a
+    /// warning if the mapping has no entry for the host.
     fn checks(&self, id: &str, node: &str) -> Value {
         let own = self.mappings[id].iter().filter(|(host, _)| host == node);
         let wrong = own.clone().filter(|device| self.changed.contains(device));

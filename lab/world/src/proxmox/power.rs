@@ -1,4 +1,4 @@
-//! Power: status, start, stop, shutdown, reboot and reset.
+//! Calls that concern a VM's power: status, start, stop, shutdown, reboot and reset.
 
 use std::time::Duration;
 
@@ -21,8 +21,7 @@ pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
 /// How long a shutdown waits if the caller gives no timeout.
 const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long a stop that overrules a shutdown waits for the shutdown's worker to end before that worker is
-/// killed.
+/// How long a stop that overrules a shutdown waits for the shutdown's worker before it kills that worker.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a VM was observed to stay locked after its shutdown's worker was killed.
 const ORPHANED_LOCK: Duration = Duration::from_millis(20_300);

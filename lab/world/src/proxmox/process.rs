@@ -1,4 +1,4 @@
-//! The processes of running VMs: how one begins, how it ends, and what follows its end.
+//! The processes of running VMs: their start, their end, and the clean-up afterwards.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,13 +21,13 @@ pub(super) const CLEAN_UP: Duration = Duration::from_millis(700);
 /// How long the clean-up waits for the end of a new QEMU process, in seconds.
 const CLEAN_UP_TRIES: usize = 30;
 
-/// How much longer systemd in the guest reports `starting` if cloud-init upgrades packages, which is Proxmox
-/// VE's default, but cannot reach a mirror.
+/// The additional time for which systemd in the guest reports `starting` if cloud-init upgrades packages
+/// (Proxmox VE's default) but cannot reach a mirror.
 const PACKAGE_UPGRADE: Duration = Duration::from_secs(216);
 
 impl Pve {
-    /// Starts a VM's machine and its guest, with pending changes applied. A real VM is still starting when
-    /// this returns.
+    /// Applies a VM's pending changes and starts the VM. If the VM is real, this function returns before the
+    /// start is complete.
     pub(super) fn power_on(&self, vmid: u32) {
         match self.0.hardware.clone() {
             None => self.boot_simulated(vmid),
@@ -42,7 +42,8 @@ impl Pve {
         }
     }
 
-    /// Like [`Pve::power_on`], but waits for the start of a real VM, and returns why it failed.
+    /// Like [`Pve::power_on`], but waits until a real VM has started, and returns an error if the start
+    /// fails.
     pub(super) async fn power_up(&self, vmid: u32) -> Result<(), Refusal> {
         let Some(hardware) = self.0.hardware.clone() else {
             self.boot_simulated(vmid);
@@ -51,7 +52,7 @@ impl Pve {
         self.boot_real(&hardware, vmid, None).await
     }
 
-    /// Starts a process. If `memory` names a volume, the guest resumes from it.
+    /// Starts the process of a real VM. If `memory` names a volume, the guest resumes from it.
     pub(super) async fn boot_real(
         &self,
         hardware: &Hardware,
@@ -117,8 +118,8 @@ impl Pve {
         let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
         apply_pending(vm);
         let node = vm.node.clone();
-        // A requested start has already chosen its devices. A start by hand, or together with the host, does
-        // nothing if no devices are free.
+        // A start through the API has already chosen its devices. A start by hand, or together with the host,
+        // does nothing if no devices are free.
         if super::pci::take(&mut state, &node, vmid).is_err() {
             return;
         }
@@ -169,7 +170,7 @@ impl Pve {
         self.announce(Event::Power { vmid, on: true });
     }
 
-    /// Ends a VM's machine at once.
+    /// Ends a running VM's process or simulated guest immediately.
     pub(super) fn power_cut(&self, vmid: u32) {
         let machine = self.state().vms.get_mut(&vmid).and_then(|vm| {
             let machine = vm.machine.take()?;
@@ -186,9 +187,9 @@ impl Pve {
         }
     }
 
-    /// Runs the clean-up that Proxmox VE runs on the VM's host after every end of QEMU. The clean-up takes
-    /// the VM's lock. If a new process already runs, the clean-up keeps the lock until that process ends, for
-    /// at most 30 s. In a recording, a start right after a stop locked the VM for 29.4 s.
+    /// Runs the clean-up that Proxmox VE runs on the VM's host each time QEMU ends. The clean-up takes the
+    /// VM's lock. If a new process already runs, the clean-up keeps the lock until that process ends, for at
+    /// most 30 s. In a recording, a start right after a stop locked the VM for 29.4 s.
     fn clean_up_after(&self, vmid: u32) {
         let pve = self.clone();
         tokio::spawn(async move {
@@ -199,8 +200,8 @@ impl Pve {
                 state.hosts.get(&vm.node).is_some_and(|host| host.online).then(|| vm.node.clone())
             };
             let Some(node) = running_on() else { return };
-            // If a start is still running, the real clean-up waits for it, and was observed to leave the new
-            // process alone.
+            // If a start task is still running, the real clean-up waits for the task to end. The clean-up was
+            // then observed to leave the new process alone.
             let Ok(_lock) = pve.lock_vm(&node, vmid, Duration::ZERO).await else { return };
             for _ in 0..CLEAN_UP_TRIES {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -235,8 +236,8 @@ fn uploaded(state: &State, vmid: u32) -> BTreeMap<String, Bytes> {
     volumes.filter_map(|volid| Some((volid.clone(), state.file(&volid, &vm.node)?.bytes.clone()))).collect()
 }
 
-/// The addresses and name of a guest that finds a seed in an uploaded image and has no cloud-init drive of
-/// Proxmox VE.
+/// The addresses and name of a guest whose seed is in an uploaded image. `None` if there is no such image, or
+/// if the VM has a cloud-init drive from Proxmox VE.
 fn uploaded_seed(state: &State, vm: &Vm) -> Option<(Vec<String>, String)> {
     let drives = vm.drives();
     if drives.iter().any(|(_, volid, _)| volid.contains("cloudinit")) {

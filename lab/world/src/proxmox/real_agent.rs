@@ -39,7 +39,8 @@ pub(super) async fn answer(running: &Running, what: &str, call: &ApiCall) -> Res
         "file-write" => file_write(&agent, call).await,
         simple if SIMPLE.contains(&simple) => match agent.ask(simple, &json!({})).await {
             Ok(result) => Ok(json!({ "result": result }).into()),
-            // The real server does not check for errors: it returns them like any other result.
+            // The real server does not check whether the agent returned an error. It passes an error on like
+            // any other result.
             Err(AgentError::Refused { class, desc }) => {
                 Ok(json!({ "result": { "error": { "class": class, "desc": desc } } }).into())
             }
@@ -71,7 +72,8 @@ impl Agent<'_> {
                 "VM {} qga command 'guest-{command}' failed - got timeout",
                 self.vmid
             )),
-            // An error text with a character that does not fit into the status line breaks the connection.
+            // If an error text contains a character that does not fit into the status line, the real server
+            // breaks the connection.
             AgentError::Refused { desc, .. } if is_wide(&desc) => Refusal::Bare(596, "Broken pipe".into()),
             AgentError::Refused { desc, .. } => Refusal::failed(format!("Agent error: {desc}")),
         }
@@ -133,9 +135,9 @@ async fn exec_status(agent: &Agent<'_>, call: &ApiCall) -> Result<Answer, Refusa
     Ok(answer.into())
 }
 
-/// How many bytes the real server reads at once.
+/// The number of bytes that the real server reads in one step.
 const CHUNK: u64 = 1 << 20;
-/// How many bytes of a file the real server reads in total.
+/// The maximum number of bytes that the real server reads from a file.
 const FILE: usize = 16 << 20;
 
 async fn file_read(agent: &Agent<'_>, call: &ApiCall) -> Result<Answer, Refusal> {

@@ -1,6 +1,6 @@
 //! The privileges that cloning a VM or changing its configuration needs beyond those on the VM: for its
-//! networks, mapped devices, CPU model, storages and tags. As in qemu-server's `API2/Qemu.pm` and
-//! pve-guest-common's `GuestHelpers.pm`.
+//! networks, mapped devices, CPU model, storages and tags. The checks follow `API2/Qemu.pm` of qemu-server
+//! and `GuestHelpers.pm` of pve-guest-common.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{access::Identity, answer::Refusal, state::State, vm::property};
 /// The datacenter's options for tags.
 #[derive(Clone, Debug, Default)]
 pub struct TagAccess {
-    /// `free`, `existing`, `list` or `none`. An empty text means `free`.
+    /// Which tags users may use: `free`, `existing`, `list` or `none`. An empty text means `free`.
     pub user_allow: String,
     /// Tags that every user may use.
     pub user_allow_list: Vec<String>,
@@ -23,8 +23,8 @@ impl TagAccess {
         word_here == word
     }
 
-    /// The tags that a user is explicitly allowed to use. If tags are `free`, the user may also use all
-    /// others that are not registered.
+    /// The tags that a user is explicitly allowed to use. If `user_allow` is `free`, the user may also use
+    /// any other tag that is not registered.
     pub(super) fn allowed(&self, state: &State, who: &Identity) -> BTreeSet<String> {
         let privileged = who.has(state, "/", "Sys.Modify");
         let mut allowed = BTreeSet::new();
@@ -151,7 +151,7 @@ pub(super) fn cpu_model(state: &State, who: &Identity, new: &str, old: Option<&s
     }
 }
 
-/// Checks the privileges for setting, removing or replacing a drive with this value.
+/// Checks the privileges that are needed to set, remove or replace a drive that has this value.
 pub(super) fn drive(state: &State, who: &Identity, vmid: u32, value: &str) -> Result<(), Refusal> {
     let path = format!("/vms/{vmid}");
     let privileges: &[&str] = if is_cloud_init(value) {

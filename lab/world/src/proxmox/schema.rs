@@ -1,4 +1,4 @@
-//! The calls that exist, and their parameters: a built-in table, refined by the official schema if it is
+//! The supported API calls and their parameters: a built-in table, refined by the official schema if that is
 //! available.
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -27,9 +27,9 @@ pub struct Call {
     pub method: &'static str,
     /// Path template below `/api2/json`.
     pub path: &'static str,
-    /// Whether the call runs in one of a host's few blocking workers.
+    /// Whether the call runs in a blocking worker. Each host has only a few of these workers.
     pub protected: bool,
-    /// The parameters of the call, without those in its path.
+    /// The rules for the call's parameters, including those in its path.
     pub rules: Rules,
 }
 
@@ -44,7 +44,8 @@ freeze:b autostart:b startdate:s lock:s vmgenid:s vmstatestorage:s delete:s reve
 import-working-storage:s tdf:b migrate_speed:i0 migrate_downtime:n keyboard:s audio0:s spice_enhancements:s ivshmem:s \
 amd-sev:s parallel[n]:s virtiofs[n]:s";
 
-/// `method path [*protected] parameters`.
+/// Each call: its method, its path, whether it is protected, and its parameters as `name:type[:format]`. A
+/// `!` after the name marks a required parameter.
 const CALLS: &[(&str, &str, bool, &str)] = &[
     ("GET", "/version", false, ""),
     ("GET", "/access/permissions", false, "path:s userid:s"),
@@ -206,7 +207,7 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
     ("PUT", "/pools", true, "allow-move:b comment:s delete:b poolid!:s storage:s vms:s"),
 ];
 
-/// Every call of this cluster.
+/// All calls that the embedded cluster implements.
 #[derive(Clone, Debug)]
 pub struct Schema(Vec<Call>);
 

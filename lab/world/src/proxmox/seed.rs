@@ -25,14 +25,14 @@ pub(super) fn seed(vm: &Vm) -> Seed {
     Seed { kind: SeedKind::NoCloud, user, network, meta }
 }
 
-/// Returns an instance id that changes with the user and network data. Proxmox VE uses SHA-1.
+/// Returns an instance id that changes with the user and network data. Proxmox VE uses a SHA-1 hash for this.
 fn instance(user: &str, network: &str) -> String {
     let hash = Sha256::new().chain_update(user).chain_update(network).finalize();
     let digits: Vec<String> = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
     digits.concat()
 }
 
-/// The network in the form of Debian's `interfaces`.
+/// Returns the network configuration in the format of Debian's `interfaces` file.
 fn interfaces(vm: &Vm) -> String {
     let mut lines = vec!["auto lo".to_owned(), "iface lo inet loopback".to_owned(), String::new()];
     for (key, config) in vm.config.iter().filter(|(key, _)| key.starts_with("ipconfig")) {

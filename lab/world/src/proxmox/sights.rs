@@ -67,12 +67,13 @@ impl Pve {
         })
     }
 
-    /// The host's CPUs that a running VM was started on. `None` if it may use all of them, or does not run.
+    /// The host CPUs that a running VM was restricted to at its start. `None` if the VM may use all CPUs, or
+    /// is not running.
     pub fn runs_on_cpus(&self, vmid: u32) -> Option<String> {
         self.state().vms.get(&vmid)?.machine.as_ref()?.affinity.clone()
     }
 
-    /// All VMs, in the order of their ids.
+    /// All VMs, ordered by VMID.
     pub fn guests(&self) -> Vec<GuestView> {
         let state = self.state();
         let view = |vm: &super::vm::Vm| GuestView {

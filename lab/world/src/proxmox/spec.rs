@@ -1,5 +1,4 @@
-//! The initial state of a simulated cluster, as plain data that a test writes down before it starts the
-//! cluster.
+//! The initial state of a simulated cluster, as plain data that a test defines before it starts the cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +16,8 @@ pub const GIB: u64 = 1 << 30;
 pub struct ClusterSpec {
     /// The cluster's name; `None` for a standalone host, which has no `cluster` row in `/cluster/status`.
     pub name: Option<String>,
-    /// Version of `pve-manager`, such as `9.2.11` or `8.4.21`. Decides privilege names and parameters.
+    /// The version of `pve-manager`, such as `9.2.11` or `8.4.21`. It determines the names of privileges and
+    /// the parameters of calls.
     pub version: String,
     /// The hosts in the order of their node ids.
     pub hosts: Vec<HostSpec>,
@@ -32,9 +32,10 @@ pub struct ClusterSpec {
     /// Resource mappings of PCI devices: the id of each mapping, and the host and address of each of its
     /// devices.
     pub pci: Vec<(String, Vec<(String, String)>)>,
-    /// How long things take.
+    /// How long simulated operations take.
     pub timings: Timings,
-    /// The official API schema as JSON. Without it, a built-in table of the implemented calls is used.
+    /// The path of the official API schema in JSON. If it is `None`, a built-in table of the implemented
+    /// calls is used.
     pub schema: Option<PathBuf>,
 }
 
@@ -104,9 +105,10 @@ pub struct StorageSpec {
     pub id: String,
     /// Its plugin.
     pub kind: StorageKind,
-    /// Size in bytes. If the storage is not shared, the size on each host.
+    /// Size in bytes. If the storage is not shared, this is its size on each host.
     pub size: u64,
-    /// Bytes that other data uses. If the storage is not shared, the bytes on each host.
+    /// The number of bytes that other data uses. If the storage is not shared, this is the number on each
+    /// host.
     pub used: u64,
     /// Whether all hosts see the same volumes.
     pub shared: bool,
@@ -125,10 +127,10 @@ impl StorageSpec {
     }
 }
 
-/// Who may do what.
+/// Users, API tokens and roles, and the grants that give them privileges.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSpec {
-    /// Role name to privileges.
+    /// The privileges of each role, by role name.
     pub roles: BTreeMap<String, Vec<String>>,
     /// Users without tokens. `root@pam` and the users of tokens always exist.
     pub users: BTreeSet<String>,
@@ -145,13 +147,13 @@ pub struct TokenSpec {
     pub id: String,
     /// Its secret.
     pub secret: String,
-    /// Whether the token has privilege separation, so that it needs grants of its own.
+    /// Whether the token has privilege separation. If so, it needs its own grants.
     pub privsep: bool,
     /// Whether the token is valid. A disabled or expired token is refused like a wrong secret.
     pub enabled: bool,
 }
 
-/// A role for a user or a token at a path.
+/// Grants a role to a user or a token on a path.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The path, such as `/pool/k8s-workers`.
@@ -160,7 +162,7 @@ pub struct Grant {
     pub who: String,
     /// Role name.
     pub role: String,
-    /// Whether paths below inherit the grant.
+    /// Whether the grant also applies to the paths below this path.
     pub propagate: bool,
 }
 
@@ -178,11 +180,11 @@ pub struct VmSpec {
     pub config: BTreeMap<String, String>,
     /// Whether the VM is started together with the cluster.
     pub running: bool,
-    /// What goes wrong inside the VM and its clones.
+    /// The simulated faults inside the VM and its clones.
     pub faults: GuestFaults,
 }
 
-/// How long things take. All times except `beat` vary by up to `jitter`.
+/// How long simulated operations take. All times except `beat` vary by up to `jitter`.
 #[derive(Clone, Debug)]
 pub struct Timings {
     /// The time that a plain API request takes.
@@ -191,7 +193,7 @@ pub struct Timings {
     pub linked_clone: Duration,
     /// The rate of a full clone, in bytes per second.
     pub full_clone_rate: u64,
-    /// A config or resize task.
+    /// The time that a config or resize task takes.
     pub config: Duration,
     /// A start task.
     pub start: Duration,
@@ -201,22 +203,23 @@ pub struct Timings {
     pub shutdown: Duration,
     /// A destroy task.
     pub destroy: Duration,
-    /// From power on to the guest agent's first answer.
+    /// The time from power-on to the guest agent's first answer.
     pub boot_to_agent: Duration,
-    /// From the agent's first answer until the guest's systemd no longer reports `starting`.
+    /// The time from the agent's first answer until the guest's systemd no longer reports `starting`.
     pub agent_to_running: Duration,
-    /// A `kubeadm join`, without the time that the control plane takes.
+    /// The time that `kubeadm join` takes, without the time that the control plane takes.
     pub join: Duration,
     /// One agent call.
     pub agent_call: Duration,
     /// The time between two reports of pvestatd.
     pub beat: Duration,
-    /// Share by which times vary, 0.0 to 1.0.
+    /// The maximum share by which times vary, from 0.0 to 1.0.
     pub jitter: f64,
 }
 
 impl Default for Timings {
-    /// The times recorded on a 9.2.11 cluster, with the boot times of a guest on real hardware.
+    /// Returns the times that were recorded on a Proxmox VE 9.2.11 cluster. The boot times are those of a
+    /// guest on real hardware.
     fn default() -> Self {
         let ms = Duration::from_millis;
         Self {

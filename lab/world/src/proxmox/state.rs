@@ -1,4 +1,5 @@
-//! What the cluster knows: hosts, VMs with their configs, volumes, pools, tasks. Plain data behind one lock.
+//! The cluster's state: hosts, VMs with their configs, volumes, pools and tasks. It is plain data behind one
+//! lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +35,7 @@ pub struct State {
     pub hosts: BTreeMap<String, Host>,
     /// Storages by id.
     pub storages: BTreeMap<String, StorageSpec>,
-    /// Pools: comment and members.
+    /// Resource pools, each with its comment and members.
     pub pools: Tracked<BTreeMap<String, Pool>>,
     /// Users, roles, grants.
     pub access: AccessSpec,
@@ -58,9 +59,9 @@ pub struct State {
     pub spool: BTreeMap<String, bytes::Bytes>,
     /// Storages whose volumes temporarily cannot be freed.
     pub busy_storages: BTreeSet<String>,
-    /// Storages that were filled up, each with its used bytes before that.
+    /// Storages that a test filled up, each with the number of bytes that were in use before.
     pub filled_storages: BTreeMap<String, u64>,
-    /// The used bytes that storages report, for those that report a wrong number.
+    /// Storages that report a wrong number of used bytes, each with the number that it reports.
     pub claims: BTreeMap<String, u64>,
     /// The VMs that were running when their host was asked to shut down.
     pub stopped_with_hosts: Vec<u32>,
@@ -68,13 +69,13 @@ pub struct State {
     pub tasks: BTreeMap<String, Task>,
     /// The tasks' ids, in the order in which the tasks started.
     pub task_order: Vec<String>,
-    /// How long things take.
+    /// How long simulated operations take.
     pub timings: Timings,
-    /// Whether the cluster has no quorum, whatever its hosts do.
+    /// Whether the cluster has no quorum, regardless of the state of its hosts.
     pub quorum_forced_away: bool,
-    /// The number of expected votes, if it is not one per host.
+    /// The number of expected votes, if it differs from the number of hosts.
     pub expected_votes: Option<usize>,
-    /// Whether the HA manager has ever been active. From then on, it reports the state of each host.
+    /// Whether the HA manager has ever been active. Once it has been, it reports the state of each host.
     pub ha_runs: bool,
     /// Faults that wait for a matching call.
     pub faults: Vec<Fault>,
@@ -82,7 +83,7 @@ pub struct State {
     pub task_faults: Vec<(String, TaskFault)>,
     /// The last calls.
     pub calls: std::collections::VecDeque<CallRecord>,
-    /// Whether the API answers at all.
+    /// Whether the API is unreachable.
     pub away: bool,
     /// The host that answers, if it has booted without corosync. It knows no other host, and only the VMs in
     /// its own copy of the configuration.
@@ -91,8 +92,8 @@ pub struct State {
     pub statistics: [BTreeMap<u32, Value>; 2],
     /// When pvestatd last reported.
     pub beat_at: Option<Instant>,
-    /// Hosts whose pvestatd is silent, each with the start of its silence. `None`: for longer than reports
-    /// are kept.
+    /// Hosts whose pvestatd reports nothing, each with the time at which the reports stopped. `None` means
+    /// that all earlier reports have expired.
     pub silent: BTreeMap<String, Option<Instant>>,
     /// Wall-clock time.
     pub clock: WorldClock,
@@ -102,7 +103,7 @@ pub struct State {
     pub next_pid: u32,
 }
 
-/// A host with its present state.
+/// A host with its current state.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The host's spec.
@@ -111,7 +112,7 @@ pub struct Host {
     pub online: bool,
     /// Whether the host has been off ever since it was added to the cluster.
     pub never_up: bool,
-    /// When the host last lost its power. Other hosts notice that later.
+    /// The time at which the host last lost power. Other hosts notice this with a delay.
     pub off_since: Option<Instant>,
     /// When the host last got its power back.
     pub on_since: Option<Instant>,
@@ -119,7 +120,7 @@ pub struct Host {
     pub timed_out: bool,
     /// Whether an administrator put the host into HA maintenance.
     pub maintenance: bool,
-    /// How the host's power behaves.
+    /// The host's power behavior.
     pub power: HostPower,
     /// When it booted.
     pub booted: Instant,
@@ -129,10 +130,10 @@ pub struct Host {
 const LOST: Duration = Duration::from_millis(6950);
 /// The time after which the other hosts notice that a host has its power back.
 const BACK: Duration = Duration::from_millis(6300);
-/// How long after a host lost its power a call to it can still time out. After that, calls fail with `No
-/// route to host`.
+/// The time after a loss of power during which a call to the host can still time out. Later calls fail with
+/// `No route to host`.
 const LOOKED_FOR: Duration = Duration::from_secs(25);
-/// The time from a host's power-on until its API answers.
+/// The time from the start of a host's kernel until its API answers.
 const BOOT: Duration = Duration::from_secs(8);
 
 /// The time after which reports of pvestatd expire.
@@ -146,8 +147,8 @@ impl State {
 }
 
 impl Host {
-    /// Whether the other hosts consider this host online. They notice late that it is off, or that it is
-    /// back.
+    /// Whether the other hosts consider this host online. They notice with a delay that the host went off or
+    /// came back.
     pub fn seems_online(&self) -> bool {
         let late = |since: Option<Instant>, time| since.is_some_and(|since| since.elapsed() < time);
         if self.online { !late(self.on_since, BACK) } else { late(self.off_since, LOST) }
@@ -196,7 +197,8 @@ impl Volume {
         if self.parent.is_some() { self.size / 2048 } else { self.size / 11 }
     }
 
-    /// The parent as listings show it: by its path on file-based storages, otherwise by its name.
+    /// Returns the base volume as listings name it: by its path on file-based storages, otherwise by its
+    /// name.
     pub fn shown_parent(&self, files: bool) -> Option<String> {
         let name = self.parent.as_ref()?.split_once(':')?.1;
         Some(if files { format!("../{name}") } else { name.to_owned() })
@@ -242,7 +244,8 @@ impl State {
             let format = volid.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
             let place = self.place(&storage, &node);
             let ctime = self.clock.now().as_second();
-            // The volume id of a linked clone names the base before the clone's own directory.
+            // In the volume id of a linked clone, the name of the base volume comes before the clone's own
+            // directory.
             let base =
                 volid.split('/').nth(1).filter(|name| name.starts_with("base-") && volid.contains("/vm-"));
             let parent = base.and_then(|base| Some(format!("{}{base}", &volid[..volid.find(base)?])));
@@ -252,12 +255,14 @@ impl State {
         self.vms.insert(vmid, vm);
     }
 
-    /// Refuses a call if there is no quorum. For calls that Proxmox VE checks before it forks a worker.
+    /// Refuses a call if there is no quorum. Used for calls for which Proxmox VE checks the quorum before it
+    /// forks a worker.
     pub fn need_quorum(&self) -> Result<(), Refusal> {
         if self.quorate() { Ok(()) } else { Err(Refusal::failed("cluster not ready - no quorum?")) }
     }
 
-    /// Refuses if there is no quorum, with the error text of writing a VM's config.
+    /// Refuses a call if there is no quorum, with the error text that Proxmox VE returns if it cannot write a
+    /// VM's config.
     pub fn need_writable(&self, vmid: u32, node: &str, pid: u32) -> Result<(), Refusal> {
         if self.quorate() {
             return Ok(());
@@ -266,12 +271,13 @@ impl State {
         Err(Refusal::failed(format!("unable to open file '{path}' - Permission denied")))
     }
 
-    /// Returns a VM on this node, or refuses with the error text of reading its config.
+    /// Returns a VM on this node. If there is none, refuses the call with the error text that Proxmox VE
+    /// returns if it cannot read a VM's config.
     pub fn vm_on(&self, node: &str, vmid: u32) -> Result<&Vm, Refusal> {
         self.vms.get(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
     }
 
-    /// Like [`State::vm_on`], but with the error text of a stop or a shutdown.
+    /// Like [`State::vm_on`], but with the error text that a stop or a shutdown returns.
     pub fn vm_to_stop(&self, node: &str, vmid: u32) -> Result<&Vm, Refusal> {
         let missing = || format!("unable to find configuration file for VM {vmid} on node '{node}'");
         self.vm_on(node, vmid).map_err(|_| Refusal::failed(missing()))
@@ -282,7 +288,7 @@ impl State {
         self.vms.get_mut(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
     }
 
-    /// Returns a volume that a VM needs to start and that does not exist, if there is one.
+    /// Returns a missing volume that the VM needs to start, if there is one.
     pub fn missing_volume(&self, vm: &Vm) -> Option<String> {
         let there = |volid: &str| {
             let place = self.place(volid.split(':').next().unwrap_or_default(), &vm.node);

@@ -23,7 +23,7 @@ use crate::qemu::Running;
 
 /// A simulated guest is assumed to use 1/`USED` of its memory.
 const USED: u64 = 3;
-/// The locks of a VM while its memory is written, and afterwards.
+/// The values of a VM's lock: while its memory is written, and afterwards.
 const SUSPENDING: &str = "suspending";
 pub(super) const SUSPENDED: &str = "suspended";
 
@@ -36,7 +36,7 @@ impl Pve {
     pub(super) fn suspend(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
         if !call.params.flag("todisk") {
-            return Err(Refusal::NotImplemented("this lab can suspend only to disk".to_owned()));
+            return Err(Refusal::NotImplemented("the lab can suspend a VM only to disk".to_owned()));
         }
         {
             let state = self.state();
@@ -126,14 +126,14 @@ impl Pve {
             state.volumes.retain(|(name, _), _| name != volid);
             return Err(Refusal::failed(error.to_string()));
         }
-        // The machine is removed first, because the end of its process must not count as a loss of power.
+        // The machine is removed first, so that the end of its process is not treated as a loss of power.
         let machine = self.state().vm_on_mut(node, vmid)?.machine.take();
         running.stop().await;
         drop(machine);
         Ok(())
     }
 
-    /// Resumes a suspended guest, as a start does. Returns false if the VM is not suspended.
+    /// Resumes a suspended VM's guest. Called when a VM is started. Returns false if the VM is not suspended.
     pub(super) async fn go_on(&self, worker: &Worker, node: &str, vmid: u32) -> Result<bool, Refusal> {
         let (time, volid) = {
             let mut state = self.state();

@@ -35,7 +35,8 @@ impl Task {
         self.exit.is_none()
     }
 
-    /// The row in task lists. A running task has the token in `user`, a finished one in `tokenid`.
+    /// Returns the task's row for task lists. The row contains the token in `user` if the task is running,
+    /// and in `tokenid` if the task has finished.
     pub fn row(&self) -> Value {
         let upid = &self.upid;
         let mut row = json!({
@@ -56,7 +57,7 @@ impl Task {
         row
     }
 
-    /// The answer of `tasks/{upid}/status`.
+    /// The answer to a `tasks/{upid}/status` call.
     pub fn status(&self) -> Value {
         let mut row = self.row();
         split_token(&mut row, &self.upid.user);
@@ -113,7 +114,7 @@ impl Worker {
         }
     }
 
-    /// Works for this long, unless a client stops the task.
+    /// Simulates work for the given time, unless a client stops the task.
     pub async fn work(&self, time: Duration) -> Result<(), Refusal> {
         tokio::select! {
             biased;
@@ -144,9 +145,9 @@ impl State {
 #[derive(Debug)]
 pub enum VmLock {
     /// Other readers may hold the lock, too.
-    Shared(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockReadGuard<()>),
+    Shared(#[expect(dead_code, reason = "dropping it releases the lock")] OwnedRwLockReadGuard<()>),
     /// Only this holder has the lock.
-    Exclusive(#[expect(dead_code, reason = "held for its drop")] OwnedRwLockWriteGuard<()>),
+    Exclusive(#[expect(dead_code, reason = "dropping it releases the lock")] OwnedRwLockWriteGuard<()>),
 }
 
 impl Pve {
@@ -233,8 +234,8 @@ impl Pve {
             let exit = match result {
                 Ok(()) if warnings > 0 => format!("WARNINGS: {warnings}"),
                 Ok(()) => "OK".to_owned(),
-                // `task_text` adds no line end after the last parameter, because Proxmox VE cuts that one
-                // off. All other line ends become blanks.
+                // `task_text` adds no line break after the last parameter, because Proxmox VE removes that
+                // one. All other line breaks become spaces.
                 Err(refusal @ Refusal::Parameters(_)) => refusal.task_text().replace('\n', " "),
                 Err(refusal) => refusal.task_text().trim_end().replace('\n', " "),
             };
@@ -265,14 +266,15 @@ impl Pve {
         self.announce(Event::TaskEnded { upid: upid.to_owned(), exit: "unexpected status".to_owned() });
     }
 
-    /// Takes the VM's lock on its node for this caller alone, waiting at most for `wait`.
+    /// Takes the VM's lock on its node exclusively. Fails if the lock is not free within `wait`.
     pub(super) async fn lock_vm(&self, node: &str, vmid: u32, wait: Duration) -> Result<VmLock, Refusal> {
         let lock = self.vm_lock(node, vmid);
         let held = timeout(wait, lock.write_owned()).await;
         held.map(VmLock::Exclusive).map_err(|_| lock_timeout(vmid))
     }
 
-    /// Takes the VM's lock on its node, shared with other readers.
+    /// Takes the VM's lock on its node, shared with other readers. Fails if the lock is not available within
+    /// `wait`.
     pub(super) async fn share_vm(&self, node: &str, vmid: u32, wait: Duration) -> Result<VmLock, Refusal> {
         let lock = self.vm_lock(node, vmid);
         let held = timeout(wait, lock.read_owned()).await;

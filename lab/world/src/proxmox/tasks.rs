@@ -14,7 +14,7 @@ use super::{
 impl Pve {
     pub(super) fn cluster_tasks(&self, call: &ApiCall) -> Answer {
         let state = self.state();
-        // This list does not show a token its own tasks: only callers with `Sys.Audit` see any rows.
+        // A caller without `Sys.Audit` sees no rows in this list, not even its own tasks.
         if !call.who.has(&state, "/", "Sys.Audit") {
             return json!([]).into();
         }
@@ -48,7 +48,7 @@ impl Pve {
             .filter(|task| !params.flag("errors") || task.exit.as_deref().is_some_and(|exit| exit != "OK"))
             .map(super::task::Task::row)
             .collect();
-        // Without tasks, there is no `total`.
+        // If there are no tasks, the answer contains no `total`.
         let total = u64::try_from(rows.len()).ok().filter(|total| *total > 0);
         let (start, limit) = (params.number("start").unwrap_or(0), params.number("limit").unwrap_or(50));
         let take = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);

@@ -18,19 +18,20 @@ pub enum Touch {
     Stopped,
     /// The VM's reset button is pressed.
     Reset,
-    /// The VM is renamed. `qm set` leaves no task.
+    /// The VM is renamed with `qm set`, which creates no task.
     Renamed(String),
-    /// The VM is moved to this host.
+    /// The VM is migrated to the host with this name.
     Migrated(String),
-    /// The VM is switched off and made a template.
+    /// The VM is switched off and converted to a template.
     Template,
     /// The VM is rolled back to a snapshot without memory, and is off afterwards.
     RolledBack,
     /// The VM is protected from being destroyed.
     Protected,
-    /// The VM's SMBIOS uuid is changed, and the VM is started again. `qm set` leaves no task.
+    /// The VM's SMBIOS uuid is changed with `qm set`, which creates no task. The VM is stopped before the
+    /// change and started afterwards.
     Renumbered(String),
-    /// The VM is removed from its pool. This leaves no task.
+    /// The VM is removed from its pool. Proxmox VE records no task for this.
     LeftPool,
 }
 
@@ -80,8 +81,8 @@ impl Pve {
         }
     }
 
-    /// Stops all guests of a host, as when the host is shut down. The task runs for `time`. Must be called
-    /// inside a tokio runtime.
+    /// Stops all guests of a host, as a shutdown of the host does. The `stopall` task runs for `time`. Must
+    /// be called inside a tokio runtime.
     pub fn stop_all_by_hand(&self, node: &str, time: std::time::Duration) {
         let running: Vec<u32> = {
             let state = self.state();
@@ -100,7 +101,7 @@ impl Pve {
         }
     }
 
-    /// Makes a host's pvestatd hang, as if a storage did not answer, or starts it again.
+    /// Makes a host's pvestatd hang, as if a storage did not answer, or ends the hang.
     pub fn set_pvestatd_silent(&self, node: &str, silent: bool) {
         let mut state = self.state();
         if silent {

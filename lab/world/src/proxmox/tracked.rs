@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Counts how often the value was borrowed mutably.
+/// A value, with a count of its mutable borrows.
 #[derive(Clone, Debug, Default)]
 pub struct Tracked<T> {
     it: T,
@@ -10,7 +10,7 @@ pub struct Tracked<T> {
 }
 
 impl<T> Tracked<T> {
-    /// How often the value may have changed.
+    /// How many times the value may have changed.
     pub fn changes(&self) -> u64 {
         self.changes
     }

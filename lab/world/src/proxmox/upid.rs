@@ -29,7 +29,7 @@ impl fmt::Display for Upid {
 }
 
 impl Upid {
-    /// Reads a worker id; `None` if Proxmox VE would say `unable to parse worker upid`.
+    /// Parses a worker id. Returns `None` if Proxmox VE would report `unable to parse worker upid`.
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("UPID:")?.strip_suffix(':')?;
         let parts: Vec<&str> = rest.split(':').collect();

@@ -38,7 +38,7 @@ pub struct Vm {
     pub frozen: Option<Machine>,
     /// The simulated guest's files, which survive a reboot.
     pub disk: Arc<Disk>,
-    /// What goes wrong inside the guest.
+    /// The simulated faults inside the guest.
     pub faults: GuestFaults,
     /// The state that HA keeps the VM in, if the VM is an HA resource.
     pub ha: Option<HaRequest>,
@@ -63,7 +63,7 @@ pub struct Machine {
     pub pid: u32,
     /// When it started.
     pub started: Instant,
-    /// The host's CPUs that QEMU was started on. `None`: all of them.
+    /// The host CPUs that QEMU was restricted to at its start. `None` means all of them.
     pub affinity: Option<String>,
     /// The guest inside.
     pub inside: Inside,
@@ -88,7 +88,7 @@ impl Machine {
     }
 }
 
-/// Config keys with a number or a flag as value; all others are text.
+/// Config keys whose values are numbers or flags. All other values are text.
 const NUMERIC: &[&str] = &[
     "cores",
     "sockets",
@@ -112,7 +112,7 @@ const NUMERIC: &[&str] = &[
     "keephugepages",
 ];
 
-/// A config value with the type that it has in answers.
+/// Converts a config value to the type that it has in API answers.
 pub fn typed(key: &str, value: &str) -> Value {
     match value.parse::<i64>() {
         Ok(number) if NUMERIC.contains(&key) => number.into(),
@@ -121,7 +121,7 @@ pub fn typed(key: &str, value: &str) -> Value {
 }
 
 impl Vm {
-    /// A VM with this config and a fresh disk.
+    /// Returns a VM with this config and an empty disk.
     pub fn new(vmid: u32, node: &str, config: BTreeMap<String, String>, faults: GuestFaults) -> Self {
         let (node, disk) = (node.to_owned(), Arc::default());
         Self {
@@ -173,7 +173,7 @@ impl Vm {
         vcpus.unwrap_or_else(|| self.most_cpus())
     }
 
-    /// The largest number of vCPUs that the VM's QEMU is started for.
+    /// The maximum number of vCPUs that the VM's QEMU is started with.
     pub fn most_cpus(&self) -> u32 {
         let number = |key| self.get(key).and_then(|value| value.parse().ok()).unwrap_or(1);
         number("cores") * number("sockets")
@@ -190,7 +190,7 @@ impl Vm {
         self.get("smbios1").and_then(|text| property(text, "uuid")).unwrap_or_default().to_lowercase()
     }
 
-    /// Drives: key, volume id, and the drive's text.
+    /// The VM's drives, each with its key, its volume id, and the text of its setting.
     pub fn drives(&self) -> Vec<(String, String, String)> {
         let drive = |key: &str| {
             let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -212,7 +212,7 @@ impl Vm {
         drives.chain(self.get("vmstate").map(ToOwned::to_owned)).collect()
     }
 
-    /// Size of the first real disk in bytes, which `status/current` calls `maxdisk`.
+    /// The size in bytes of the first drive that is not a CD drive. `status/current` calls it `maxdisk`.
     pub fn disk_size(&self) -> u64 {
         let drive = self.drives().into_iter().find(|(_, _, text)| !text.contains("media=cdrom"));
         drive.and_then(|(_, _, text)| parse_size(property(&text, "size")?)).unwrap_or(0)
@@ -231,8 +231,8 @@ impl Vm {
         self.get("agent").is_some_and(|text| text.split(',').any(|part| part == "1" || part == "enabled=1"))
     }
 
-    /// The members of `status/current` that lists also contain. `full` adds the members that Proxmox VE asks
-    /// QEMU for.
+    /// Returns the members of `status/current` that VM lists also contain. If `full` is true, adds the
+    /// members that Proxmox VE gets from QEMU.
     pub fn summary(&self, full: bool) -> Value {
         let mut row = json!({
             "vmid": self.vmid, "name": self.name(), "status": if self.machine.is_some() { "running" } else { "stopped" },
@@ -278,12 +278,13 @@ impl Vm {
     }
 }
 
-/// A member of a property string such as `uuid=…,serial=…`.
+/// Returns one member of a property string such as `uuid=…,serial=…`.
 pub fn property<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// The number of bytes in a size such as `10G`, `512M` or `4K`. A bare number is in bytes.
+/// Parses a size such as `10G`, `512M` or `4K`, and returns the number of bytes. A number without a unit is
+/// in bytes.
 pub fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
     let shift = match &text[digits.len()..] {

@@ -29,7 +29,7 @@ pub enum AgentError {
     #[error("the guest agent did not answer in time")]
     Late,
     /// The agent refused the command.
-    #[error("the guest agent refused: {desc}")]
+    #[error("the guest agent rejected the command: {desc}")]
     Refused {
         /// Class of the error.
         class: String,
@@ -38,8 +38,8 @@ pub enum AgentError {
     },
 }
 
-/// Sends a command and returns the member `return` of its answer. `patience` limits the synchronization,
-/// `limit` the command.
+/// Sends a command and returns the `return` member of the agent's answer. `patience` is the time limit for
+/// the synchronization, `limit` for the command.
 pub async fn call(
     socket: &Path,
     patience: Duration,
@@ -104,7 +104,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(3);
 
-    /// An agent that first sends what a previous client did not read, then answers the commands in turn.
+    /// Starts an agent that first sends data that a previous client did not read, and then sends one answer
+    /// for each command.
     fn agent(socket: &Path, answers: Vec<Value>) {
         let listener = UnixListener::bind(socket).unwrap();
         tokio::spawn(async move {

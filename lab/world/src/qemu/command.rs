@@ -1,12 +1,12 @@
 //! The QEMU command line of a VM, as Proxmox VE writes it for the machine types `pc` and `q35`. The
 //! additional bridges of `q35` are left out.
 //!
-//! It differs from Proxmox VE's in five ways. There is no `-id`, which only Proxmox VE's own QEMU has. There
-//! is no `-daemonize`, because the process is a child of the lab. There is no `-no-shutdown`, because nothing
-//! else would end a QEMU whose guest has powered itself off. The processor is the best available one, because
-//! the configured model may need hardware that is missing. And an emulated machine with CPU hotplug presents
-//! itself as VMware, because Linux accepts hotplugged processors only under a hypervisor that it knows
-//! (`acpi_is_processor_usable`), and QEMU's emulation is not one.
+//! The command line differs from Proxmox VE's in five ways. There is no `-id`, which only Proxmox VE's own
+//! QEMU has. There is no `-daemonize`, because the process is a child of the lab. There is no `-no-shutdown`,
+//! because nothing else would end a QEMU whose guest has powered itself off. The processor is the best
+//! available one, because the configured model may need hardware that is missing. Finally, an emulated
+//! machine with CPU hotplug presents itself as VMware. Linux accepts hotplugged processors only under a
+//! hypervisor that it knows (`acpi_is_processor_usable`), and it does not know QEMU's emulation.
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +47,7 @@ impl Accelerator {
     }
 }
 
-/// Returns everything after the program's name.
+/// Returns QEMU's arguments, without the program's name.
 ///
 /// # Errors
 /// Returns an error if a volume is missing, or a device is of an unsupported kind.
@@ -163,12 +163,12 @@ fn drive(
         "virtio" => add(&["-device", &format!("virtio-blk-pci,drive=drive-{key},id={key}")]),
         "ide" => {
             let kind = if is_cd { "ide-cd" } else { "ide-hd" };
-            // A port of `q35` has only one drive. `QemuServer.pm` puts drives with odd numbers behind the
-            // others.
+            // Each IDE port of `q35` takes only one drive. `QemuServer.pm` assigns the even-numbered drives
+            // to the first ports and the odd-numbered drives to the ports after them.
             let (bus, unit) = if q35 { (number / 2 + 2 * (number % 2), 0) } else { (number / 2, number % 2) };
             add(&["-device", &format!("{kind},bus=ide.{bus},unit={unit},drive=drive-{key},id={key}")]);
         }
-        _ => return Err(HardwareError::Unsupported(format!("drives of kind {stem} are not supported"))),
+        _ => return Err(HardwareError::Unsupported(format!("{stem} drives are not supported"))),
     }
     Ok(())
 }

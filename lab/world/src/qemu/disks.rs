@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{Hardware, HardwareError, Running, firmware::format_of, tool};
 
 impl Hardware {
-    /// The file behind a volume.
+    /// Returns the path of the file behind a volume.
     ///
     /// # Errors
     /// Returns an error if there is no file.
@@ -17,7 +17,8 @@ impl Hardware {
         if path.exists() { Ok(path) } else { Err(HardwareError::NoVolume(volid.to_owned())) }
     }
 
-    /// The path of a created volume: its name, without its storage and its base volume.
+    /// Returns the path of a volume that the lab created. The file is named after the volume, without its
+    /// storage and its base volume.
     pub(super) fn path_of(&self, volid: &str) -> PathBuf {
         let name = volid.rsplit(['/', ':']).next().unwrap_or(volid);
         self.0.directory.join("images").join(name)

@@ -1,8 +1,8 @@
 //! The firmware of a machine: SeaBIOS, which is part of QEMU, or OVMF, with its variables on the VM's EFI
 //! disk.
 //!
-//! As in Proxmox VE (`OVMF.pm`), with two differences: the firmware comes from Debian, and its build without
-//! System Management Mode is always used.
+//! This follows Proxmox VE (`OVMF.pm`), with two differences: the firmware comes from Debian, and the build
+//! without System Management Mode is always used.
 
 use std::{
     collections::BTreeMap,
@@ -11,12 +11,12 @@ use std::{
 
 use super::{HardwareError, tool};
 
-/// The 4 MiB build of OVMF, from Debian's package `ovmf`.
+/// The 4 MiB build of OVMF, from Debian's `ovmf` package.
 const CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
-/// The variables of a machine that has never run, without keys for Secure Boot.
+/// The initial firmware variables of a new machine, without Secure Boot keys.
 const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 
-/// Whether a machine of this type is a `q35`. Otherwise it is a `pc`.
+/// Whether the machine type is `q35` or one of its versions. All other types are treated as `pc`.
 pub fn is_q35(machine: Option<&str>) -> bool {
     machine.is_some_and(|text| text.contains("q35"))
 }
@@ -24,7 +24,7 @@ pub fn is_q35(machine: Option<&str>) -> bool {
 /// The arguments for a VM's firmware.
 ///
 /// # Errors
-/// Returns an error if the kind of OVMF is not supported, or the EFI disk is missing.
+/// Returns an error if the VM's OVMF settings are not supported, or the EFI disk is missing.
 pub fn arguments(
     config: &BTreeMap<String, String>,
     disk: impl Fn(&str) -> Result<PathBuf, HardwareError>,

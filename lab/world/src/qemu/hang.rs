@@ -1,8 +1,8 @@
 //! Resets emulated guests that hang before their kernel has printed anything.
 //!
 //! A guest with two processors was observed to leave its console empty for six minutes (QEMU 10.0.2, `-accel
-//! tcg,thread=multi`). The cause was not found, but it was not in the tested code. A reset helps, as it would
-//! for an administrator.
+//! tcg,thread=multi`). The cause was not found, but it was not in the tested code. A reset solves the
+//! problem, and an administrator would also reset such a guest.
 
 use std::{path::Path, time::Duration};
 
@@ -13,9 +13,9 @@ use tokio::time::sleep;
 const FIRST_WORD: Duration = Duration::from_secs(150);
 /// The maximum number of resets of a silent guest.
 const RESETS: u32 = 2;
-/// The time between two looks at the console.
+/// The interval at which the console is checked.
 const LOOK: Duration = Duration::from_secs(2);
-/// How OVMF clears the screen.
+/// The escape sequences with which OVMF clears the screen.
 const CLEARS: [&str; 3] = ["\x1b[2J", "\x1b[01;01H", "\x1b[=3h"];
 
 /// Resets a guest while its console stays empty, up to [`RESETS`] times. Returns when the guest has printed
@@ -35,8 +35,8 @@ pub async fn until_it_speaks<F: Future<Output = ()>>(console: &Path, mut reset: 
     }
 }
 
-/// Whether the guest has printed anything on its console. The output of OVMF does not count: it clears the
-/// screen and says what it loads.
+/// Whether the guest has printed anything on its console. OVMF's output does not count: OVMF clears the
+/// screen and prints what it loads.
 fn has_words(console: &[u8]) -> bool {
     let text = String::from_utf8_lossy(console);
     let own = text.lines().filter(|line| !line.contains("BdsDxe: "));

@@ -1,8 +1,9 @@
 //! Processors and memory that are plugged into a running QEMU, with the names that Proxmox VE gives them.
 //!
-//! A VM with hotplug begins with one processor and 1 GiB. Each additional processor or DIMM is a device
-//! (`config_to_command` of qemu-server), even if it is plugged in later (`qemu_cpu_hotplug`, `foreach_dimm`).
-//! All memory belongs to one NUMA node, because a VM in the lab has one socket.
+//! A VM with hotplug begins with one processor and 1 GiB of memory. Each additional processor or DIMM is a
+//! device of its own, whether it is present at the start (`config_to_command` of qemu-server) or plugged in
+//! later (`qemu_cpu_hotplug`, `foreach_dimm`). All memory belongs to one NUMA node, because a VM in the lab
+//! has one socket.
 
 use serde_json::json;
 
@@ -12,14 +13,14 @@ use super::{Accelerator, Hardware, HardwareError, Running};
 pub const FIRST: u64 = 1024;
 /// The size of the first DIMMs, in MiB.
 const SMALLEST: u64 = 512;
-/// The number of DIMMs after which their size doubles.
+/// The number of DIMMs of each size. Each further size is twice the previous one.
 const EACH: usize = 32;
 /// Slots for DIMMs.
 const SLOTS: u32 = 255;
-/// The largest memory of a VM, in MiB. Address space is reserved for it.
+/// The maximum memory size of a VM, in MiB. QEMU reserves address space for it.
 const MOST: u64 = 256 * 1024;
 
-/// The devices that a VM's `hotplug` setting allows to be plugged in.
+/// The kinds of devices that a VM's `hotplug` setting allows to be plugged in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Features {
     /// Processors.
@@ -36,7 +37,7 @@ impl Features {
     }
 }
 
-/// What is plugged in one step.
+/// The processors and DIMMs that are plugged in together.
 #[derive(Clone, Debug, Default)]
 pub struct Plug {
     /// The VM's cores per socket.
@@ -70,7 +71,7 @@ fn place(number: u32, cores: u32) -> (u32, u32) {
     ((number - 1) / cores.max(1), (number - 1) % cores.max(1))
 }
 
-/// The arguments for hotpluggable memory, which is `size` MiB at the start.
+/// Returns the arguments for hotpluggable memory. The VM starts with `size` MiB.
 pub(super) fn memory(size: u64, cpus: u32) -> Vec<String> {
     let mut words = vec![
         "-m".to_owned(),
@@ -95,8 +96,7 @@ impl Hardware {
     /// Plugs processors and memory into a VM's QEMU.
     ///
     /// # Errors
-    /// Returns an error if QEMU refuses a device. Devices that are already plugged in by then stay plugged
-    /// in.
+    /// Returns an error if QEMU refuses a device. The devices that were plugged in before it stay plugged in.
     pub async fn plug(&self, running: &Running, plug: &Plug) -> Result<(), HardwareError> {
         let model = self.accelerator().processor();
         for number in &plug.cpus {

@@ -9,7 +9,7 @@
 //!                                        └ saved  memory in a volume, from which a new process goes on
 //! ```
 //!
-//! Time is real: none of this works under a paused clock. A process ends when the last clone of its
+//! Processes run in real time, so tokio's clock must not be paused. A process ends when the last clone of its
 //! [`Running`] is dropped, when the tokio runtime ends, or when the process namespace that the caller created
 //! for it ends.
 
@@ -60,16 +60,16 @@ pub struct HardwareSpec {
     pub images: BTreeMap<String, PathBuf>,
     /// The host's bridges.
     pub bridges: Vec<Bridge>,
-    /// How guests are executed. `None`: with hardware virtualization if guests really run with it, otherwise
-    /// by emulation.
+    /// How guests are executed. `None` means hardware virtualization if a test machine runs with it,
+    /// otherwise emulation.
     pub accelerator: Option<Accelerator>,
 }
 
 /// An error of a process, a disk or a network.
 #[derive(Debug, thiserror::Error)]
 pub enum HardwareError {
-    /// A program that is needed is not installed.
-    #[error("`{program}` cannot be run")]
+    /// A required program is not installed or cannot be run.
+    #[error("cannot run `{program}`")]
     Missing {
         /// Its name.
         program: String,
@@ -86,7 +86,10 @@ pub enum HardwareError {
         said: String,
     },
     /// The network namespace contains an interface other than the lab's own.
-    #[error("this network namespace contains the interface `{0}`: guests need a namespace of their own")]
+    #[error(
+        "this network namespace already contains the interface `{0}`: the lab's guests need a \
+        separate namespace"
+    )]
     NotAlone(String),
     /// A file could not be read or written.
     #[error("cannot {what}")]
@@ -103,8 +106,8 @@ pub enum HardwareError {
     /// The configuration asks for something that this hardware does not have.
     #[error("{0}")]
     Unsupported(String),
-    /// The process did not start, or does not react.
-    #[error("QEMU of VM {vmid} {said}")]
+    /// A QEMU process did not start, or does not respond.
+    #[error("VM {vmid}: QEMU {said}")]
     Process {
         /// VMID.
         vmid: u32,
@@ -113,7 +116,7 @@ pub enum HardwareError {
     },
 }
 
-/// What a VM is started with.
+/// Everything that is needed to start a VM's process.
 #[derive(Clone, Debug)]
 pub struct Blueprint {
     /// VMID.
@@ -124,7 +127,7 @@ pub struct Blueprint {
     pub seed: Seed,
     /// The uploaded images in its drives, by volume id.
     pub images: BTreeMap<String, Bytes>,
-    /// The volume with its memory, if its guest is to be resumed.
+    /// The volume that contains the guest's saved memory, if the guest is to be resumed.
     pub memory: Option<String>,
 }
 
@@ -185,7 +188,7 @@ impl Hardware {
         let directory = self.directory_of(vmid);
         std::fs::create_dir_all(&directory).map_err(tool::file(format!("make {}", directory.display())))?;
         let seed = directory.join("cloud-init.iso");
-        // A resumed guest needs its cloud-init drive as it was.
+        // A resumed guest needs the same cloud-init drive as before.
         if blueprint.memory.is_none() {
             seed::write(&blueprint.seed, &seed).await?;
         }

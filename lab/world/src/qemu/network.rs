@@ -38,7 +38,7 @@ pub async fn open(bridges: &[Bridge]) -> Result<(), HardwareError> {
     Ok(())
 }
 
-/// The interfaces of a VM: key such as `net0`, model, hardware address, bridge.
+/// Returns a VM's network interfaces, each with its key (such as `net0`), model, hardware address and bridge.
 pub fn interfaces(config: &BTreeMap<String, String>) -> Vec<(String, String, String, Option<String>)> {
     let nets = config
         .iter()
@@ -51,7 +51,7 @@ pub fn interfaces(config: &BTreeMap<String, String>) -> Vec<(String, String, Str
     .collect()
 }
 
-/// The name of the tap of a VM's interface, as in Proxmox VE.
+/// Returns the name of the tap for a VM's interface. Proxmox VE uses the same name.
 pub fn tap(vmid: u32, key: &str) -> String {
     format!("tap{vmid}i{}", key.trim_start_matches("net"))
 }

@@ -31,7 +31,7 @@ const PROGRAM: &str = "qemu-system-x86_64";
 const START: Duration = Duration::from_secs(30);
 /// How long the monitor may take for a command.
 const MONITOR: Duration = Duration::from_secs(5);
-/// How long a QEMU that was asked to end may take before it is killed.
+/// How long QEMU may take to end after it was asked to. After that, it is killed.
 const QUIT: Duration = Duration::from_secs(3);
 /// How long the firmware may take to find out that there is nothing to boot.
 const FIRMWARE: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ impl Running {
         self.0.pid
     }
 
-    /// Waits for the end of the process, of its TPM and of its taps.
+    /// Waits until the process and its TPM have ended and its taps have been removed.
     pub async fn ended(&self) {
         self.0.ended.cancelled().await;
     }
@@ -145,7 +145,8 @@ impl Running {
         self.0.kill.notify_one();
     }
 
-    /// Ends the process, first through its monitor, then by force, and waits for its end.
+    /// Asks the process through its monitor to end, and kills it if that takes too long. Returns once the
+    /// process has ended.
     pub async fn stop(&self) {
         let _ = self.command("quit", &Value::Null).await;
         if timeout(QUIT, self.ended()).await.is_err() {
@@ -172,7 +173,7 @@ impl Running {
 
     /// Watches the guest's first boot, and resets the guest if it hangs; see [`hang`].
     pub(super) fn reset_if_it_hangs(&self) {
-        // The watch must not keep the process alive.
+        // The watching task must not keep the process alive.
         let (inner, ended) = (Arc::downgrade(&self.0), self.0.ended.clone());
         let (vmid, console) = (self.0.vmid, self.0.directory.join("console"));
         let reset = move |number| {
@@ -180,7 +181,13 @@ impl Running {
             async move {
                 let Some(running) = running else { return };
                 let pressed = running.press_reset().await;
-                tracing::warn!(vmid, number, ?pressed, "nothing on the console: the guest was reset");
+                tracing::warn!(
+                    vmid,
+                    number,
+                    ?pressed,
+                    "the guest's console showed no output; reset the \
+                    guest"
+                );
             }
         };
         tokio::spawn(async move { ended.run_until_cancelled(hang::until_it_speaks(&console, reset)).await });
@@ -234,7 +241,7 @@ impl Running {
         match timeout(MONITOR, ask(&self.0.directory.join("qmp"), command)).await {
             Ok(Some(answer)) if answer.get("error").is_none() => Ok(answer),
             Ok(Some(answer)) => Err(failed(format!("refused: {}", answer["error"]["desc"]))),
-            _ => Err(failed("does not answer on its monitor".to_owned())),
+            _ => Err(failed("does not answer on its monitor socket".to_owned())),
         }
     }
 }

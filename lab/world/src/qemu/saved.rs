@@ -14,9 +14,9 @@ use super::{Hardware, HardwareError, Running, tool};
 
 /// How long writing or reading the memory may take.
 const LIMIT: Duration = Duration::from_mins(3);
-/// The time between two checks whether the memory is written or read.
+/// The interval at which the lab checks whether the memory has been written or read.
 const LOOK: Duration = Duration::from_millis(50);
-/// The rate limit in bytes per second, which is too high to be reached. QEMU's default is 128 MiB/s, for
+/// The rate limit in bytes per second. It is too high to be reached. QEMU's default of 128 MiB/s is meant for
 /// networks.
 const RATE: u64 = 8 << 30;
 
@@ -52,12 +52,12 @@ impl Running {
                 Some("completed") => return Ok(()),
                 Some("failed" | "cancelled") => {
                     let why = answer["return"]["error-desc"].as_str().unwrap_or("reason unknown");
-                    return Err(self.failed(format!("could not write its memory: {why}")));
+                    return Err(self.failed(format!("could not save the guest's memory: {why}")));
                 }
                 _ => sleep(LOOK).await,
             }
         }
-        Err(self.failed("took too long to write its memory".to_owned()))
+        Err(self.failed("took too long to save the guest's memory".to_owned()))
     }
 
     /// Waits until the memory has been read, and resumes the guest.
@@ -70,6 +70,6 @@ impl Running {
             }
             sleep(LOOK).await;
         }
-        Err(self.failed("took too long to read its memory".to_owned()))
+        Err(self.failed("took too long to restore the guest's memory".to_owned()))
     }
 }

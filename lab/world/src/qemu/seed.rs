@@ -13,14 +13,15 @@ pub enum SeedKind {
     ConfigDrive,
 }
 
-/// What a guest reads at its first boot.
+/// The content of a cloud-init drive, which a guest reads at its first boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
     /// The layout.
     pub kind: SeedKind,
     /// User data.
     pub user: String,
-    /// Network configuration: version 1 of cloud-init, or Debian's interfaces for a configuration drive.
+    /// Network configuration: cloud-init's version 1 format, or the format of Debian's `interfaces` file for
+    /// a configuration drive.
     pub network: String,
     /// Meta data: YAML, or JSON for a configuration drive.
     pub meta: String,

@@ -25,7 +25,7 @@ pub async fn run(program: &str, arguments: &[&str]) -> Result<String, HardwareEr
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Turns an I/O error into an error that says what was tried with the file.
+/// Converts an I/O error into an error that names the attempted operation and the file.
 pub fn file(what: String) -> impl FnOnce(std::io::Error) -> HardwareError {
     move |source| HardwareError::File { what, source }
 }

@@ -1,7 +1,7 @@
-//! A VM's TPM: a process of `swtpm` beside QEMU, whose state is the volume of `tpmstate0`.
+//! A VM's TPM: an `swtpm` process that runs beside QEMU. Its state is on the VM's `tpmstate0` volume.
 //!
-//! As in Proxmox VE (`start_swtpm`), but without `swtpm_setup`: the TPM has no certificates of a
-//! manufacturer. The process ends with the connection to its QEMU.
+//! This follows Proxmox VE (`start_swtpm`), but does not run `swtpm_setup`, so the TPM has no manufacturer
+//! certificates. The process ends when QEMU's connection to it ends.
 
 use std::{
     collections::BTreeMap,
@@ -21,12 +21,12 @@ use super::{HardwareError, tool};
 const PROGRAM: &str = "swtpm";
 /// How long `swtpm` may take until it listens.
 const START: Duration = Duration::from_secs(5);
-/// How long `swtpm` may take to end after its QEMU.
+/// How long `swtpm` may take to end after its QEMU has ended.
 const END: Duration = Duration::from_secs(3);
-/// The size of the volume in bytes.
+/// The size of the TPM state volume, in bytes.
 const SIZE: u64 = 4 << 20;
 
-/// A running TPM. Its process is killed when this is dropped.
+/// A running TPM. Its process is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Tpm(Child);
 
@@ -34,7 +34,7 @@ impl Tpm {
     /// Starts a VM's TPM, if it has one, and waits until it listens.
     ///
     /// # Errors
-    /// Returns an error if the state or `swtpm` is missing, or `swtpm` does not start.
+    /// Returns an error if the state volume or `swtpm` is missing, or `swtpm` does not start.
     pub async fn start(
         config: &BTreeMap<String, String>,
         directory: &Path,
@@ -78,7 +78,7 @@ impl Tpm {
     }
 }
 
-/// The arguments by which QEMU finds a VM's TPM.
+/// Returns the QEMU arguments that connect a VM to its TPM.
 pub fn arguments(config: &BTreeMap<String, String>, directory: &Path) -> Vec<String> {
     if !config.contains_key("tpmstate0") {
         return Vec::new();

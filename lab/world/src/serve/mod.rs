@@ -19,13 +19,14 @@ pub mod tls;
 
 /// The server does not answer: it closes the connection without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("connection closed without an answer")]
+#[error("the connection was closed without a response")]
 pub struct NoAnswer;
 
 /// A response body that may stream for as long as the connection lives.
 pub type Body = UnsyncBoxBody<Bytes, NoAnswer>;
 
-/// The largest request body in bytes. A larger one is answered with 413, and the connection ends.
+/// The maximum size of a request body, in bytes. A larger request is answered with status 413, and the
+/// connection is closed.
 pub const MAX_REQUEST_BODY: usize = 4 * 1024 * 1024;
 
 /// How long a TLS handshake and the headers of a request may take.
@@ -44,12 +45,12 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The address that was bound, with the real port if port 0 was asked for.
+    /// The address that was bound, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops accepting and closes every connection.
+    /// Stops accepting connections and closes all open ones.
     pub fn shutdown(&self) {
         self.stop.cancel();
     }
@@ -83,8 +84,7 @@ where
                 accepted = listener.accept() => accepted,
             };
             let Ok((stream, _)) = accepted else {
-                // Accepting fails if the file descriptors are used up. Wait a moment, so that some are
-                // closed.
+                // Accepting fails if no file descriptors are left. Wait a moment, so that some can be closed.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };

@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest, Sha256};
 
-/// Certificates could not be made or were refused by the TLS library.
+/// Certificates could not be created, or the TLS library refused them.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The generator failed.
@@ -26,9 +26,9 @@ pub enum TlsError {
 pub struct ServerTls {
     /// The CA certificate as PEM.
     pub ca_pem: String,
-    /// The leaf certificate as PEM; names `localhost`, `127.0.0.1` and `::1`.
+    /// The leaf certificate as PEM. It is valid for `localhost`, `127.0.0.1` and `::1`.
     pub certificate_pem: String,
-    /// SHA-256 of the leaf as Proxmox VE prints it: upper-case hex bytes with colons.
+    /// SHA-256 of the leaf certificate as Proxmox VE prints it: upper-case hex bytes with colons.
     pub fingerprint: String,
     /// SHA-256 of the CA's public key info as kubeadm pins it: `sha256:<hex>`.
     pub ca_public_key_hash: String,

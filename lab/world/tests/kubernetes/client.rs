@@ -28,18 +28,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of a new cluster's administrator. The cluster has a control-plane node and these workers,
-    /// with 4 CPUs and 8 GiB each.
+    /// A client that acts as the administrator of a new cluster. The cluster has a control-plane node and the
+    /// given workers, with 4 CPUs and 8 GiB each.
     pub fn new(workers: &[&str]) -> Self {
         Self::with_timings(workers, KubeTimings::default())
     }
 
-    /// Like [`new`](Self::new), with PodGroups.
+    /// Like [`new`](Self::new), but the cluster supports PodGroups.
     pub fn with_pod_groups(workers: &[&str]) -> Self {
         Self::with(workers, KubeTimings::default(), true)
     }
 
-    /// Like [`new`](Self::new), with other timings.
+    /// Like [`new`](Self::new), but with the given timings.
     pub fn with_timings(workers: &[&str], timings: KubeTimings) -> Self {
         Self::with(workers, timings, false)
     }
@@ -73,7 +73,7 @@ impl Client {
             .expect("a request")
     }
 
-    /// Makes a call with a body of some media type. Returns the status and the body of the answer.
+    /// Makes a call with a body of the given media type. Returns the status and the body of the answer.
     pub async fn send(&self, method: &str, path: &str, media: &str, body: &Value) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = self.request(method, path, media, &body);
@@ -108,7 +108,8 @@ impl Client {
         .collect()
     }
 
-    /// Reads a watch for this long. Each event has the seconds since the start, the type and the object.
+    /// Reads a watch for the given time. Returns each event with the seconds since the start, its type and
+    /// its object.
     pub fn watch(&self, path: &str, time: Duration) -> JoinHandle<Vec<(f64, String, Value)>> {
         let (kube, request) = (self.kube.clone(), self.request("GET", path, "", ""));
         tokio::spawn(async move {

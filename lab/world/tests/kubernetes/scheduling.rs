@@ -1,4 +1,4 @@
-//! Where pods are bound, and what their conditions say if they fit no node.
+//! Which nodes pods are bound to, and what a pod's conditions contain if the pod fits on no node.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Controllers of workloads, owners, and the scale subresource.
+//! Workload controllers, owner references, and the scale subresource.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn running(client: &Client) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_workload_gets_its_pods_and_loses_them_with_itself() {
-    // Kind, replicas, running pods after 20 s, existing pods after 20 s.
+    // Each row: kind, replicas, running pods after 20 s, existing pods after 20 s.
     let table = [
         ("Deployment", 3, 3, 3),
         ("ReplicaSet", 2, 2, 2),

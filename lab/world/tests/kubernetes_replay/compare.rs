@@ -187,8 +187,8 @@ fn short(value: &Value) -> String {
     value.to_string().chars().take(300).collect()
 }
 
-/// Returns a text without the parts that differ in each run: uuids, times, long numbers, random ends of
-/// names.
+/// Returns a text without the parts that differ in each run: uuids, times, long numbers, and random suffixes
+/// of names.
 pub fn normal(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -222,7 +222,7 @@ fn without_chance(word: &str) -> String {
     if let Some((name, _)) = event {
         return format!("{}.(event)", without_chance(name));
     }
-    // Random ends of pod names: the API server uses an alphabet without vowels.
+    // The random suffixes of pod names. The API server uses an alphabet without vowels for them.
     let random = |end: &str| end.len() == 5 && end.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c));
     if let Some((name, _)) = word.rsplit_once('-').filter(|(_, end)| random(end)) {
         return format!("{name}-(chance)");

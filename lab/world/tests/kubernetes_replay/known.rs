@@ -1,6 +1,6 @@
 //! Where the embedded cluster's answers differ from the recorded ones, and why.
 
-/// Scenario, numbers of its exchanges, and why they differ.
+/// Each entry: a scenario, the numbers of the exchanges that differ, and the reason.
 pub const KNOWN: &[(&str, &[u64], &str)] = &[
     (
         "01-errors",
@@ -34,7 +34,8 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
     ("07-leases", &[21], NO_LEADERS),
 ];
 
-/// Scenario, number of a watch, objects for which the watch reports other changes than recorded, and why.
+/// Each entry: a scenario, the number of a watch, the objects for which the watch reports changes that differ
+/// from the recorded ones, and the reason.
 pub const STORIES: &[(&str, u64, &[&str], &str)] = &[
     ("03-pods-scheduling", 2, &["cpu-and-taint 1", "other-scheduler 1"], "these never ran in the recording"),
     ("03-pods-scheduling", 2, &["vol-now 1"], "the recording ends while PodGC is at work"),
@@ -66,7 +67,7 @@ const KUBELET_EVENTS: &str = "kubelets write no events";
 const NO_REQUESTS: &str = "a join makes no certificate signing request";
 const NO_LEADERS: &str = "the components of the control plane hold no Leases";
 
-/// Scenario, numbers of the exchanges that are skipped, and why.
+/// Each entry: a scenario, the numbers of the exchanges that are skipped, and the reason.
 pub const SKIPPED: &[(&str, &[u64], &str)] = &[
     ("04c-node-reboot-and-reset", &[11], "refused by kubeadm's own checks of the guest"),
     ("05-bootstrap-tokens-and-join", &[61], "refused by kubeadm's own checks of the guest"),

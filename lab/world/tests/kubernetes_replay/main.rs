@@ -82,20 +82,21 @@ enum Step<'a> {
     Change(&'static str, &'static str, &'static str, Value),
 }
 
-/// One scenario under way.
+/// A scenario that is being replayed.
 struct Replay {
     kube: Kube,
     scenario: &'static str,
     given: Given,
     owners: BTreeMap<String, String>,
     began: Instant,
-    /// Calls that had no answer yet when the next was made.
+    /// Calls that had not been answered when the next call was made.
     open: Vec<(Entry, JoinHandle<Reply>)>,
     joins: Vec<(Entry, JoinHandle<Result<(), JoinFailure>>)>,
     compared: usize,
     watched: usize,
     differences: BTreeMap<u64, Vec<String>>,
-    /// The differences between watches that `known` lists and that occurred: number of the watch, and object.
+    /// The differences between watches that `known` lists and that occurred, each with the watch's number and
+    /// the object.
     other_stories: BTreeSet<(u64, String)>,
 }
 
@@ -169,8 +170,8 @@ impl Replay {
         self.open.push((entry.clone(), call));
     }
 
-    /// If a recorded write of a Node names a version that only a still open watch has shown, uses the Node's
-    /// latest version instead.
+    /// A recorded write of a Node may name a version that so far only an open watch has reported. If so, uses
+    /// the Node's latest version instead.
     fn catch_up(&mut self, entry: &Entry) {
         let version = entry.0["request_body"]["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let Some(name) = entry.path().strip_prefix("/api/v1/nodes/").filter(|_| entry.status() == 200) else {
@@ -183,7 +184,8 @@ impl Replay {
         }
     }
 
-    /// If a watch starts from a version later than any known one, lets it begin at the present version.
+    /// If a watch starts from a version that is later than every known version, starts it at the current
+    /// version.
     async fn catch_up_watch(&mut self, entry: &Entry) {
         let Ok(version) = entry.query("resourceVersion").parse::<u64>() else { return };
         let known = self.given.0.keys().filter_map(|known| known.parse::<u64>().ok()).max().unwrap_or(0);
@@ -222,7 +224,7 @@ impl Replay {
         }
     }
 
-    /// Processes the answers to all calls that the recorded cluster had answered by this second.
+    /// Processes the answers to all calls that the recorded cluster had answered by the given second.
     async fn settle(&mut self, seconds: f64) {
         for (entry, call) in std::mem::take(&mut self.open) {
             if entry.answered() > seconds + 0.0005 {
@@ -339,8 +341,8 @@ impl Replay {
     }
 }
 
-/// When the replay starts an entry, in seconds. The recorded guests were slow and the simulated ones are not,
-/// so a join that succeeds starts just before its recorded end.
+/// Returns the second at which the replay starts an entry. The recorded guests were slow, but the simulated
+/// ones are not. Therefore a join that succeeds starts just before its recorded end.
 fn starts(entry: &Entry) -> f64 {
     let waits = entry.number() == 5 && entry.path() == "worker-4";
     if entry.method() == "GUEST-EXEC"
@@ -353,7 +355,8 @@ fn starts(entry: &Entry) -> f64 {
     entry.time()
 }
 
-/// Replays a scenario, in one or more parts, and compares at least this many answers.
+/// Replays a scenario that was recorded in one or more parts. Fails if fewer than `least` answers were
+/// compared.
 async fn replay(parts: &[&'static str], least: usize) {
     let Some(folder) = recording::folder() else { return };
     let scenario = parts[0];

@@ -27,7 +27,7 @@ pub fn folder() -> Option<PathBuf> {
     None
 }
 
-/// The entries of a scenario. Those of a second part follow with numbers from 101 on. A watch that continues
+/// The entries of a scenario. The entries of a second part follow, numbered from 101. A watch that continues
 /// in the second part is one entry.
 pub fn read(folder: &Path, parts: &[&str]) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
@@ -47,8 +47,8 @@ pub fn read(folder: &Path, parts: &[&str]) -> Vec<Entry> {
     all
 }
 
-/// When a scenario began. Time stamps are in whole seconds, so each new object gives an earliest and a latest
-/// possible time.
+/// Returns the time at which a scenario began. Timestamps are in whole seconds, so each new object gives only
+/// an earliest and a latest possible time.
 pub fn beginning(entries: &[Entry]) -> Timestamp {
     let made = |entry: &Entry| -> Option<Timestamp> {
         let fresh = entry.status() == 201 && entry.query("dryRun").is_empty();
@@ -112,8 +112,8 @@ impl Given {
         }
     }
 
-    /// Returns the embedded cluster's value for a recorded one. A version that no answer showed counts as the
-    /// latest known version before it.
+    /// Returns the embedded cluster's value for a recorded one. A version that no answer contained is treated
+    /// as the latest known version before it.
     fn swap(&self, text: &str, version: bool) -> String {
         if let Some(own) = self.0.get(text) {
             return own.clone();
@@ -131,7 +131,7 @@ impl Given {
         before.map_or_else(|| text.to_owned(), |(_, own)| own.clone())
     }
 
-    /// Replaces the version in a continue token that no answer gave out.
+    /// Replaces the version in a continue token that no answer contained.
     fn swap_token(&self, text: &str) -> Option<String> {
         let mut token: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let version = token["rv"].as_i64().filter(|version| *version > 0)?;
@@ -213,7 +213,7 @@ impl Entry {
         }
         let watches = self.0["query"].get("watch").is_some() || self.path().contains("/watch/");
         let lines = self.body().as_str().filter(|_| watches && self.status() == 200)?.lines();
-        // A long body is cut in the recording, in the middle of a line. The incomplete line is left out.
+        // The recording cuts a long body off in the middle of a line. The incomplete line is left out.
         Some(lines.filter_map(|line| Some((self.answered(), serde_json::from_str(line).ok()?))).collect())
     }
 

@@ -18,21 +18,22 @@ use super::{
     stage,
 };
 
-/// An object that was created outside of the recorded calls, and the time of its creation. Without a time, it
-/// was created before the scenario.
+/// An object that was created outside of the recorded calls, and the time of its creation. If there is no
+/// time, the object was created before the scenario.
 #[derive(Debug)]
 pub struct Made {
     pub at: Option<f64>,
     pub object: Value,
 }
 
-/// A view of the recorded cluster: its time, its version, and the objects that were seen.
+/// What a recorded answer or watch event shows about the cluster: the time, the resource version, and the
+/// objects.
 struct Look {
     at: f64,
     version: u64,
     objects: Vec<Value>,
     made: bool,
-    /// An object that was deleted.
+    /// The identity of an object that was deleted.
     gone: Option<String>,
 }
 
@@ -152,8 +153,8 @@ pub fn namespaces(entries: &[Entry]) -> BTreeSet<String> {
     paths.filter(|name| name != "none").collect()
 }
 
-/// Creates an object as it was seen, and its owner before that. Notes the uid and version that the object was
-/// given instead of the recorded ones.
+/// Creates an object as it was recorded, after creating its owner. Notes the uid and version that the object
+/// was given instead of the recorded ones.
 pub fn make(
     kube: &Kube,
     given: &mut Given,
@@ -229,7 +230,8 @@ pub fn machine(node: &str) -> String {
     format!("00000000-0000-4000-8000-{digits:012}")
 }
 
-/// The join request that a guest sends to the control plane. `None` if the join fails before that.
+/// The join request that a guest sends to the control plane. `None` if the join fails before the guest sends
+/// it.
 pub fn join(entry: &Entry, ca_hash: &str) -> Option<JoinRequest> {
     let data = entry.0["input_data"].as_str()?;
     let configuration: Value = serde_saphyr::from_str(data).ok()?;
@@ -302,8 +304,8 @@ pub async fn happen(kube: &Kube, scenario: &str, event: &str) {
     }
 }
 
-/// Does to a node's pods what `kubectl drain --ignore-daemonsets --force` does: evicts them, and tries again
-/// after 5 s if an eviction is refused.
+/// Evicts a node's pods as `kubectl drain --ignore-daemonsets --force` does. If an eviction is refused, tries
+/// again after 5 s.
 pub fn drain(kube: &Kube, node: &str) {
     let daemon = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
     let pods = kube.list("Pod").into_iter().filter(|pod| pod["spec"]["nodeName"] == node && !daemon(pod));

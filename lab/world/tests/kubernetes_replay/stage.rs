@@ -1,5 +1,5 @@
-//! Objects that existed although the recordings do not show them: nodes, pods whose status was written by
-//! hand, volumes, classes.
+//! Objects that existed in the recorded cluster, but that the recordings do not show: nodes, pods whose
+//! status was written by hand, volumes, classes.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::scene;
 pub const ADMIN: &str = "admin-token";
 pub const CA_HASH: &str = "sha256:ad8818936de1cb53a19d08227f7117a4407eaa1e3232df49fd58a83ce2daef7f";
 
-/// Pods that a finalizer keeps when they are preempted.
+/// Preempted pods that a finalizer keeps from being deleted.
 pub const HELD: &[&str] = &["new-0", "new-1", "new-2", "new-3", "new-4", "new-5"];
 
 /// The `Authorization` header of a recorded caller.
@@ -31,7 +31,7 @@ pub fn authorization(who: &str) -> Option<String> {
     Some(format!("Bearer {token}"))
 }
 
-/// The cluster before a scenario.
+/// The spec of the cluster as it was before a scenario.
 pub fn cluster(scenario: &str, ca_pem: Option<String>) -> KubeSpec {
     let account = |namespace: &str, name: &str| ServiceAccountSpec {
         name: format!("system:serviceaccount:{namespace}:{name}"),
@@ -155,7 +155,7 @@ fn held() -> Value {
     })
 }
 
-/// Objects whose initial state no recorded answer shows, with the second of their creation.
+/// Objects whose initial state is not in any recorded answer, each with the second at which it was created.
 pub fn extras(scenario: &str) -> Vec<(Option<f64>, Value)> {
     match scenario.split('-').next().unwrap_or_default() {
         "01" => {
@@ -263,8 +263,8 @@ fn volumes_and_classes() -> Vec<(Option<f64>, Value)> {
     .collect()
 }
 
-/// The changes that were made outside of the recorded calls: second, kind, namespace, name, and merge patch,
-/// or null for a deletion.
+/// The changes that were made outside of the recorded calls, each as second, kind, namespace, name and merge
+/// patch. A null patch deletes the object.
 pub fn changes(scenario: &str) -> Vec<(f64, &'static str, &'static str, &'static str, Value)> {
     match scenario.split('-').next().unwrap_or_default() {
         "01b" => vec![(3.6, "Pod", "bud", "done-1", json!({ "status": { "phase": "Succeeded" } }))],

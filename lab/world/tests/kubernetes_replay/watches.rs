@@ -1,4 +1,4 @@
-//! Whether two watches reported the same story: for each object the same changes in the same order.
+//! Compares what two watches reported: for each object, both must report the same changes in the same order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::compare::{is_furniture, normal};
 
-/// Components whose events are compared. Events of kubelets and container runtimes are not.
+/// Components whose events are compared. Events from kubelets and container runtimes are not compared.
 const TELLERS: &[&str] = &[
     "default-scheduler",
     "node-controller",
@@ -56,8 +56,8 @@ fn told(events: &[(f64, Value)]) -> BTreeMap<String, Vec<String>> {
             Some("Event") => format!("events of {}", text(&object["involvedObject"]["name"])),
             _ => text(&object["metadata"]["name"]).to_owned(),
         };
-        // Generated names differ, so the n-th object of a kind is compared with the n-th of that kind in the
-        // other story.
+        // Generated names differ, so the n-th object of a kind is compared with the n-th object of that kind
+        // that the other watch reported.
         let cast = casts.entry(normal(&name)).or_default();
         let place = cast.iter().position(|known| *known == name).unwrap_or(cast.len());
         if place == cast.len() {
@@ -68,7 +68,8 @@ fn told(events: &[(f64, Value)]) -> BTreeMap<String, Vec<String>> {
         let of = text(&event["type"]);
         let steps = stories.entry(title).or_default();
         let line = format!("{of} {what}");
-        // Later attempts of the scheduler are not compared: their number depends on its queue.
+        // The scheduler's later attempts are not compared, because their number depends on the scheduler's
+        // queue.
         let again = line.contains("Unschedulable 0/") || line.contains("FailedScheduling 0/");
         if again && steps.last().is_some_and(|last| last.contains(" 0/")) {
             continue;
@@ -95,7 +96,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Describes the state of a pod, without what its kubelet and containers do in between.
+/// Describes a pod's state, without the intermediate steps of its kubelet and containers.
 fn stage(pod: &Value, title: &str, ready: &mut BTreeSet<String>) -> String {
     let phase = text(&pod["status"]["phase"]);
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
@@ -122,7 +123,7 @@ fn said(condition: &Value) -> String {
     format!("{} {}", text(&condition["reason"]), normal(text(&condition["message"])))
 }
 
-/// Describes the part of an object that counts as a step of its story.
+/// Describes the part of an object whose changes count as steps.
 fn step(object: &Value, title: &str, ready: &mut BTreeSet<String>) -> String {
     let (spec, status) = (&object["spec"], &object["status"]);
     let mut parts = Vec::new();

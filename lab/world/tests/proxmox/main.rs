@@ -305,8 +305,8 @@ async fn a_stopped_clone_leaves_nothing_and_a_crashed_one_its_lock() {
 #[tokio::test(start_paused = true)]
 async fn calls_during_a_clone_are_refused_or_wait_for_its_lock() {
     let client = Client::new();
-    // A full clone of 10 GiB takes about 26 s. The token does not see the VM until the end, so an
-    // administrator makes the calls.
+    // A full clone of 10 GiB takes about 26 s. The token does not see the VM until the clone is complete, so
+    // an administrator makes the calls.
     client
         .data(
             "POST",

@@ -1,4 +1,4 @@
-//! Power beyond start and stop: high availability, restarts, reboots, manual migrations.
+//! Power operations other than start and stop: high availability, restarts, reboots and manual migrations.
 
 use std::time::Duration;
 

@@ -96,7 +96,7 @@ fn access() -> AccessSpec {
     }
 }
 
-/// The recorded template, or a copy of it with another id.
+/// The recorded template, or a copy of it with a different VMID.
 pub fn template(vmid: u32, node: &str, name: &str) -> VmSpec {
     let mut vm = machine(vmid, node, name);
     vm.pool = Some("k8s-templates".to_owned());
@@ -140,7 +140,7 @@ pub fn machine(vmid: u32, node: &str, name: &str) -> VmSpec {
     }
 }
 
-/// The recorded cluster, with these VMs in addition to its first two templates.
+/// The recorded cluster, with its first two templates and the given VMs.
 pub fn cluster(vms: Vec<VmSpec>, timings: Timings) -> Pve {
     let hosts = (1..=3u8).map(|n| HostSpec {
         name: format!("pve{n}"),

@@ -89,7 +89,7 @@ fn tidy(path: &str, before: &BTreeSet<u64>, recorded: &mut Value, ours: &mut Val
             body.as_object_mut().and_then(|members| members.remove("total"));
         }
     } else if path.ends_with("/content") {
-        // The image from which the recorded cluster's template was made.
+        // Ignore the image from which the recorded cluster's template was made.
         let import = |row: &Value| row["volid"].as_str().is_some_and(|volid| volid.contains(":import/"));
         keep_rows(recorded, |row| !import(row));
     } else if path == "/cluster/resources" {
@@ -134,7 +134,7 @@ fn values(at: &str, recorded: &Value, ours: &Value, found: &mut Vec<String>) {
     let name = at.rsplit('.').next().unwrap_or_default();
     match (recorded, ours) {
         (Value::Object(recorded), Value::Object(ours)) => {
-            // Long bodies are cut in the recordings.
+            // Long bodies are truncated in the recordings.
             let cut = recorded.contains_key("...") || recorded.contains_key("…");
             for key in recorded
                 .keys()

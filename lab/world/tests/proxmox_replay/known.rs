@@ -1,6 +1,6 @@
 //! Where the embedded cluster's answers differ from the recorded ones, and why.
 
-/// Scenario, numbers of its exchanges, and why they differ.
+/// Each entry: a scenario, the numbers of the exchanges that differ, and the reason.
 pub const KNOWN: &[(&str, &[u64], &str)] = &[
     ("02-version-nodes-status", &[3, 16, 42], "the recorded hosts boot without EFI"),
     ("02-version-nodes-status", &[44], "the embedded cluster has no SDN"),
@@ -60,7 +60,7 @@ const RESOLVER: &str = "the recorded cluster had no name resolver";
 const AT_ONCE: &str = "simulated programs have already ended when their state is requested";
 const NO_TICKETS: &str = "the embedded cluster has only API tokens";
 
-/// Scenario, numbers of the exchanges that are skipped, and why.
+/// Each entry: a scenario, the numbers of the exchanges that are skipped, and the reason.
 pub const SKIPPED: &[(&str, &[u64], &str)] = &[
     (
         "12-agent-exec",
@@ -94,7 +94,7 @@ pub const SKIPPED: &[(&str, &[u64], &str)] = &[
     ),
 ];
 
-/// Returns `COUNT` numbers, from `first` on.
+/// Returns `COUNT` consecutive numbers, starting with `first`.
 const fn span<const COUNT: usize>(first: u64) -> [u64; COUNT] {
     let mut numbers = [first; COUNT];
     let mut at = 1;

@@ -42,7 +42,7 @@ async fn send(pve: Pve, request: http::Request<bytes::Bytes>) -> Reply {
     Reply { status, reason, body: serde_json::from_slice(&bytes).unwrap_or_else(|_| plain()) }
 }
 
-/// One scenario under way.
+/// A scenario that is being replayed.
 struct Replay {
     pve: Pve,
     scenario: &'static str,
@@ -53,7 +53,7 @@ struct Replay {
     before: BTreeSet<u64>,
     began: Instant,
     late: Duration,
-    /// Calls that had no answer yet when the next was made.
+    /// Calls that had not been answered when the next call was made.
     open: Vec<(Entry, JoinHandle<Reply>)>,
     compared: usize,
     differences: BTreeMap<u64, Vec<String>>,
@@ -74,7 +74,8 @@ impl Replay {
         }
     }
 
-    /// Waits until this recorded second. A replay that is late stays late.
+    /// Waits until the given second of the recording. If the replay has fallen behind, all later waits are
+    /// delayed by the same time.
     async fn wait_until(&mut self, seconds: f64) {
         let moment = self.began + Duration::from_secs_f64(seconds);
         tokio::time::sleep_until(moment + self.late).await;
@@ -110,7 +111,7 @@ impl Replay {
         self
     }
 
-    /// Processes the answers to all calls that the recorded cluster had answered by this second.
+    /// Processes the answers to all calls that the recorded cluster had answered by the given second.
     async fn settle(&mut self, seconds: f64) {
         let open = std::mem::take(&mut self.open);
         for (entry, call) in open {
@@ -162,7 +163,7 @@ impl Replay {
             return;
         }
         if reply.status == entry.status() {
-            // Blanks at the end of a status line do not count.
+            // Spaces at the end of a status line are ignored.
             let words = |reason: &str| compare::normal(reason.trim_end());
             let (recorded, ours) = (words(entry.reason()), words(&reply.reason));
             if recorded != ours {
@@ -220,13 +221,14 @@ fn without_moment(recorded: &Value, ours: &Value) -> (Value, Value) {
     (recorded, ours)
 }
 
-/// Replays scenarios one after another on one cluster, and compares at least this many answers.
+/// Replays scenarios one after another on one cluster. Each scenario has a minimum number of answers that
+/// must be compared.
 async fn replay(scenarios: &[(&'static str, usize)]) {
     let Some(folder) = recording::folder() else { return };
     let all: Vec<_> = scenarios.iter().map(|(scenario, _)| recording::read(&folder, scenario)).collect();
     let vms = scene::vms(&all.concat(), &[9000, 9010], scene::plain);
     let pve = cluster::cluster(vms, cluster::timings());
-    // By then, all running guests have booted, and pvestatd has reported all VMs.
+    // After this time, all running guests have booted, and pvestatd has reported all VMs.
     tokio::time::sleep(Duration::from_secs(122)).await;
     let mut wrong = Vec::new();
     for ((scenario, least), entries) in scenarios.iter().zip(all) {

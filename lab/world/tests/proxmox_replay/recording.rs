@@ -82,19 +82,19 @@ impl Entry {
         self.0["reason"].as_str().unwrap_or_default()
     }
 
-    /// The node that the call is for.
+    /// The node in the call's path.
     pub fn node(&self) -> Option<&str> {
         self.path().strip_prefix("/nodes/")?.split('/').next()
     }
 
-    /// The node and the VM that the call is for.
+    /// The node and the VM in the call's path.
     pub fn vm(&self) -> Option<(&str, u32)> {
         let mut parts = self.path().strip_prefix("/nodes/")?.split('/');
         let (node, kind, vmid) = (parts.next()?, parts.next()?, parts.next()?);
         (kind == "qemu").then_some((node, vmid.parse().ok()?))
     }
 
-    /// A parameter that was sent once.
+    /// Returns the value of a parameter that was sent once.
     pub fn parameter(&self, name: &str) -> Value {
         match &self.0["params"] {
             Value::Array(pairs) => {
@@ -109,7 +109,7 @@ impl Entry {
         &self.0["body"]
     }
 
-    /// The method and the path, with every value replaced by `*`.
+    /// The method and the path, with each host name and id replaced by `*`.
     pub fn template(&self) -> String {
         let path = percent_decode_str(self.path()).decode_utf8_lossy().into_owned();
         let parts = path.split('/').map(|part| {
@@ -173,8 +173,8 @@ impl Entry {
 }
 
 impl Entry {
-    /// An upload. The recording contains its beginning and its length; the rest of the file is filled with
-    /// zeroes.
+    /// Builds the request of an upload. The recording contains only the beginning and the length of the
+    /// upload. The rest of the file is filled with zeroes.
     fn upload(&self, url: &str, authorization: Option<&str>) -> Request<Bytes> {
         let recorded = text(&self.parameter("multipart"));
         let boundary = recorded.trim_start_matches('-').split("\r\n").next().unwrap_or_default().to_owned();

@@ -87,7 +87,8 @@ fn number(value: &Value) -> u32 {
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
 }
 
-/// Removes the VM that has the VMID of a recorded clone: it was removed between the recorded calls.
+/// Removes the VM whose VMID a recorded clone reuses. In the recorded cluster, this VM was removed between
+/// two recorded calls.
 pub fn make_room(pve: &Pve, entry: &Entry) {
     if entry.method() == "POST" && entry.path().ends_with("/clone") && entry.status() == 200 {
         let newid = number(&entry.parameter("newid"));

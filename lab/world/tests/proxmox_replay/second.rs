@@ -1,5 +1,6 @@
-//! The cluster of recordings 60 to 71: one host, and at the end a second one, which is off. Also contains the
-//! changes that were made between the recorded calls and that the recordings do not show.
+//! The cluster of recordings 60 to 71: one host, and in some of the recordings also a second host, which is
+//! off. Also contains the changes that were made between the recorded calls and that the recordings do not
+//! show.
 
 use std::{sync::Arc, time::Duration};
 
@@ -189,7 +190,7 @@ fn access(scenario: &str) -> AccessSpec {
         ("/", "Node", false),
     ]
     .into_iter()
-    // In recording 66, this grant was made later.
+    // In recording 66, the grant on `/storage/second` was made later.
     .filter(|(path, _, _)| !(scenario.starts_with("66") && *path == "/storage/second"))
     {
         grant("autoscaler@pve!agent", path, role, propagate);

@@ -29,8 +29,8 @@ pub(crate) fn joining(record: &Record, settings: &Settings, sight: &Sight, now: 
     }
 }
 
-/// Decides for a machine whose Node exists. The Node's uuid is written to the record, so that every search
-/// for the machine's Node finds it.
+/// Decides what to do with a machine whose Node exists. The Node's uuid is written to the record, so that
+/// every search for the machine's Node finds it.
 fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     let uuid = &node.system_uuid;
     if uuid.is_empty() {
@@ -43,8 +43,8 @@ fn joined(record: &Record, node: &Arc<Node>) -> Next<()> {
     }
 }
 
-/// Decides for a machine that is not ours yet. The machine is claimed if it is off and no Node has its name.
-/// Right after that, its controller is asked to switch it on.
+/// Decides what to do with a machine that is not ours yet. If the machine is off and no Node has its name,
+/// the machine is claimed. Right after that, its controller is asked to switch it on.
 fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     let name = || record.name.clone();
     if settings.closed {
@@ -74,8 +74,8 @@ fn claiming(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Ne
     }
 }
 
-/// Decides for a machine that is ours: switches it on if needed, waits until its controller reports that it
-/// is on or is being switched on, then waits for its Node.
+/// Decides what to do with a machine that is ours. The machine is switched on if needed. Once its controller
+/// reports that the machine is on or is being switched on, the run waits for the Node.
 fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> Next<()> {
     match &sight.start.answer {
         Some((_, Answer::WasOn)) => awaiting_node(record, settings, sight, now),
@@ -95,7 +95,8 @@ fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -
     }
     let last = sight.power.as_ref().map_or(asked, |power| power.at.max(asked));
     let over = sight.start.since.unwrap_or(asked) + settings.start;
-    // The wait ends in time to ask the controller again, even if the power state need not be read yet.
+    // The wait ends when it is time to ask the controller again, even if the next reading of the power state
+    // is due later.
     let again = if now.moment < asked + AGAIN { asked + AGAIN } else { over };
     poll(Look::IsOn, last, over.min(again), now)
 }

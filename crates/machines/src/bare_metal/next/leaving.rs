@@ -47,8 +47,9 @@ fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     })
 }
 
-/// Leaves a machine on if it was seen to be off, but is on now and its Node does not report: another client
-/// has switched it on, and it runs something else. This is only decided when the removal begins.
+/// Leaves a machine on if it was seen to be off, but is now on and its Node does not report. Another client
+/// has then switched the machine on, and the machine runs something else. This is only checked when the
+/// removal begins.
 fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     let off = record.seen_off?;
     if sight.emptied != Emptied::Unknown || !matches!(sight.stopping, Stopping::NotYet) {
@@ -56,8 +57,8 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
     let Some(heard) = sight.heard else {
         let left = NOTICED.saturating_sub(now.date.duration_since(off).unsigned_abs());
-        // The Node of a machine that was just switched off may seem to report for up to `NOTICED`. If it
-        // still reports after that, it runs on the machine.
+        // The Node of a machine that was just switched off may seem to report for up to `NOTICED`. If the
+        // Node still reports after that, it is running on the machine.
         let may_fall_silent = sight.watched.is_heard() && !left.is_zero();
         return Some(if may_fall_silent {
             Next::Wait(now.moment + left, Wait::Silence)
@@ -73,9 +74,9 @@ fn left_on(record: &Record, sight: &Sight, now: Now) -> Option<Next<Ended>> {
     }
 }
 
-/// The Node that prevents the machine from being switched off, and why. Either the machine was to be
-/// discarded and its Node is ready again, or the Node is ready and cannot be emptied. Any other Node is
-/// emptied first, even if it was drained before or has failed: pods may have arrived since.
+/// Decides whether the Node prevents its machine from being switched off. It does if the machine was to be
+/// discarded and the Node is ready again, or if the Node is ready and cannot be emptied. Any other Node is
+/// emptied first, even if it was drained before or has failed, because pods may have arrived since.
 fn kept(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let stays = match &sight.emptied {
         _ if !may_be_kept(sight) => return None,
@@ -117,9 +118,9 @@ fn announced(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     }
 }
 
-/// Decides for a machine that was seen to be off before its silent Node was emptied. Emptying may have taken
-/// minutes, and another client may have switched the machine on since, so its power state is read again. A
-/// running machine is left on, unless its Node reports by then.
+/// Decides what to do with a machine that was seen to be off before its silent Node was emptied. Emptying may
+/// have taken minutes, and another client may have switched the machine on in the meantime, so the power
+/// state is read again. A running machine is left on, unless its Node reports again.
 fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
     let was_off = record.seen_off.is_some() && sight.heard == Some(false);
     if !was_off || sight.shutdown != Shutdown::NotAsked {
@@ -138,8 +139,8 @@ fn still_off(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
 
 /// Asks the operating system to shut down and gives it time, then cuts the power.
 ///
-/// The operating system has the full time in each run, because it is unknown whether an earlier request
-/// reached it: the controller may not have answered since the record was written, or an answer may have been
+/// Each run gives the operating system the full time, because it is unknown whether an earlier request
+/// reached it. The controller may not have answered since the record was written, or its answer may have been
 /// lost. A refusal proves nothing either: the controller may be busy, or its machine may already be shutting
 /// down.
 fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
@@ -165,8 +166,8 @@ fn shutting_down(settings: &Settings, sight: &Sight, now: Now) -> Next<Ended> {
     }
 }
 
-/// Waits until the machine is off. If the controller does not answer, that proves nothing, so it is asked
-/// again.
+/// Waits until the machine is off. A missing answer from the controller proves nothing, so the controller is
+/// asked again.
 fn awaiting_off(sight: &Sight, until: Moment, now: Now) -> Next<Ended> {
     match &sight.power {
         None => look(Look::IsOff),

@@ -36,11 +36,11 @@ pub(super) enum Next<D> {
 /// What the run is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The next reading of the machine's power state, or the next try.
+    /// Waits for the next reading of the machine's power state, or for the next try.
     Power,
     /// Its Node.
     Node,
-    /// The machine's Node becomes silent or disappears.
+    /// Waits until the machine's Node becomes silent or disappears.
     Silence,
 }
 
@@ -50,15 +50,17 @@ pub(super) type Decide<D> = fn(&Record, &Settings, &Sight, Now) -> Next<D>;
 /// The settings that these decisions depend on.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// Whether the configuration closes the machine. A closed machine is not switched on.
+    /// Whether the machine is closed in the configuration. A closed machine is not switched on.
     pub closed: bool,
-    /// The time limit for the machine to become a Node, counted from the request for it.
+    /// The time limit for the machine to become a node, counted from the time at which the machine was
+    /// requested.
     pub provision: Duration,
-    /// The limit for switching the machine on, and for waiting until it is off after its power was cut.
+    /// The time limit for switching the machine on. The same limit applies to the wait until the machine is
+    /// off after its power was cut.
     pub start: Duration,
-    /// The limit for the machine's shutdown, before its power is cut.
+    /// How long the machine may take to shut down before its power is cut.
     pub shutdown: Duration,
-    /// The limit for retries of a call during the machine's removal.
+    /// How long a failed call is retried during the machine's removal.
     pub destroy: Duration,
 }
 
@@ -72,7 +74,8 @@ impl Settings {
     }
 }
 
-/// Reads the machine's power state if the last reading or request is long enough ago. Otherwise, waits.
+/// Reads the machine's power state if enough time has passed since the last reading or request. Otherwise,
+/// waits.
 fn poll<D>(look: Look, last: Moment, until: Moment, now: Now) -> Next<D> {
     let due = last + LOOK;
     if now.moment >= due { Next::Do(Step::Look(look)) } else { Next::Wait(due.min(until), Wait::Power) }

@@ -1,5 +1,6 @@
-//! With `skip_nodes_with_custom_controller_pods`, a pod stays if its controller no longer exists, because the
-//! pod would not be recreated. Only controllers of Kubernetes' own kinds are looked up.
+//! With `skip_nodes_with_custom_controller_pods`, a pod keeps its node if the pod's controller no longer
+//! exists, because the pod would not be recreated. Only controllers of kinds that are built into Kubernetes
+//! are looked up.
 
 use super::{Outcome, Question, Rules};
 use model::drain::Blocking;

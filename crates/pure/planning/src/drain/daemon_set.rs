@@ -1,4 +1,4 @@
-//! A DaemonSet's pod needs no other place: it ends when its node is removed.
+//! A DaemonSet's pod does not need a place on another node: it ends when its node is removed.
 
 use super::{Outcome, Question};
 use crate::facts::pod::is_daemon;

@@ -1,4 +1,4 @@
-//! A pod stays as long as a disruption budget does not allow its eviction.
+//! A pod keeps its node as long as a disruption budget does not allow the pod's eviction.
 
 use super::{Outcome, Question};
 

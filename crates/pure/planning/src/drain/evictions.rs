@@ -23,8 +23,8 @@ pub struct Evictions {
 }
 
 impl Evictions {
-    /// Postpones all groups but the first. `bounds` contains the lowest priority of each group from the
-    /// second on.
+    /// Postpones all groups except the first. `bounds` contains the lowest priority of every group except the
+    /// first.
     pub(crate) fn in_groups(mut self, bounds: &[i32], priority: impl Fn(&Pod) -> i32) -> Self {
         let group = |pod: &Pod| bounds.partition_point(|bound| *bound <= priority(pod));
         let first = self.evict.iter().chain(&self.leaving).map(|pod| group(pod)).min();
@@ -47,10 +47,10 @@ impl Evictions {
 }
 
 impl Rules<'_> {
-    /// The pods of a node that is being drained, without pods that stay until the node is gone. If a budget
-    /// does not allow an eviction now, the drain goes on, and the eviction is retried. The pods that stay end
-    /// at the same time, when their machine stops, so the drain waits until the budgets allow all of them to
-    /// end together.
+    /// Determines which pods are evicted from a node that is being drained, and which pods the drain waits
+    /// for. Pods that stay until the node is gone are left out. They all end at the same time, when their
+    /// machine stops, so the drain waits until the budgets allow all of them to end together. If a budget
+    /// does not allow an eviction now, the drain continues, and the eviction is retried.
     pub(crate) fn evictions<'p>(
         &self,
         pods: impl IntoIterator<Item = &'p Arc<Pod>>,
@@ -70,7 +70,8 @@ impl Rules<'_> {
                 Outcome::Await => evictions.leaving.push(pod.clone()),
                 // The pod is being deleted, often together with its controller.
                 Outcome::Block(_) if pod.deletion.is_some() => evictions.leaving.push(pod.clone()),
-                // This is checked before any eviction is sent. Otherwise other pods would be evicted in vain.
+                // This is checked before any pod is evicted. Otherwise, the drain would evict other pods and
+                // then fail.
                 Outcome::Block(Blocking::NotEnoughPdb) if budgets.several(pod) => {
                     return Err(Blocker { reason: Blocking::SeveralPdbs, pod: pod.id() });
                 }

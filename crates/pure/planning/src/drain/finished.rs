@@ -1,5 +1,5 @@
-//! A pod that has ended needs no other place, whatever its restart policy: kube-scheduler does not count
-//! finished pods.
+//! A pod that has ended does not need a place on another node, whatever its restart policy is: kube-scheduler
+//! ignores finished pods.
 
 use super::{Outcome, Question};
 

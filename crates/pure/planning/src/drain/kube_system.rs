@@ -1,12 +1,12 @@
-//! With `skip_nodes_with_system_pods`, a young pod of kube-system stays unless a disruption budget selects
-//! it.
+//! With `skip_nodes_with_system_pods`, a young kube-system pod keeps its node unless a disruption budget
+//! selects the pod.
 
 use jiff::SignedDuration;
 
 use super::{Outcome, Question};
 use model::drain::Blocking;
 
-/// The age until which pods of kube-system count as young (Cluster Autoscaler's rule).
+/// The age below which a kube-system pod counts as young, as in Cluster Autoscaler.
 const YOUNG: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn judge(question: &Question) -> Option<Outcome> {

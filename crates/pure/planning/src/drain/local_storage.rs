@@ -1,5 +1,5 @@
-//! With `skip_nodes_with_local_storage`, a pod with a hostPath volume, or with an emptyDir on disk, stays
-//! unless an annotation names the volume as safe. Names are compared exactly.
+//! With `skip_nodes_with_local_storage`, a pod with a hostPath volume or an on-disk emptyDir keeps its node
+//! unless an annotation lists the volume as safe. Volume names are compared exactly.
 
 use super::{Outcome, Question};
 use model::drain::Blocking;

@@ -1,5 +1,5 @@
-//! The mirror of a static pod needs no other place: the node's kubelet runs the static pod until the node is
-//! removed.
+//! The mirror of a static pod does not need a place on another node: the node's kubelet runs the static pod
+//! until the node is removed.
 
 use super::{Outcome, Question};
 use crate::facts::pod::is_mirror;

@@ -1,7 +1,7 @@
-//! Decides whether the pods of a node may be evicted. The rules and their order are those of Cluster
-//! Autoscaler; each rule is in a separate file. Three of Cluster Autoscaler's pitfalls are avoided: the
-//! remaining rules also apply to an old kube-system pod, disruption budgets also apply to a pod with
-//! `safe-to-evict`, and all pods of a node are counted against a budget together.
+//! Decides whether a node's pods may be evicted. The rules and their order are those of Cluster Autoscaler.
+//! Each rule is in a separate file. Three details differ from Cluster Autoscaler. The remaining rules also
+//! apply to old kube-system pods. Disruption budgets also apply to pods with `safe-to-evict`. All pods of a
+//! node are counted against a budget together.
 
 mod controller_not_found;
 mod daemon_set;
@@ -55,11 +55,11 @@ struct Question<'q, 'a> {
     budgets: &'q Budgets,
 }
 
-/// A rule returns what happens to the pod. If it returns `None`, it does not apply, and the next rule is
-/// tried.
+/// A rule returns what happens to the pod. `None` means that the rule does not apply, and that the next rule
+/// is tried.
 type Rule = fn(&Question) -> Option<Outcome>;
 
-/// When a rule is applied.
+/// Under which condition a rule is applied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Always,
@@ -98,7 +98,7 @@ impl Question<'_, '_> {
     }
 }
 
-/// What draining a node involves.
+/// The pods that are affected when a node is drained.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     /// Pods that need another place.
@@ -152,7 +152,8 @@ impl<'a> Rules<'a> {
         Question { pod, rules: self, budgets }.answer()
     }
 
-    /// What draining a node with these pods involves.
+    /// Determines which pods are affected if a node with these pods is drained, or why the node cannot be
+    /// drained.
     pub(super) fn drain<'p>(
         &self,
         pods: impl IntoIterator<Item = &'p Arc<Pod>>,
@@ -183,7 +184,7 @@ mod tests {
     use model::pod_spec::PodSpec;
     use model::selector::LabelSelector;
 
-    /// The outcome of one rule for a pod at noon, in a cluster without controllers, with default settings.
+    /// Applies one rule to a pod, with default settings. It is noon, and the cluster contains no controllers.
     pub(super) fn ask(rule: Rule, pod: &Pod) -> Option<Outcome> {
         ask_with(rule, pod, &defaults(), Vec::new())
     }

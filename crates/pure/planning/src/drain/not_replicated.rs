@@ -1,5 +1,6 @@
-//! A pod without a controller would not be recreated. With `skip_nodes_with_custom_controller_pods`, the same
-//! is assumed of a pod whose controller is not built into Kubernetes.
+//! A pod without a controller keeps its node, because the pod would not be recreated. With
+//! `skip_nodes_with_custom_controller_pods`, the same applies to a pod whose controller is not built into
+//! Kubernetes.
 
 use super::{Outcome, Question};
 use model::drain::Blocking;

@@ -1,4 +1,4 @@
-//! A pod stays if an annotation says so: `safe-to-evict: "false"` or `do-not-disrupt`.
+//! A pod keeps its node if an annotation requires it: `safe-to-evict: "false"` or `do-not-disrupt`.
 
 use super::{Outcome, Question, SAFE_TO_EVICT};
 use crate::annotations::is_kept;

@@ -6,7 +6,8 @@ use model::node::Node;
 use model::snapshot::{BEING_DELETED_TAINT, PINNED, PINNED_WHY, POOL_LABEL, RETIRE, VM_PROTECTED};
 use settings::Config;
 
-/// The annotation that prevents the removal of the node however little it is used, if any.
+/// The annotation that prevents the node from being removed, even if the node is not needed. `None` if there
+/// is no such annotation.
 pub fn disabled(node: &Node) -> Option<&'static str> {
     const KEYS: [&str; 4] = [
         PINNED,
@@ -17,7 +18,7 @@ pub fn disabled(node: &Node) -> Option<&'static str> {
     KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
 }
 
-/// Why the node stays however little it is used, or `None` if no annotation keeps it.
+/// Why the node must stay, even if it is not needed. `None` if no annotation keeps the node.
 pub fn stays(node: &Node) -> Option<String> {
     if let Some(key) = disabled(node) {
         let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
@@ -27,7 +28,8 @@ pub fn stays(node: &Node) -> Option<String> {
     node.annotations.contains_key(VM_PROTECTED).then(|| "its VM is protected".to_owned())
 }
 
-/// If the node is not ready, the annotation that prevents it from being removed for that reason, if any.
+/// The annotation that prevents the removal of a node that is not ready. `None` if the node is ready or has
+/// no such annotation.
 pub(crate) fn unrepaired(node: &Node) -> Option<&'static str> {
     const KEY: &str = "karpenter.sh/do-not-repair";
     let kept = || node.annotations.get(KEY).is_some_and(|value| value == "true");
@@ -50,8 +52,8 @@ pub(crate) fn is_leaving(node: &Node) -> bool {
         || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
-/// Whether the node reports that it is ready. A node without any conditions, as in a hand-written snapshot,
-/// counts as ready.
+/// Whether the node reports that it is ready. A node without any conditions, for example in a hand-written
+/// snapshot, counts as ready.
 pub fn ready(node: &Node) -> bool {
     node.conditions.is_empty()
         || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")

@@ -19,8 +19,8 @@ pub(crate) fn will_be_made_again(pod: &Pod) -> bool {
     pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 
-/// Whether more than the pod's grace period and 30 s have passed since it should have ended (Cluster
-/// Autoscaler's rule). Such a pod delays no drain, and does not count as using its node.
+/// Whether the pod is overdue: its deletion timestamp passed longer ago than its grace period plus 30 s
+/// (Cluster Autoscaler's rule). Such a pod does not delay a drain, and does not count as using its node.
 pub(crate) fn overdue(pod: &Pod, now: Timestamp) -> bool {
     let Some(deletion) = &pod.deletion else { return false };
     let grace = SignedDuration::from_secs(pod.grace_seconds.saturating_add(30));

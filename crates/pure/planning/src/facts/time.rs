@@ -13,7 +13,7 @@ pub(crate) fn after(time: Timestamp, wait: Duration) -> Timestamp {
     time.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// The start of a timer, moved as described at [`crate::node_state::unneeded_since`].
+/// Returns the start of a timer, moved forward as described in [`crate::node_state::unneeded_since`].
 pub(crate) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timestamp) -> Timestamp {
     moved(since, snapshot.memory.last_round, config, snapshot.time)
 }

@@ -5,8 +5,8 @@ use model::plan::PodVerdict;
 use model::power::{HostOutcome, HostVerdict};
 
 impl HostPowerRules<'_> {
-    /// Wakes the host that helps most, if there is a shortage even when the hosts that are being woken count
-    /// as on.
+    /// Wakes the host that reduces the shortage most. Hosts that are already being woken count as on. If they
+    /// end the shortage, no other host is woken.
     pub(super) fn wake_one(&self, verdicts: &mut [HostVerdict]) {
         let Some(short) = self.short.filter(|short| *short > 0) else { return };
         let coming: Vec<&str> = verdicts
@@ -44,8 +44,9 @@ impl HostPowerRules<'_> {
         }
     }
 
-    /// The remaining shortage, and the first host of a set that helps as much as all hosts together. A gang
-    /// may need several hosts, none of which helps alone.
+    /// Finds a set of hosts that together reduce the shortage as much as all hosts would. Returns the
+    /// remaining shortage and the first host of the set. A gang may need several hosts, none of which helps
+    /// alone.
     fn first_of_several(
         &self,
         short: usize,

@@ -1,6 +1,6 @@
-//! A view of the same cluster without some of its nodes. Many such views are needed to find out which nodes
-//! can be removed, and most pods stay where they are. So what is known about the pods is copied, without
-//! looking at each again.
+//! A view of the same cluster without some of its nodes. Many such views are needed to determine which nodes
+//! can be removed, and most pods stay where they are. What is known about the pods is therefore copied, so
+//! that they are not examined again.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use model::Snapshot;
 use scheduling::NodeIndex;
 
 impl View<'_> {
-    /// This view without the nodes named in `gone`; `snapshot` is this view's snapshot without them. The pods
-    /// that controllers create to replace the pods of these nodes are pending.
+    /// Returns this view without the nodes named in `gone`. `snapshot` is this view's snapshot without these
+    /// nodes. Controllers will recreate the nodes' pods, so the new view has the recreated pods as pending.
     pub(crate) fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
         let world = self.world.without_pods_beside(snapshot);
         let mut view = View::empty(world, snapshot, self.by_node, self.config, self.offers, &self.allowance);
@@ -23,8 +23,8 @@ impl View<'_> {
 }
 
 impl<'v> View<'v> {
-    /// Copies what another view knows about its pods. The world of this view was made from a world to which
-    /// these pods had already been announced.
+    /// Copies what another view knows about its pods. These pods do not have to be announced to this view's
+    /// world, because it was derived from the other view's world.
     fn take_over(&mut self, other: &'v View<'v>, gone: &BTreeSet<&str>) {
         let leaves = |at: &NodeIndex| gone.contains(other.snapshot.nodes[*at].name.as_str());
         let (left, kept): (Vec<NodeIndex>, Vec<NodeIndex>) = (0..other.existing).partition(leaves);

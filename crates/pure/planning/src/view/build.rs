@@ -1,4 +1,4 @@
-//! Builds a view from a snapshot: which pods are pending, and which count on which node.
+//! Builds a view from a snapshot: which pods are pending, and which pods occupy room on which node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl<'a> View<'a> {
         view
     }
 
-    /// A view that does not know any pod yet.
+    /// Returns a view without any pods.
     pub(super) fn empty(
         world: World,
         snapshot: &'a Snapshot,
@@ -105,8 +105,8 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Completes the view once its pods are known: nodes that are being removed are closed, and pods of
-    /// DaemonSets that are still to come are added.
+    /// Completes the view once its pods are known. Closes nodes that are being removed, and adds DaemonSet
+    /// pods that are expected but do not exist yet.
     pub(super) fn settle(&mut self) {
         for sample in self.groups.samples() {
             self.world.announce(sample);
@@ -160,8 +160,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Adds what the pods of a node show about the cluster: annotations, DaemonSets' pods, and the requests
-    /// of static pods.
+    /// Adds what can be learned from the pods on a node: annotations, the newest DaemonSet pods, and the
+    /// requests of static pods.
     fn know(&mut self, node: &'a str, pods: &'a NodePods) {
         self.annotated.extend(&pods.annotated);
         pods.daemons.iter().for_each(|pod| self.know_daemon(pod));
@@ -196,7 +196,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Sorts pending pods by their names, and puts those with a node into the world.
+    /// Sorts the pending pods by name, and adds the pods that have a node to the world.
     pub(super) fn place(&mut self) {
         self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
         for (at, own) in self.on.iter().enumerate() {

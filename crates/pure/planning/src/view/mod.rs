@@ -32,11 +32,11 @@ pub(super) struct View<'a> {
     /// The snapshot's machines by the names of their Nodes.
     pub machines: ByNode<'a>,
     pub config: &'a Config,
-    /// The pools, each repeated for each size of its machines and each set of hosts with different labels.
+    /// The pools, each once for each machine size and each set of hosts with different labels.
     pub offers: &'a [Pool],
-    /// What may still be spent on the decision.
+    /// The amount of work that the decision may still do.
     pub allowance: Allowance,
-    /// Pods without a node, in order of their names.
+    /// Pending pods, ordered by name.
     pub waiting: Vec<Waiting<'a>>,
     pub groups: Groups<'a>,
     /// The simulated cluster, into which scaling up places pending pods.

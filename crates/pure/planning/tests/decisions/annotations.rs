@@ -1,4 +1,4 @@
-//! How annotations of pods and nodes affect decisions.
+//! How pod and node annotations affect decisions.
 
 use model::plan::NodeOutcome;
 

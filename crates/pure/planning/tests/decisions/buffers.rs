@@ -1,4 +1,5 @@
-//! CapacityBuffers: how many chunks they have, what is created for them, and what they yield to.
+//! CapacityBuffers: how many chunks they have, what is created for the chunks, and which pods take precedence
+//! over them.
 
 use model::Plan;
 use model::drain::NodeReason;
@@ -17,7 +18,7 @@ fn buffer(name: &str, spec: &str) -> String {
     )
 }
 
-/// A buffer of chunks of 2 CPUs and 1 GiB.
+/// A buffer whose chunks have 2 CPUs and 1 GiB each.
 fn of_template(more: &str) -> String {
     buffer("b", &format!("podTemplateRef: {{name: t}}, {more}"))
 }
@@ -71,7 +72,7 @@ fn the_number_of_chunks_is_what_cluster_autoscaler_makes_of_it() {
         (0, format!("{WEB}, percentage: 50"), 0),
         (10, format!("{WEB}, percentage: 0"), 0),
         (10, format!("{WEB}, percentage: 250"), 25),
-        // The larger of `percentage` and `replicas` counts.
+        // If both `percentage` and `replicas` are set, the larger result is used.
         (10, format!("{WEB}, percentage: 20, replicas: 1"), 2),
         (10, format!("{WEB}, percentage: 20, replicas: 5"), 5),
         // `limits` bounds both, and sets the number if nothing else does.
@@ -107,7 +108,8 @@ fn a_buffer_that_cannot_be_resolved_says_why_and_makes_nothing() {
             "ResolutionFailed",
             "kind `Rollout` of group `argoproj.io`",
         ),
-        // The ReplicaSet exists, but only its pods or its template would show what a chunk looks like.
+        // Nothing shows what a chunk looks like: there is neither a pod of the ReplicaSet nor its pod
+        // template.
         (
             "scalableRef: {apiGroup: apps, kind: ReplicaSet, name: rs}, replicas: 2",
             "ResolutionFailed",
@@ -155,7 +157,8 @@ fn the_newest_pod_of_a_controller_shows_what_a_chunk_is() {
 #[test]
 fn a_chunk_gives_way_to_every_pod_whatever_their_priorities() {
     let urgent = TEMPLATE.replace("{containers", "{priority: 1000000, containers");
-    // There is one node, and the pool may have one more machine. The pods use both, and the buffer is short.
+    // There is one node, and the pool may have one more machine. In the last case, the pods use both and no
+    // room is left for the buffer.
     let cluster = Cluster::new().with(&urgent).with(&of_template("replicas: 2")).idle("w0", "w");
     let mut config = of_pool("", "");
     config.pools[0].max = 2;
@@ -198,7 +201,7 @@ fn chunks_change_nothing_for_pods() {
 #[test]
 fn a_node_stays_for_the_chunks_that_fit_nowhere_else_and_goes_with_the_buffer() {
     let two = |spec: &str| with(spec).idle("w0", "w").idle("w1", "w");
-    // Four chunks fill both nodes, two chunks fill one.
+    // Four chunks fill both nodes; two chunks fill one node.
     let plan = two("replicas: 4").plan(&pools(0, 9, ""));
     assert_eq!(removed(&plan), Vec::<&str>::new());
     assert_eq!(only(&plan).verdict, BufferOutcome::Filled);
@@ -275,7 +278,7 @@ fn no_more_chunks_are_provided_for_than_a_decision_can_bear() {
     assert_eq!((verdict.verdict, verdict.chunks), (BufferOutcome::Short, Some(499_999)));
     let limit = "exceed the namespace's share of the 10000 chunks of all buffers";
     assert!(verdict.message.ends_with(&format!("489999 {limit}")), "{}", verdict.message);
-    // The younger buffer is small, but the older one of the namespace leaves it nothing.
+    // The second buffer is small, but an older buffer in the same namespace uses up the namespace's share.
     let second = buffer("c", "podTemplateRef: {name: t}, replicas: 2");
     let plan = with("limits: {cpu: 999999}").with(&second).plan(&pools(0, 5, ""));
     assert_eq!(plan.buffers[1].message, format!("2 chunks: 2 {limit}"));

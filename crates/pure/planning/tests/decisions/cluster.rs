@@ -17,7 +17,7 @@ impl Cluster {
         Self(owner.to_owned())
     }
 
-    /// A cluster with nothing in it.
+    /// A cluster without any objects.
     pub fn empty() -> Self {
         Self(String::new())
     }
@@ -89,7 +89,7 @@ impl Cluster {
     }
 }
 
-/// Pool `w` with these limits, pool `other`, and `more` settings.
+/// Pool `w` with these limits, pool `other`, and the additional settings in `more`.
 pub fn pools(min: u32, max: u32, more: &str) -> Config {
     with_others(min, max, 9, more)
 }
@@ -105,7 +105,7 @@ pub fn with_others(min: u32, max: u32, others: u32, more: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// Only pool `w`, with more settings.
+/// Pool `w` as the only pool. `own` contains additional settings for the pool, `more` other settings.
 pub fn of_pool(own: &str, more: &str) -> Config {
     let text = format!(
         "{more}\n[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n\

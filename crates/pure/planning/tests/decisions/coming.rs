@@ -1,11 +1,11 @@
-//! Which machines are waited for: temporary taints on starting nodes, and for how long a machine counts as
-//! being created.
+//! Which machines the planner waits for. The tests cover temporary taints on starting nodes, and how long a
+//! machine counts as being created.
 
 use model::plan::PodOutcome;
 
 use crate::cluster::{Cluster, inventory, of_pool, pod_verdict, pools};
 
-/// A ready node of pool `w` that was created at this time, with these taints and more in its spec.
+/// A ready node of pool `w` with this creation time, these taints, and additional fields in its spec.
 fn node(created: &str, taints: &str, spec: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: w0\n  creationTimestamp: 2026-01-01T{created}Z\n  \
@@ -101,7 +101,7 @@ fn a_cordon_or_another_taint_on_a_starting_node_is_a_fact() {
     }
 }
 
-/// A machine of pool `w` without a Node, with these times.
+/// A machine of pool `w` without a Node. `times` contains its time fields.
 fn machine(phase: &str, times: &str) -> String {
     inventory(&format!(
         "{{name: w1, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, {times}}}"

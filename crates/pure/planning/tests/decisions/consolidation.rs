@@ -17,7 +17,8 @@ fn sizes(scale_down: &str, pool: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// Nodes with this many cores, and the pods on each with their CPU in thousandths of a core.
+/// A cluster with one node per entry. Each entry contains the node's number of cores and the CPU requests of
+/// its pods, in thousandths of a core.
 fn cluster(nodes: &[(u32, &[u32])]) -> Cluster {
     cluster_and(nodes, None)
 }
@@ -112,7 +113,7 @@ fn pools_that_may_not_are_not_replaced() {
             "{pool}"
         );
     }
-    // A pool at its maximum has no room for the replacement. Its minimum is no obstacle.
+    // The pool's minimum does not prevent the replacement, but its maximum does.
     let mut config = sizes(ON, "min = 1");
     assert_eq!(made(&cluster(&[(16, &[1500])]).plan(&config)), [2]);
     config.pools[0].max = 1;

@@ -1,5 +1,5 @@
-//! All filters assume that DaemonSet pods are on a node before other pods come: on new nodes, on those being
-//! created, and on young ones.
+//! All filters assume that DaemonSet pods are on a node before other pods arrive. This applies to new nodes,
+//! to nodes that are being created, and to young nodes.
 
 use model::Plan;
 use model::plan::PodOutcome;
@@ -29,7 +29,8 @@ fn node(name: &str, created: &str, ready: &str) -> String {
 
 const LATELY: &str = "2026-01-01T11:58:00Z";
 
-/// A DaemonSet of namespace `d` whose pods have its name as label `app` and request 1 CPU.
+/// A DaemonSet in namespace `d`. Its pods have the label `app` with the DaemonSet's name as the value. They
+/// request 1 CPU unless `spec` has containers.
 fn set(name: &str, spec: &str) -> String {
     format!(
         "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: {name}, namespace: d, uid: {name}}}\n\
@@ -56,7 +57,7 @@ fn web(namespace: &str, spec: &str) -> String {
     )
 }
 
-/// The pod of a DaemonSet for a node: it runs there, or it is pending.
+/// The DaemonSet's pod for a node. It is pending if `waits` is set; otherwise it runs on the node.
 fn its_pod(set: &str, node: &str, waits: bool) -> String {
     let fields = format!("[{{key: metadata.name, operator: In, values: [{node}]}}]");
     let place = if waits {
@@ -186,7 +187,7 @@ fn of_daemon_sets_that_get_in_each_others_way_the_first_is_there() {
             assert_eq!(here(&near(one)), expected, "{one} of {there}");
         }
     }
-    // Pods of `a` keep those of `b` away.
+    // The anti-affinity of `a`'s pods keeps the pods of `b` off the node.
     let sets = [set("a", &format!("{TOLERATES}, {}", apart("b"))), set("b", TOLERATES)];
     assert_eq!(on_a_new_node(&sets, &web("d", &format!("{TOLERATES}, {}", cpu("3", "")))), NewNode);
 }

@@ -1,5 +1,5 @@
-//! Devices that are allocated dynamically: which devices a fresh node has, how many pods it takes, and which
-//! nodes may be removed.
+//! Dynamic resource allocation: which devices a fresh node has, how many pods can use them, and which nodes
+//! may be removed.
 
 use model::plan::{NodeOutcome, PodOutcome};
 use model::snapshot::Memory;
@@ -46,7 +46,8 @@ fn slice(cluster: Cluster, node: &str, devices: &str) -> Cluster {
 
 const TWO: &str = "{name: gpu-0}, {name: gpu-1}";
 
-/// A pod with its own claim. It is on the node `at` and has the device, unless `at` and `device` are empty.
+/// A pod with its own claim. If `at` and `device` are set, the pod runs on that node and its claim has that
+/// device.
 fn pod(cluster: Cluster, name: &str, at: &str, device: &str) -> Cluster {
     let node = if at.is_empty() { String::new() } else { format!("nodeName: {at}, ") };
     let allocated = if device.is_empty() {
@@ -171,8 +172,8 @@ fn a_node_goes_only_if_claims_of_its_pods_can_be_allocated_elsewhere() {
     assert_eq!(goes(cluster("{name: gpu-0}")), 0, "there is no other device");
 }
 
-/// A pod that holds these devices of a node through a claim from this template. Without a controller, the pod
-/// keeps its node.
+/// A running pod whose claim, made from this template, holds these devices of the node. If `moves` is false,
+/// the pod has no controller and therefore keeps its node.
 fn holding(
     cluster: Cluster,
     name: &str,
@@ -212,7 +213,7 @@ fn a_pod_that_needs_more_devices_hides_no_room_from_one_that_needs_fewer() {
     for (name, devices) in [("a", TWO), ("b", three), ("c", three)] {
         cluster = slice(node(cluster, name, 99), name, devices);
     }
-    // Two nodes stay: one has one device left, the other has two.
+    // Nodes `a` and `b` stay. Node `a` has one free device, and `b` has two.
     let cluster = holding(cluster, "one", "a", ("gpu", &["gpu-0"]), false);
     let cluster = holding(cluster, "two", "b", ("gpu", &["gpu-0"]), false);
     let goes = |cluster: Cluster| {
@@ -378,7 +379,8 @@ fn nodes_that_were_given_other_devices_of_the_host_teach_nothing() {
         machines(&pod(node(with_class(Cluster::new()), "a", 99), "x", "", "").with(&inventory).plan(&config))
     };
     assert_eq!((plan(""), plan(&given)), (1, 0));
-    // A young node that was given other devices is not expected to get those of new nodes either.
+    // A young node whose machine has different PCI devices is not expected to get the devices of new nodes
+    // either.
     let young = |pci: &str| {
         let machine = |name: &str, vmid: Vmid, pci: &str| {
             format!(

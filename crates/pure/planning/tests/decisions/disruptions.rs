@@ -1,4 +1,4 @@
-//! Limits and windows of removals, and minima at certain times.
+//! Limits on removals, times at which removals are allowed, and minima that apply at certain times.
 
 use model::Plan;
 use model::plan::NodeOutcome;
@@ -6,7 +6,7 @@ use settings::{self, Config, Needs};
 
 use crate::cluster::{Cluster, LEAVING, inventory, machine, node_verdict, removed};
 
-/// Pool `w` and others under these rules. It is noon.
+/// Pool `w` and other pools with these disruption rules. The time is noon.
 fn under(rules: &str) -> Config {
     let pool = |name: &str, own: &str| {
         format!(
@@ -67,7 +67,7 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     let busy = idle().node("w9", "w", LEAVING, "True");
     assert_eq!(removed(&busy.plan(&under(rules))), Vec::<&str>::new());
-    // The node counts even before the API shows its taint.
+    // A node whose removal has begun counts towards the limit even before the API shows its taint.
     for (phase, goes) in [("Ready", 1), ("Draining", 0), ("Stopping", 0), ("Deleting", 0)] {
         let plan = idle().idle("w9", "w").with(&inventory(&machine("w9", phase, true))).plan(&under(rules));
         assert_eq!(removed(&plan).len(), goes, "{phase}");
@@ -86,7 +86,8 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
     assert_eq!(removed(&lost.plan(&under(&format!("{none}reasons = [\"unready\", \"empty\"]\n")))).len(), 0);
 }
 
-/// A node that an operator wants removed, but that has to wait, stays in service with its pods.
+/// If an operator has requested the removal of a node but the removal has to wait, the node stays in service
+/// with its pods.
 #[test]
 fn a_wish_that_only_waits_holds_up_no_removal() {
     // Nodes with pods that fit neither another node nor a new one.
@@ -98,7 +99,7 @@ fn a_wish_that_only_waits_holds_up_no_removal() {
     };
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     assert_eq!(removed(&idle().and(&wished(&["w9"])).plan(&under(rules))).len(), 1);
-    // As many nodes wait for their removal as may be drained at a time.
+    // The number of nodes that wait for their removal equals the number of drains allowed at a time.
     let busy = Cluster::new().idle("x0", "other").idle("x1", "other").pod("a", "1", "x0").pod("b", "1", "x1");
     let plan = busy.and(&wished(&["w5", "w6", "w7", "w8"])).plan(&under(""));
     assert_eq!(removed(&plan).len(), 1, "{:#?}", plan.nodes);

@@ -1,13 +1,13 @@
-//! A machine that is removed must not be requested again immediately.
+//! A removal must not cause a new machine to be created immediately.
 
 use model::Plan;
 use model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
 
-/// On w0, 2 of 4 CPUs are free. On w1, `on_w1` of 4 CPUs are in use. w2 has pods of 1.5, 1 and 1 CPUs. The
-/// search for removable nodes fills the fuller node w1 first. Scaling up fills nodes in the order of their
-/// names, w0 first. A pod of 1 CPU is then left over unless 2 CPUs are free on w1.
+/// w0 has 2 of 4 CPUs free. On w1, `on_w1` of 4 CPUs are in use. w2 has pods of 1.5, 1 and 1 CPUs. The search
+/// for removable nodes fills w1 first if it is the fuller node. Scaling up fills nodes in order of their
+/// names, so w0 comes first. One pod of 1 CPU then finds no room, unless w1 has 2 CPUs free.
 fn three(on_w1: &str) -> Cluster {
     Cluster::new()
         .idle("w0", "w")
@@ -69,7 +69,7 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_pr
     };
     let host = "matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [w1]}]";
     let node = format!("nodeAffinity: {{{PREFERRED}: [{{weight: 1, preference: {{{host}}}}}]}}");
-    // This selects pods without the label `app`: all but the pod itself.
+    // The term selects pods without the label `app`, which are all pods except this one.
     let term = "podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}";
     let away = format!("podAntiAffinity: {{{PREFERRED}: [{{weight: 100, {term}}}]}}");
     assert_eq!(removed(&cluster("").plan(&config)), ["w2"]);
@@ -95,9 +95,9 @@ fn a_lost_node_goes_though_its_pods_fit_only_by_luck() {
     assert_eq!(removed(&cluster.pod("e", "1", "w2").plan(&config)), ["w2"]);
 }
 
-/// Two nodes of 4 CPUs, and a third, unmanaged one with this many thousandths of a core left. The pods of the
-/// first two fill one of them completely if `web-0` is placed on the third. kube-scheduler does not put it
-/// there, because that node has the least room.
+/// Two nodes with 4 CPUs, and a third, unmanaged node with `left` thousandths of a core free. The pods of the
+/// first two nodes fill one of them completely if `web-0` is placed on the third node. kube-scheduler does
+/// not place it there, because the third node has the least room.
 fn to_the_last(left: u32) -> Cluster {
     let third = "apiVersion: v1\nkind: Node\nmetadata: {name: third}\n\
                  status: {allocatable: {cpu: 2, memory: 16Gi, pods: 10}, conditions: [{type: Ready, status: \"True\"}]}";

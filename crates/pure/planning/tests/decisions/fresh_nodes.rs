@@ -6,13 +6,13 @@ use settings::{self, Config, Needs};
 
 use crate::cluster::{Cluster, inventory, machine, pod_verdict};
 
-/// Machines of 4 cores, with no other settings.
+/// Pool `w` with 4 cores, 8 GiB, and the additional settings in `own`.
 fn learning(own: &str) -> Config {
     let text = format!("[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n{own}\n");
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// A DaemonSet whose template requests 100m and optionally mounts its own volume.
+/// A DaemonSet whose template requests 100m of CPU and mounts these volumes.
 fn daemon_set(volumes: &str) -> String {
     format!(
         "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: agent, namespace: d, uid: ds}}\n\
@@ -30,13 +30,13 @@ fn its_pod(name: &str, cpu: &str, created: &str) -> String {
     )
 }
 
-/// A static pod of 400m on node `a`.
+/// A static pod on node `a` that requests 400m of CPU.
 const STATIC: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: proxy-a\n  namespace: kube-system\n  \
      annotations: {kubernetes.io/config.mirror: x, kubernetes.io/config.source: file}\n  \
      ownerReferences: [{apiVersion: v1, kind: Node, name: a, uid: a, controller: true}]\n\
      spec: {nodeName: a, containers: [{name: c, resources: {requests: {cpu: 400m}}}]}\nstatus: {phase: Running}";
 
-/// A node of pool `w` without any room.
+/// A cluster whose only node, in pool `w`, is full.
 fn with_a_full_node() -> Cluster {
     Cluster::new().node("a", "w", "", "True").pod("fills", "3", "a")
 }
@@ -57,7 +57,7 @@ fn what_daemon_sets_take_of_a_fresh_node_is_what_their_pods_ask_for() {
         let cluster = || with_a_full_node().with(&daemon_set(volumes));
         assert!(fits(cluster(), "3900m", &learning("")), "{volumes}");
         assert!(!fits(cluster(), "3901m", &learning("")), "{volumes}");
-        // A sidecar was injected into the newest pod of the DaemonSet.
+        // The newest pod of the DaemonSet requests more than the template, as with an injected sidecar.
         let older = its_pod("agent-1", "900m", "2026-01-01T10:00:00Z");
         let newest = its_pod("agent-2", "300m", "2026-01-01T11:00:00Z");
         for pods in [[&older, &newest], [&newest, &older]] {

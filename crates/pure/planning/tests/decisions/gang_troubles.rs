@@ -22,7 +22,7 @@ fn at(minutes: i64) -> Timestamp {
     NOON.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes)
 }
 
-/// Remembers that a prediction for such pods was missed two hours ago, with a back-off until this many
+/// Records in the memory that a prediction for such pods was missed two hours ago. Its back-off ends `until`
 /// minutes from now.
 fn missed(snapshot: &mut Snapshot, until: i64) {
     let sample = snapshot.pods.iter().find(|pod| pod.node.is_none()).unwrap();
@@ -73,8 +73,8 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     }
 }
 
-/// The memory after half an hour in which kube-scheduler refused all pending pods, except those whose names
-/// begin with `unlooked`: it did not look at them.
+/// Returns the memory after half an hour in which kube-scheduler refused all pending pods, except for the
+/// pods whose names begin with `unlooked`. It did not look at those.
 fn refused(cluster: &Cluster, unlooked: &str, config: &Config) -> Predictions {
     let mut predictions = Predictions::default();
     for minute in 0..30 {
@@ -115,7 +115,8 @@ fn a_prediction_for_a_group_that_needs_no_more_pods_is_missed_like_any_other() {
 fn the_scheduler_is_behind_with_pods_of_a_gang_that_it_could_look_at() {
     let config = of_pool("", "");
     let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").idle("w2", "w").pod("p", "1", "");
-    // The scheduler has not looked at a complete gang, so it may be late with `p` too.
+    // The scheduler has not looked at the pods of a complete gang, so it may not have looked at `p` again
+    // either.
     let complete = waiting(cluster.clone().with(&group("g", 2)), "g", 2);
     assert!(refused(&complete, "g-", &config).missed.is_empty());
     // The scheduler does not look at pods of an incomplete gang.
@@ -138,7 +139,7 @@ fn a_round_that_leaves_gangs_to_a_later_one_places_no_pod_on_their_machines() {
         (0..8).fold(Cluster::new().with(&group("g", 9)), |all, number| all.with(&alone(number)));
     cluster = cluster.with(&pod("g", 8, "", "nodeSelector: {no: t}, "));
     cluster = (0..20).fold(cluster, |all, number| all.sized(&format!("w{number}"), "w", "500m", "", "True"));
-    // The other gangs fit beside the pods of the first, and on their own machines.
+    // The other gangs fit partly beside the pods of the first gang, and partly on their own machines.
     for name in ["a", "b"] {
         let own = |number, cpu: &str| pod(name, number, "", "").replace("cpu: 3,", &format!("cpu: {cpu},"));
         cluster =
@@ -211,7 +212,7 @@ fn gangs_whose_volumes_are_in_other_places_are_not_alike() {
             cluster = cluster.with(&own(name, number)).with(&claims(name, zone, number));
         }
     }
-    // Another gang takes the room at first, so that all are tried one by one.
+    // Gang `z` takes the room at first, so all gangs are tried one by one.
     let large = waiting(cluster.with(&group("z", 2).replace("11:30", "11:20")), "z", 2);
     let plan = large.plan(&config);
     let shown = ["d/a-0", "d/g-0", "d/z-0"].map(|pod| pod_verdict(&plan, pod));

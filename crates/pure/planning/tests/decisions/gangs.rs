@@ -1,4 +1,4 @@
-//! Gangs: machines are created for the whole minimum of a gang, or for none of it.
+//! Gangs: either machines are created for a gang's whole minimum, or none are.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use planning::{Limits, follow, plan, plan_within};
 
 use crate::cluster::{Cluster, inventory, node_verdict, of_pool, pod_verdict};
 
-/// A PodGroup of this many pods, created at 11:30 (it is noon).
+/// A PodGroup with a minimum of this many pods. It was created at 11:30, half an hour ago.
 pub fn group(name: &str, minimum: u32) -> String {
     group_with(name, &format!("schedulingPolicy: {{gang: {{minCount: {minimum}}}}}"))
 }
@@ -39,7 +39,7 @@ pub fn pod(group: &str, number: u32, node: &str, more: &str) -> String {
     )
 }
 
-/// This many machines that are being created, each for a pod of a group.
+/// An inventory with this many machines that are being created, each for one pod of the group.
 fn coming(group: &str, count: u32) -> String {
     let one = |number: u32| {
         format!(
@@ -188,7 +188,8 @@ fn of_two_gangs_that_take_each_others_room_one_is_whole() {
         (pod_verdict(&plan, "d/g-2"), pod_verdict(&plan, "d/a-0")),
         (PodOutcome::NewNode, PodOutcome::AwaitsGang)
     );
-    // Each gang takes a part of each node's room, so both are incomplete if all pods are placed together.
+    // Each gang takes a part of each node's room. If all pods were placed together, both gangs would be
+    // incomplete.
     let small =
         |group: &str, number, cpu| pod(group, number, "", "").replace("cpu: 3,", &format!("cpu: {cpu},"));
     config.pools[0].max = 2;

@@ -47,8 +47,8 @@ fn one(waiting: &[&str]) -> Cluster {
     waiting.iter().enumerate().fold(cluster, |all, (number, cpu)| all.pod(&format!("p{number}"), cpu, ""))
 }
 
-/// The machines that grow, with their new number of cores and their new memory in tenths of a GiB; and how
-/// many machines are created.
+/// Returns each machine that grows, with its new number of cores and its new memory in tenths of a GiB. Also
+/// returns how many machines are created.
 fn told(plan: &Plan) -> (Vec<(&str, u32, i64)>, usize) {
     let grown =
         plan.grow.iter().map(|one| (one.machine.as_str(), one.to.cores, one.to.memory_bytes * 10 / GIB));
@@ -192,7 +192,7 @@ fn limits_of_pools_and_of_the_cluster_hold_for_what_grows() {
         ("max_cores = 6", "", None),
         ("", "[scale_up]\nmax_cores_total = 7\n", Some(7)),
         ("", "[scale_up]\nmax_cores_total = 6\n", None),
-        // Only cores grow in this case.
+        // In these cases, only the number of cores grows, so limits on memory do not apply.
         ("max_memory = \"8GiB\"", "", Some(7)),
         ("", "[scale_up]\nmax_memory_total = \"8GiB\"\n", Some(7)),
     ] {
@@ -231,7 +231,7 @@ fn a_machine_that_grows_is_room_to_come_and_it_is_not_taken_back() {
     assert_eq!(pod_verdict(&plan, "d/p0"), PodOutcome::GrownNode);
     // A pod that fits the present size does not wait for the growth.
     assert_eq!(pod_verdict(&cluster(&["1"]).plan(&growing("")), "d/p0"), PodOutcome::ExistingNode);
-    // Pods do not wait for a growth that takes too long.
+    // Pods do not wait for a machine that takes too long to grow.
     let late = under_way().replace("2026-01-01T12:00:00Z", "2026-01-01T11:00:00Z");
     let late = used(Cluster::new(), "a", "3", "").with(&inventory(&late)).pod("p", "3", "");
     assert_eq!(told(&late.plan(&growing(""))), (vec![], 1));
@@ -304,7 +304,7 @@ fn a_machine_that_has_grown_has_not_drifted_and_serves_on() {
     assert!(plan.nodes[0].message.is_none(), "{:?}", plan.nodes[0]);
 }
 
-/// Nodes of the growing pool, each with a pod of this many CPUs and GiB; and pending pods.
+/// Nodes of the growing pool, each with one pod, and pending pods. All sizes are random.
 fn world() -> impl Strategy<Value = Snapshot> {
     let running = prop::collection::vec(1_i64..40, 1..5);
     let waiting = prop::collection::vec((1_i64..90, 1_i64..150), 0..12);
@@ -326,7 +326,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// The world after the growth in a plan was carried out.
+/// The snapshot after the machines have grown as planned.
 fn carried_out(before: &Snapshot, plan: &Plan) -> Snapshot {
     let mut after = before.clone();
     for grown in &plan.grow {

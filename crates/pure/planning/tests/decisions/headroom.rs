@@ -4,7 +4,7 @@ use model::plan::{NodeOutcome, PodOutcome};
 
 use crate::cluster::{Cluster, LEAVING, node_verdict, of_pool, pod_verdict, pools, removed};
 
-/// Three nodes of 4 CPUs: one with 3 CPUs in use, one with 1, one empty.
+/// Three nodes with 4 CPUs each. 3 CPUs are in use on w0, 1 CPU on w1, and none on w2.
 fn three() -> Cluster {
     Cluster::new()
         .idle("w0", "w")
@@ -126,8 +126,8 @@ fn placeholder_pods_make_room_ahead_and_hold_none_below_the_cut_off() {
         assert_eq!(pod_verdict(&plan, "d/real"), other, "{priority}");
         assert_eq!(full().plan(&pools(0, 9, "")).scale_down.len(), gone, "{priority}");
     }
-    // A real pod that preempts a placeholder gets its node. The placeholder is pending then, and triggers the
-    // next node.
+    // The real pod that preempts the placeholder gets the placeholder's node. The placeholder then triggers
+    // the next node.
     let there = "apiVersion: v1\nkind: Pod\nmetadata: {name: low, namespace: d}\nspec: {priority: -5, containers: [{name: c, resources: {requests: {cpu: 4}}}]}";
     let plan = Cluster::new().idle("w0", "w").with(&nominated("w0")).with(there).plan(&pools(0, 9, ""));
     assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::ExistingNode);

@@ -87,7 +87,8 @@ fn one_idle_host_goes_at_a_time_and_never_the_majority() {
     let plan = Hosts { memory: next, ..old }.plan(Cluster::new(), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Needed), ("c", HostOutcome::GoingOff)]);
     assert!(why(&plan, "b").contains("1 of 3 votes left"), "{}", why(&plan, "b"));
-    // Host `c` should have been off long ago, and may still switch off.
+    // The daemon remembers host `c` as switched off, but it is still on. It may yet shut down, so its vote is
+    // not counted.
     let late = "b: {idleSince: 2026-01-01T11:00:00Z}, c: {power: {step: Off, since: 2026-01-01T11:00:00Z}}";
     let plan = Hosts { memory: late, ..old }.plan(Cluster::new(), &config);
     assert!(why(&plan, "b").contains("1 of 3 votes left"), "{}", why(&plan, "b"));
@@ -133,7 +134,7 @@ fn each_reason_to_stay_is_said() {
     }
 }
 
-/// Two nodes, of which `w-2` is on `c`, with one pod each.
+/// Two nodes with one pod each. The machine `w-2` is on host `c`.
 fn two_nodes() -> Cluster {
     let nodes = Cluster::new().idle("w-1", "w").idle("w-2", "w");
     nodes.pod("p1", "3", "w-1").pod("p2", "3", "w-2")
@@ -173,7 +174,7 @@ fn a_host_waits_until_it_is_seen_that_the_last_machine_is_gone() {
     let plan = with("c: {answers: true, going: [9102]}", memory);
     assert_eq!(said(&plan), [("c", HostOutcome::Emptied)]);
     assert_eq!(why(&plan, "c"), "still in use by 1 of the daemon's machines");
-    // An idle host with a VM that was a machine until recently is not switched off immediately either.
+    // If a VM on an idle host was a machine until recently, the host is not switched off immediately.
     assert_eq!(said(&with("c: {answers: true, going: [9102]}", LONG)), [("c", HostOutcome::Emptied)]);
     assert_eq!(said(&with("c: {answers: true}", memory)), [("c", HostOutcome::SwitchOff)]);
     // The VMID now belongs to another VM.
@@ -259,7 +260,7 @@ fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_e
     let message =
         &plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap().reasons[0].message;
     assert!(message.contains("c is switched off until it is needed"), "{message}");
-    // The host would be of no use to a pod that fits no pool.
+    // A pod that fits no pool would not fit any better if the host were on.
     let plan = hosts.plan(waiting(4).pod("huge", "64", ""), &config);
     assert_eq!(pod_verdict(&plan, "d/huge"), PodOutcome::NoPoolFits);
     assert_eq!(said(&plan), [("c", HostOutcome::Off)]);
@@ -331,7 +332,8 @@ fn a_host_is_woken_for_a_pool_that_backs_off_only_if_a_template_of_the_pool_is_o
 fn a_template_on_one_host_on_its_way_is_none_for_the_next() {
     const TWO_OFF: &[(&str, bool)] = &[("a", true), ("b", false), ("c", false)];
     let config = config(&["b", "c"], "");
-    // The machines of `c` were cloned from a template that is gone; `b` has one of its own.
+    // Machines on `c` would be cloned from another host's template, which is missing. Host `b` has its own
+    // template.
     let coming = OURS.replace("c:", "b:").replace("name: c", "name: b").replace(
         "step: Off, since: 2026-01-01T11:00:00Z",
         "step: Waking, asked: 2026-01-01T11:59:50Z, since: 2026-01-01T11:59:50Z",
@@ -407,7 +409,7 @@ fn a_gang_that_needs_several_hosts_has_them_woken_one_after_the_other_if_all_of_
     let coming = Hosts { memory: coming.leak(), ..hosts };
     assert_eq!(said(&coming.plan(gang(6), &config)), [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)]);
     assert_eq!(said(&coming.plan(gang(4), &config)), [("b", HostOutcome::Waking), ("c", HostOutcome::Off)]);
-    // Not even all hosts would be enough.
+    // The gang would not fit even if all hosts were on.
     let plan = hosts.plan(gang(7), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Off), ("c", HostOutcome::Off)]);
 }
@@ -434,7 +436,7 @@ fn as_few_hosts_are_woken_as_are_enough() {
     );
 }
 
-/// The limit may end the decision at any point: then it is not known how much room is lacking.
+/// The limit may end the decision at any point. It is then unknown how much room is lacking.
 #[test]
 fn a_host_is_only_woken_if_the_round_has_found_out_that_it_helps() {
     let config = config(&["b", "c"], "");

@@ -1,12 +1,13 @@
-//! Limits of CPU and memory, for a pool and for the cluster: growth stops at them, and not earlier.
+//! Limits on CPU and memory, for a pool and for the cluster. A pool grows until the next machine would exceed
+//! a limit.
 
 use model::Plan;
 use model::plan::PodOutcome;
 
 use crate::cluster::{Cluster, inventory, machine, of_pool, pod_verdict, pools};
 
-/// Five pods that each need a machine of 4 CPUs and 8 GiB, in a cluster with one machine of pool `w` and one
-/// unmanaged node.
+/// The plan for five pods that each need a machine with 4 CPUs and 8 GiB. The cluster already has one machine
+/// of pool `w` and one unmanaged node.
 fn asked(settings: &str, of_pools: &str) -> Plan {
     let foreign = "apiVersion: v1\nkind: Node\nmetadata: {name: cp1}\nspec: {unschedulable: true}\n\
         status: {capacity: {cpu: 2, memory: 4Gi, pods: 10}, allocatable: {cpu: 1900m, memory: 3Gi, pods: 10}}";

@@ -1,5 +1,5 @@
-//! The machines that one plan creates for pods still count for these pods in the next plan, while they are
-//! being created and once they are ready.
+//! Machines that one plan creates for pods are still meant for these pods in the next plan, both while they
+//! are being created and once they are ready.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -148,8 +148,8 @@ fn waiting(number: usize, app: usize, manner: Manner, cpu: i64) -> Pod {
     pod
 }
 
-/// The DaemonSet with this number. One runs on all nodes of two pools, one in a zone, one uses a port, and
-/// one keeps the pods of the first app away.
+/// The DaemonSet with this number. DaemonSet 0 has no requirements, 1 selects a zone, 2 uses a host port, and
+/// the others keep the pods of the first app away.
 fn daemon_set(number: usize) -> Arc<DaemonSet> {
     let name = format!("ds{number}");
     let mut pod = bare(&name, &name, 100, "DaemonSet");
@@ -237,8 +237,8 @@ impl World {
         snapshot
     }
 
-    /// The cluster once the plan's machines are being created or have just become ready: their pods wait for
-    /// kube-scheduler, which has put the other pods on existing nodes.
+    /// The cluster while the plan's machines are being created, or just after they have become ready.
+    /// kube-scheduler has placed the pods that fit existing nodes. The machines' pods are still pending.
     fn carried_out(&self, plan: &Plan) -> Snapshot {
         let mut after = self.snapshot(self.pods.len());
         for pod in &mut after.pods {
@@ -249,7 +249,7 @@ impl World {
         }
         let made = plan.scale_up.iter().flat_map(|pool| pool.machines.iter().map(|one| (&pool.pool, one)));
         for (number, (pool, one)) in made.enumerate() {
-            // With these names, new nodes sort before and after the existing ones.
+            // These names make some new nodes sort before the existing ones, and others after them.
             let name = format!("{}{number}", if number % 2 == 0 { "a" } else { "z" });
             let phase = [Phase::Cloning, Phase::Booting, Phase::Joining, Phase::Registered, Phase::Ready]
                 [self.phases[number % self.phases.len()]];

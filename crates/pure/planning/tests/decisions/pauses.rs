@@ -5,7 +5,7 @@ use settings::{self, Config, Needs};
 
 use crate::cluster::{Cluster, node_verdict, pod_verdict, pools, removed};
 
-/// What is remembered about pool `w`; it is noon.
+/// What the daemon remembers about pool `w`. The test's time is noon.
 fn state(of_pool: &str) -> String {
     format!("apiVersion: pve-autoscaler/v1\nkind: AutoscalerState\npools: {{w: {{{of_pool}}}}}")
 }

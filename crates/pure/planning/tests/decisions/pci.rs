@@ -100,7 +100,7 @@ fn a_stopped_machine_that_waits_keeps_its_device_and_goes_where_others_have_it()
     assert!(hosts(&taken).is_empty());
     let gone = |plan: &Plan| -> Vec<String> { plan.unkept.iter().map(|one| one.reason.clone()).collect() };
     assert_eq!(gone(&taken), ["other VMs use its devices on its host a"]);
-    // A mapping that is broken for a moment may work again.
+    // A broken mapping may work again later, so the machine is kept.
     let broken = cluster(1, &format!("{ONE}, broken: {{gpu: \"another device\"}}"), "", waits).plan(&config);
     assert_eq!((hosts(&broken), gone(&broken)), (vec![], vec![]));
     assert_eq!(gone(&woken), Vec::<String>::new());
@@ -121,8 +121,8 @@ fn of_two_machines_that_wait_for_one_device_one_goes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// For any number of devices and any VMs that have them: no host gets more machines than it has free
-    /// devices, and no device stays free while a pod is pending for one.
+    /// For any number of devices and any VMs that use them, no host gets more machines than it has free
+    /// devices, and no device remains free while a pod waits for one.
     #[test]
     fn no_device_is_promised_twice_and_none_is_forgotten(
         pods in 0..7_usize,

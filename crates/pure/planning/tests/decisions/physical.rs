@@ -6,7 +6,7 @@ use settings::{self, Config, Needs};
 
 use crate::cluster::Cluster;
 
-/// Pool `metal` of these machines, of 8 cores each.
+/// Pool `metal` with these bare-metal machines, which have 8 cores each.
 fn pool(machines: &[&str]) -> Config {
     let one = |name: &&str| {
         let closed = if name.ends_with('c') { "closed = true\n" } else { "" };

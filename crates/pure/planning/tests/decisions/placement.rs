@@ -112,8 +112,8 @@ fn spread(cluster: Cluster, name: &str, more: &str) -> Cluster {
     ))
 }
 
-/// A constraint that spreads pods over at least this many zones: without `minDomains`, kube-scheduler would
-/// not count zones that have no node yet.
+/// A constraint that spreads pods over at least this many zones. Without `minDomains`, kube-scheduler would
+/// ignore zones that have no node yet.
 fn over_zones(least: usize) -> String {
     format!(
         "topologySpreadConstraints: [{{maxSkew: 1, minDomains: {least}, topologyKey: topology.kubernetes.io/zone, \
@@ -138,7 +138,7 @@ fn pods_that_spread_over_zones_get_a_machine_in_each() {
     }
 }
 
-/// The machine of the pod `large` makes zone `b` count for kube-scheduler, but has no room for the others.
+/// The machine for the pod `large` makes kube-scheduler count zone `b`, but has no room for the other pods.
 #[test]
 fn pods_that_spread_know_of_zones_that_the_same_plan_opens() {
     let hosts = [host("a", 64, ""), host("b", 48, "")].join(", ");

@@ -37,7 +37,7 @@ impl Rounds {
         decided
     }
 
-    /// Rounds in these minutes; returns the plan of the last.
+    /// Runs one round for each of these minutes, and returns the plan of the last one.
     fn minutes(&mut self, minutes: std::ops::RangeInclusive<i64>, cluster: &Cluster) -> Plan {
         minutes.map(|minute| self.at(minute * 60, cluster)).last().unwrap()
     }
@@ -75,7 +75,8 @@ fn reasons(plan: &Plan) -> Vec<&str> {
 fn a_pod_that_the_scheduler_refuses_again_where_it_fits_gets_no_machine_and_says_why() {
     let mut rounds = Rounds::new(of_pool("", ""));
     rounds.minutes(0..=1, &refused(FULL));
-    // The scheduler has looked at the pod again, and may be looking once more.
+    // The scheduler has looked at the pod again. The prediction is not missed yet, because the scheduler may
+    // be about to place the pod.
     let plan = rounds.minutes(2..=3, &refused(REFUSED));
     assert_eq!((pod_verdict(&plan, "d/p"), rounds.missed()), (PodOutcome::ExistingNode, 0));
     let plan = rounds.minutes(4..=5, &refused(REFUSED));
@@ -86,7 +87,7 @@ fn a_pod_that_the_scheduler_refuses_again_where_it_fits_gets_no_machine_and_says
     assert_eq!((missed.node.as_str(), missed.theirs.as_str()), ("w0", REFUSED));
     assert_eq!(missed.ours, "predicted at 2026-01-01T12:00:00Z that it would fit node w0");
     assert!(plan.pods[0].reasons[0].message.ends_with(REFUSED), "{:?}", plan.pods[0].reasons);
-    // Once the node is gone, no other is created.
+    // Even once the node is gone, no machine is created.
     let gone = waiting(Cluster::new(), "p", "1", REFUSED);
     let plan = rounds.minutes(6..=30, &gone);
     assert_eq!((pod_verdict(&plan, "d/p"), plan.scale_up.len()), (PodOutcome::PredictionMissed, 0));
@@ -239,7 +240,8 @@ fn nodes_that_were_refused_are_not_kept_for_the_pod() {
     assert_eq!(removed(&plan), ["w0"], "{:?}", node_verdict(&plan, "w0"));
 }
 
-/// Machines of a pool whose fresh nodes promise more than they have: each takes no pod, and is removed.
+/// Machines of a pool whose fresh nodes are expected to offer more than they do. Each machine takes no pod
+/// and is removed.
 #[test]
 fn of_machines_that_take_none_of_their_pods_there_are_two() {
     machines_that_take_no_pod(["w1", "w2"]);
@@ -257,7 +259,7 @@ fn machines_that_take_no_pod(on: [&str; 2]) {
             "{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {node}, pods: [d/p]}},"
         )
     };
-    // The pod needs all that a fresh node promises, and these nodes offer less.
+    // The pod needs everything that a fresh node is expected to offer, but these nodes offer less.
     let cluster = |nodes: &[&str], machines: &str| {
         let nodes = nodes.iter().fold(Cluster::new(), |all, name| all.sized(name, "w", "3", "", "True"));
         waiting(nodes.with(&inventory(machines)), "p", "4", FULL)
@@ -394,7 +396,7 @@ fn a_buffer_has_no_machine_after_the_other_made_that_takes_none_of_its_chunks() 
             "{{name: {name}, pool: w, vmid: 9100, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {name}, pods: [\"{chunk}\"]}},"
         )
     };
-    // A chunk needs all that a fresh node promises, and these nodes offer less.
+    // The chunk needs everything that a fresh node is expected to offer, but these nodes offer less.
     let cluster = |nodes: &[&str], machines: &str| {
         let nodes = nodes.iter().fold(Cluster::new(), |all, name| all.sized(name, "w", "3", "", "True"));
         nodes

@@ -1,5 +1,5 @@
-//! What `explain` shows for a pod besides the nodes' answers: the pools' answers, and what the removal of its
-//! node means for it.
+//! What `explain` shows for a pod in addition to the nodes' answers: the pools' answers, and what happens to
+//! the pod if its node is removed.
 
 use model::drain::Blocking;
 use planning::{PoolAnswer, Prospects, Treatment, prospects};

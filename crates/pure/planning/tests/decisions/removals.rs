@@ -61,7 +61,7 @@ fn a_node_that_has_never_been_ready_counts_towards_no_minimum() {
 #[test]
 fn a_node_whose_machine_is_not_ready_or_was_given_up_counts_towards_no_minimum() {
     for (phase, gone) in [("Joining", 0), ("Failed", 0), ("Stopping", 0), ("Ready", 1)] {
-        // The machine's Node may have another name.
+        // A machine and its Node may have different names.
         for name in ["name: w1,", "name: m1,"] {
             let machine = machine("w1", phase, true).replace("name: w1,", name);
             assert!(machine.contains(name) && machine.contains("node: w1"), "{machine}");
@@ -120,8 +120,8 @@ fn memory_that_booting_machines_will_use_is_not_given_away() {
     assert_eq!(pod_verdict(&plan, "d/d"), PodOutcome::NoHostCapacity, "{:?}", plan.scale_up);
 }
 
-/// Cluster Autoscaler's efficiency scenario. With Cluster Autoscaler, it ends at a utilization of 100 % or
-/// 54.5 %, depending on luck.
+/// Cluster Autoscaler's efficiency scenario. Depending on chance, Cluster Autoscaler itself ends it at a
+/// utilization of 100 % or 54.5 %.
 #[test]
 fn what_can_be_consolidated_completely_is() {
     let sizes = [("a", 1), ("b", 1), ("c", 4), ("d", 4), ("e", 4), ("f", 9)];
@@ -176,8 +176,8 @@ fn a_node_that_still_starts_is_not_removed_while_a_pod_waits_for_it() {
 #[test]
 fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
     let leaving = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
-    // Each case: the CPU of another pod, which is pending; the CPU of a pod on the node that stays; and the
-    // pod that finds no place.
+    // Each case contains the CPU of another pending pod, the CPU of a pod on the node that stays, and the pod
+    // for which no place is found.
     let cases = [
         ("", "", None),
         ("", "3", Some("d/p")),

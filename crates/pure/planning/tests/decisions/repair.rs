@@ -80,8 +80,8 @@ fn a_lost_node_goes_before_an_idle_one() {
     assert_eq!(removed(&cluster().plan(&pools(1, 9, ""))).len(), 2);
 }
 
-/// A node of pool `w` that the pool's minimum has kept for an hour, and that stopped being ready at this
-/// time.
+/// A cluster with a node of pool `w` that has been unneeded for an hour and stopped being ready at this time.
+/// The pool's minimum keeps it.
 fn kept_and_silent_since(time: &str) -> Cluster {
     Cluster::new().idle("w0", "w").pod("p", "3", "w0").with(&format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: w1\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: w1}}\n  \
@@ -112,8 +112,8 @@ fn a_node_that_a_window_keeps_is_not_taken_for_lost_as_its_kubelet_restarts() {
 
 #[test]
 fn a_lost_node_stays_lost_when_another_came_in_its_place_and_its_pod_has_no_other() {
-    // Like a pod with a volume on its host, the pod fits only its own node. It is not evicted when this node
-    // is not ready.
+    // The pod fits only its own node, like a pod with a volume on that node. Such a pod is not evicted while
+    // the node is not ready.
     let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: db-0\n  namespace: d\n  \
          ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]\n\
          spec: {nodeName: w1, nodeSelector: {kubernetes.io/hostname: w1}, \

@@ -67,7 +67,7 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     assert_eq!(plan.scale_down[0].reason, RemovalReason::Drifted);
     assert_eq!(plan.scale_down[0].moves[0].to, "w1");
 
-    // The pool is full while the replacement is being created, and after that.
+    // The pool is at its maximum both while the replacement is being created and afterwards.
     let mut full = of_pool("", ON);
     full.pools[0].max = 2;
     let words = "will be removed once a node to which d/p-w0 can move is ready";
@@ -279,7 +279,7 @@ fn two_that_have_drifted_in_a_full_pool_do_not_wait_for_each_other() {
     assert_eq!((made(&plan), removed(&plan)), (0, vec!["w0"]), "{:?}", plan.nodes);
     assert!(said(&plan, "w1").contains("`max` of 2 leaves no room for its replacement"));
 
-    // The replacement of one of the two exists.
+    // One replacement already exists, and one of the two old nodes can be removed.
     (config.pools[0].min, config.pools[0].max) = (2, 3);
     let machines = machines + &machine("w2", "");
     let three = Cluster::new().with(&inventory(&machines)).idle("w0", "w").idle("w1", "w").idle("w2", "w");
@@ -354,7 +354,7 @@ fn nothing_is_made_of_another_pool_for_a_node_that_its_own_pool_needs() {
     let words = "drifted: `max_pods` was 50 and is now 110; not replaced now: its pool would be below its minimum, and its \
                  replacement cannot be created";
     assert!(said(&plan, "w0").starts_with(words), "{}", said(&plan, "w0"));
-    // The pool does not need the node for its minimum.
+    // With a minimum of 0, the pool does not need the node.
     config.pools[0].min = 0;
     assert_eq!(made(&old.plan(&config)), 1);
 }

@@ -10,7 +10,8 @@ const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 const TEMPLATE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: t, namespace: d}\n\
      template: {spec: {containers: [{name: c, resources: {requests: {cpu: 3, memory: 1Gi}}}]}}";
 
-/// A request for this many pods that each take most of a node, created at 11:30 (it is noon).
+/// A request for this many pods, each of which takes up most of a node. It was created at 11:30, half an hour
+/// ago.
 fn request(name: &str, class: &str, count: u32, status: &str) -> String {
     format!(
         "apiVersion: autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest\n\
@@ -82,8 +83,8 @@ fn a_check_of_capacity_makes_nothing_and_counts_what_is_there() {
         let plan = with(CHECK, count, "").idle("w0", "w").idle("w1", "w").plan(&pools(0, 9, ""));
         assert_eq!((only(&plan).verdict, machines(&plan)), (outcome, 0), "{count}");
     }
-    // A machine that this decision creates for a pod does not count, because it does not exist yet. Pods come
-    // before requests.
+    // Pods are placed before requests. A machine that this decision creates for a pod does not count as room
+    // for a request of this class, because it does not exist yet.
     let plan = with(CHECK, 1, "").idle("w0", "w").pod("p", "3", "").plan(&pools(0, 9, ""));
     assert_eq!(
         (only(&plan).verdict, pod_verdict(&plan, "d/p")),
@@ -113,11 +114,12 @@ fn pods_of_a_request_make_no_machine_until_it_is_provisioned() {
         (is("Provisioned", 55), PodOutcome::NewNode),
         (format!("{}, {}", is("Provisioned", 31), is("BookingExpired", 41)), PodOutcome::NewNode),
     ] {
-        // A check of capacity creates no machine, so a machine can only be for the pod.
+        // A request that only checks capacity creates no machine, so any new machine is for the pod.
         let plan = with(CHECK, 1, &status).with(&consumer("p", "")).plan(&pools(0, 9, ""));
         assert_eq!(pod_verdict(&plan, "d/p"), outcome, "{status}");
     }
-    // A pod of a request that does not exist; and a cluster without any requests.
+    // The first pod belongs to a request that does not exist. In the second case, the cluster has no requests
+    // at all.
     let other = consumer("p", "").replace("request: r", "request: other");
     let plan = with(CHECK, 1, "").with(&other).plan(&pools(0, 9, ""));
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::AwaitsRequest);
@@ -138,7 +140,7 @@ fn promised_room_is_held_for_ten_minutes_less_what_its_pods_took() {
     assert_eq!((only(&plan).verdict, removed(&plan).len()), (RequestOutcome::Booked, 0));
     let said = plan.nodes[0].message.clone().unwrap();
     assert_eq!(said, "its room is kept for ProvisioningRequest d/r");
-    // No machine is created for the request a second time.
+    // No further machine is created for a request that has been granted.
     assert_eq!(machines(&with(ATOMIC, 2, &is("Provisioned", 51)).plan(&pools(0, 9, ""))), 0);
     let plan = two(51).with(&consumer("p", "w0")).plan(&pools(0, 9, ""));
     assert_eq!((only(&plan).verdict, removed(&plan).len()), (RequestOutcome::Booked, 0));
@@ -180,7 +182,7 @@ fn requests_for_too_many_pods_take_turns() {
         let plan = planning::plan(&snapshot, &config);
         plan.requests.iter().map(|one| one.verdict == RequestOutcome::Unfinished).collect::<Vec<_>>()
     };
-    // The requests r, s and t: whether they wait. The one whose turn it is comes first.
+    // Whether the requests r, s and t are postponed. The request whose turn it is comes first.
     assert_eq!(outcomes("2026-01-01T12:00:00Z"), [false, true, false]);
     assert_eq!(outcomes("2026-01-01T12:01:00Z"), [true, false, false]);
     assert_eq!(outcomes("2026-01-01T12:02:59Z"), [false, true, false]);

@@ -15,7 +15,8 @@ fn three_sizes(more: &str) -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// The cores of the machines that pods with these requests get, smallest first.
+/// Returns the numbers of cores, in ascending order, of the machines that pods with these requests get, and
+/// the plan.
 fn made(config: &Config, cpus: &[&str]) -> (Vec<u32>, Plan) {
     let mut cluster = Cluster::new();
     for (number, cpu) in cpus.iter().enumerate() {

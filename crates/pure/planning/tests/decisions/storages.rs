@@ -1,4 +1,4 @@
-//! Which storage a new machine's clone is put on, and when no storage has room.
+//! Which storage a new machine's disks are placed on, and what happens if no storage has room.
 
 use model::Plan;
 use model::plan::PodOutcome;
@@ -6,7 +6,7 @@ use settings::{self, Config, Needs};
 
 use crate::cluster::Cluster;
 
-/// Pool `w` of full clones with disks of 40 GiB.
+/// Pool `w`, whose machines are full clones with 40 GiB disks.
 fn pool(more: &str) -> Config {
     let text = format!(
         "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\nclone = \"full\"\ndisk = \"40GiB\"\n{more}\n"
@@ -30,7 +30,7 @@ fn with_inventory(pods: usize, storages: &str, machines: &str) -> Cluster {
     cluster.with(&inventory)
 }
 
-/// Host and storage of each new machine.
+/// The host and the storage of each new machine.
 fn places(plan: &Plan) -> Vec<String> {
     let machines = plan.scale_up.iter().flat_map(|one| &one.machines);
     machines.map(|it| format!("{} {}", it.host, it.storage.as_deref().unwrap_or("-"))).collect()
@@ -68,7 +68,8 @@ fn all_disks_of_the_template_count_for_a_full_clone() {
         let cluster = with_inventory(6, "xx: {total: 100Gi, used: 0}", "").with(&memory(bytes));
         places(&cluster.plan(&config)).len()
     };
-    // The pool sets a disk of 40 GiB, so a full clone takes no less. 0: the size of the template is unknown.
+    // The pool sets the disk size to 40 GiB, so a full clone takes at least that much. 0 means that the size
+    // of the template is unknown.
     assert_eq!([0, 10 << 30, 40 << 30, 60 << 30, 101 << 30].map(made), [2, 2, 2, 1, 0]);
 }
 
@@ -105,7 +106,7 @@ fn what_stays_free_and_what_is_on_its_way_is_left_alone() {
         ("", &coming.replace("Cloning", "Deleting, justStored: true"), 2),
     ] {
         let config = pool(&format!("storage = \"xx\"\nhosts = [\"a\"]\n{more}"));
-        // A machine that is being created takes the first of the pods.
+        // A machine that is being created takes one of the pods, so one pod is added.
         let pods = 5 + usize::from(!machines.is_empty() && !machines.contains("Deleting"));
         assert_eq!(places(&plan(&config, pods, own, machines)).len(), expected, "{more} {machines}");
     }
@@ -151,8 +152,8 @@ fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
         (&named, &all, "", 1, "left on storage `yy`, but a machine needs 16884Mi, including its memory"),
         (&named, xx, "", 0, "has no storage `yy`"),
         (&beside, &shared, "", 1, "left on storage `nas`, but a machine needs 17908Mi, including its memory"),
-        // The disk of a booting machine is on the storage, but its memory is not yet. A waiting machine has
-        // both there.
+        // A booting machine has its disk on the storage, but its memory is not saved there yet. A suspended
+        // machine has both there.
         (&suspended.to_owned(), "xx: {total: 110Gi, used: 40Gi}", coming, 0, "left on storage `xx`"),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &there, 1, ""),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &just, 0, "left on storage `xx`"),

@@ -166,7 +166,7 @@ fn nodes_are_looked_at_one_after_the_other() {
     assert_eq!(there, Vec::<u32>::new());
 }
 
-/// This many expressions about a node's labels, which match every node.
+/// A required node affinity with this many expressions, all of which match every node.
 fn heavy(count: usize) -> String {
     let one = |at: usize| format!("{{key: example.com/k{at}, operator: DoesNotExist}}");
     let all: Vec<String> = (0..count).map(one).collect();

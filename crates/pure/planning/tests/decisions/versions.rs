@@ -10,7 +10,7 @@ fn cluster(version: &str) -> Cluster {
         .with(&format!("apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: {version}"))
 }
 
-/// A pending pod whose mounts have options.
+/// Adds a pending pod with mount options, which require a feature of the kubelet.
 fn with_options(cluster: Cluster) -> Cluster {
     cluster.with(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d}\nspec: {containers: [{name: c, volumeMounts: \
@@ -31,7 +31,7 @@ fn a_feature_that_no_kubelet_of_the_pool_declares_makes_no_machine() {
     // The scheduler of 1.36 does not require the feature.
     let before = with_options(cluster("v1.36.3")).plan(&of_pool("", ""));
     assert_eq!((pod_verdict(&before, "d/p"), made(&before)), (PodOutcome::NewNode, 1));
-    // A kubelet that is configured accordingly has the feature.
+    // A kubelet in whose settings the feature gate is enabled has the feature.
     let told = of_pool("kubelet = { featureGates = { VolumeBindMountOptions = true } }", "");
     assert_eq!(pod_verdict(&with_options(cluster("v1.37.2")).plan(&told), "d/p"), PodOutcome::NewNode);
 }

@@ -10,7 +10,7 @@ use settings::{self, Config, Needs};
 
 use crate::cluster::{Cluster, pod_verdict};
 
-/// Pool `w` with more settings.
+/// Pool `w` with the additional settings in `own`.
 fn pool(own: &str) -> Config {
     let text = format!(
         "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n\
@@ -50,7 +50,7 @@ fn node(cluster: Cluster, name: &str, cpu: &str, minutes: i64) -> Cluster {
     ))
 }
 
-/// A pending pod with this many claims of its own.
+/// Adds a pending pod and this many claims that only this pod uses.
 fn pod(cluster: Cluster, name: &str, claims: usize, bytes: &str) -> Cluster {
     let mut volumes = String::new();
     let mut cluster = cluster;
@@ -81,7 +81,7 @@ fn a_fresh_node_takes_as_many_volumes_as_the_pools_nodes_do() {
     assert_eq!(machines(&pod(full(), "p", 2, "1Gi").plan(&pool(""))), 1);
     // The pool's own setting takes precedence.
     assert_eq!(machines(&three.plan(&pool("csi_volumes = { \"x.csi\" = 3 }"))), 1);
-    // Each machine gets as many pods as it takes volumes.
+    // Each pod has one volume, so each machine gets as many pods as it takes volumes.
     let five = (0..5).fold(full(), |cluster, number| pod(cluster, &format!("p{number}"), 1, "1Gi"));
     assert_eq!(machines(&five.plan(&pool(""))), 3);
     assert_eq!(machines(&five.plan(&pool("csi_volumes = { \"x.csi\" = 4 }"))), 2);
@@ -130,7 +130,7 @@ fn a_driver_that_pods_must_not_go_without_is_awaited_on_young_nodes_only() {
     assert_eq!(pod_verdict(&pod(optional, "p", 1, "1Gi").plan(&pool("")), "d/p"), PodOutcome::ExistingNode);
 }
 
-/// Hosts `a` and `b`, each a zone, and the capacity of their storage.
+/// Hosts `a` and `b`, each in its own zone, and the capacity of the storage in each zone.
 fn with_room(a: &str, b: &str) -> Cluster {
     let cluster = with_driver(Cluster::new(), "storageCapacity: true").with(
         "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts:\n- {name: a, cores: 64, memory: 512Gi}\n\
@@ -198,8 +198,8 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
     );
 }
 
-/// Pending pods that each use one of these claims (several may use the same claim), and a node with a local
-/// disk for one claim.
+/// A cluster with one pending pod for each entry of `claims`, and a node whose local disk is enough for one
+/// claim. Entries with the same name share a claim.
 fn with_local_disk(claims: &[&str]) -> Cluster {
     let cluster = Cluster::new().with(
         "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\

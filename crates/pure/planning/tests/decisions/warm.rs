@@ -6,7 +6,7 @@ use model::plan::PodOutcome;
 
 use crate::cluster::{Cluster, inventory, machine, of_pool, pod_verdict};
 
-/// A machine of pool `w` that is kept warm in this state.
+/// A machine of pool `w` that is kept warm in the given state.
 fn kept(name: &str, phase: &str, state: &str) -> String {
     let plain = machine(name, phase, false);
     plain.replace("},", &format!(", warm: {state}}},"))
@@ -16,8 +16,9 @@ fn cluster(machines: &[String]) -> Cluster {
     Cluster::new().with(&inventory(&machines.concat()))
 }
 
-/// The machines that a plan asks to join, how many it creates for pods, how many it creates ahead of demand,
-/// and the machines that it no longer keeps.
+/// Returns the names of the machines that a plan asks to join, the number of machines that it creates for
+/// pods, the number that it creates ahead of demand, and the names of the machines that it no longer keeps
+/// warm.
 fn told(plan: &Plan) -> (Vec<&str>, usize, usize, Vec<&str>) {
     let grown = || plan.scale_up.iter().flat_map(|pool| &pool.machines);
     (
@@ -63,11 +64,11 @@ fn the_number_is_kept_within_the_maximum_and_after_what_pods_wait_for() {
     assert_eq!(told(&cluster(&[]).plan(&nine)).2, 2);
     assert_eq!(told(&cluster(&[kept("w-a", "Booting", "stopped")]).plan(&nine)).2, 1);
     assert_eq!(told(&cluster(&[machine("w-a", "Ready", true)]).plan(&two)).2, 1);
-    // A machine that failed does not count as kept.
+    // A failed machine does not count as a warm machine.
     assert_eq!(told(&cluster(&[kept("w-a", "Failed", "stopped")]).plan(&nine)).2, 2);
     let busy = cluster(&[]).pod("p", "3", "").plan(&nine);
     assert_eq!((told(&busy).1, told(&busy).2), (1, 0));
-    // If a machine is asked to join, the next one is created immediately.
+    // If the plan asks a warm machine to join, it also creates the replacement.
     let woken = cluster(&[kept("w-a", "Warm", "stopped"), kept("w-b", "Warm", "stopped")]).pod("p", "3", "");
     assert_eq!(told(&woken.plan(&nine)), (vec!["w-a"], 0, 1, vec![]));
 }
@@ -76,7 +77,7 @@ fn the_number_is_kept_within_the_maximum_and_after_what_pods_wait_for() {
 fn a_pool_at_its_maximum_still_has_its_warm_machines() {
     let mut config = of_pool("warm = { count = 1 }", "");
     config.pools[0].max = 1;
-    // A machine that is kept in another state than the pool's current one can serve pending pods too.
+    // Pending pods can also use a warm machine whose state differs from the pool's current `warm.state`.
     for state in [WarmState::Stopped, WarmState::Booted] {
         config.pools[0].warm.state = state;
         let plan = cluster(&[kept("w-a", "Warm", "booted")]).pod("p", "3", "").plan(&config);
@@ -100,13 +101,13 @@ fn a_stopped_machine_is_woken_only_where_its_host_has_room_for_it() {
         let config = of_pool("warm = { count = 1 }\nmemory_reserve = \"0GiB\"", "");
         let plan = Cluster::new().with(&full).pod("p", "3", "").plan(&config);
         assert_eq!(told(&plan).0.len(), woken, "{used}");
-        // Of guests that do not run, `count_stopped` counts only unmanaged ones.
+        // `count_stopped` counts stopped guests only if they are unmanaged.
         let proxmox = "[proxmox]\nendpoints = [\"https://10.0.0.1:8006\"]\ntoken_id = \"a@pve!b\"\n\
                        token_file = \"/unused\"\nca = \"system\"\nresource_pool = \"p\"\ncount_stopped = true\n";
         let strict = of_pool("warm = { count = 1 }\nmemory_reserve = \"0GiB\"", proxmox);
         let plan = Cluster::new().with(&full).pod("p", "3", "").plan(&strict);
         assert_eq!(told(&plan).0.len(), woken, "{used}");
-        // The room of a running machine is already counted.
+        // The memory of a running machine is already included in the host's used memory.
         let full = full.replace("warm: stopped", "warm: booted");
         let mut config = config;
         config.pools[0].warm.state = WarmState::Booted;
@@ -123,8 +124,8 @@ fn one_that_cannot_be_started_makes_room_for_one_elsewhere_where_pods_wait() {
     for (state, used, other, pods, gone) in [
         ("stopped", "25Gi", elsewhere, 1, vec!["w-a"]),
         ("suspended", "25Gi", elsewhere, 1, vec!["w-a"]),
-        // No machine is removed in these cases: it can be started, or runs already; no pod is pending; or no
-        // other host has room.
+        // No machine is removed in the following cases: the machine can be started, the machine already runs,
+        // no pod is pending, or no other host has room.
         ("stopped", "4Gi", elsewhere, 1, vec![]),
         ("booted", "25Gi", elsewhere, 1, vec![]),
         ("stopped", "25Gi", elsewhere, 0, vec![]),
@@ -142,7 +143,7 @@ fn one_that_cannot_be_started_makes_room_for_one_elsewhere_where_pods_wait() {
         let plan = cluster.plan(&config);
         assert_eq!(told(&plan).3, gone, "{state} {used} {other} {pods}");
     }
-    // Nothing keeps the pool from creating another machine.
+    // A pool below its maximum creates another machine without removing one.
     config.pools[0].max = 2;
     let there = inventory(&kept("w-a", "Warm", "stopped"))
         .replace("memoryUsed: 4Gi}]", &format!("memoryUsed: 25Gi}}{elsewhere}"));

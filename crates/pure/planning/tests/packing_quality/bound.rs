@@ -2,10 +2,10 @@
 
 use crate::mixes::{CPU, MEMORY, Mix};
 
-/// No packing uses fewer machines. In total, the sizes of a node's pods cannot exceed the size of the node.
-/// This also applies to sizes that were rounded by a dual feasible function (the `u` of Fekete and Schepers,
-/// 2001). With the parameter 2, a pod of more than a third of a node counts as half a node, because no more
-/// than two such pods fit a node.
+/// Returns a lower bound for the number of machines of any packing. The total size of a node's pods cannot
+/// exceed the size of the node. This also applies to pod sizes that are rounded by a dual feasible function
+/// (the `u` of Fekete and Schepers, 2001). With the parameter 2, for example, a pod that is larger than a
+/// third of a node counts as half a node, because at most two such pods fit on a node.
 pub fn bound(mix: &Mix) -> usize {
     let nodes = |amount: &dyn Fn(&(i64, i64)) -> i64, offered: i64| {
         let rounded = |one: &(i64, i64), by: i64| {

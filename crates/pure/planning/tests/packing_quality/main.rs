@@ -1,5 +1,5 @@
-//! How many machines a plan creates for random mixes of pods, compared with a lower bound for any packing and
-//! with plain first-fit decreasing.
+//! Compares the number of machines that a plan creates for random mixes of pods with a lower bound for any
+//! packing and with plain first-fit decreasing.
 
 #![expect(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn first_fit_decreasing(mix: &Mix) -> usize {
 
 /// The mean ratio of the machines used to the lower bound, for the planner and for first-fit decreasing.
 fn compare(name: &str, make: Make) -> (f64, f64) {
-    // Not the seed with which the planner's constants were tuned.
+    // This seed differs from the seed that was used to tune the planner's constants.
     let mut random = Random(1234);
     let (mut ours, mut plain) = (0.0, 0.0);
     for _ in 0..ROUNDS {

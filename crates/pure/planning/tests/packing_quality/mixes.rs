@@ -11,7 +11,7 @@ use settings::{self, Config, Needs};
 /// Makes a mix.
 pub type Make = fn(&mut Random) -> Mix;
 
-/// The kinds of mixes.
+/// The kinds of mixes, each with its name and the function that creates the mix.
 pub const ALL: [(&str, Make); 3] =
     [("deployments", deployments), ("singles", singles), ("opposites", opposites)];
 
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// The CPU in thousandths of a core and the memory in MiB of each pod.
+/// For each pod, its CPU in thousandths of a core and its memory in MiB.
 pub type Mix = Vec<(i64, i64)>;
 
 /// A few kinds of pods with many replicas each, as in Deployments.
@@ -53,7 +53,8 @@ fn singles(random: &mut Random) -> Mix {
     (0..400).map(|_| (50 + random.below(2000), 64 + random.below(4000))).collect()
 }
 
-/// Half of the pods need CPU, the other half memory: packing by size alone wastes both.
+/// Half of the pods mainly need CPU, the other half mainly memory. Packing by size alone wastes both
+/// resources.
 fn opposites(random: &mut Random) -> Mix {
     let greedy = |random: &mut Random| (1000 + random.below(2000), 128 + random.below(512));
     let large = |random: &mut Random| (50 + random.below(250), 2048 + random.below(4096));
@@ -86,7 +87,7 @@ fn config() -> Config {
     settings::parse("test", &text, Needs::Plan).unwrap()
 }
 
-/// How many machines the planner creates.
+/// Returns the number of machines that the planner creates for the mix.
 pub fn machines(mix: &Mix) -> usize {
     let plan = plan(&snapshot(mix), &config());
     let placed: usize = plan.scale_up.iter().flat_map(|pool| &pool.machines).map(|one| one.pods.len()).sum();

@@ -1,4 +1,4 @@
-//! The parts of random worlds.
+//! Building blocks for random worlds.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use proptest::prelude::ProptestConfig;
 /// The time of every decision.
 pub const NOW: &str = "2026-01-15T12:00:00Z";
 
-/// Resources from thousandths of a core, MiB of memory, and a number of pods.
+/// Returns resources with the given CPU (in thousandths of a core), memory (in MiB) and number of pods.
 pub fn resources(cpu: i64, memory: i64, pods: i64) -> Resources {
     Resources { cpu_milli: cpu, memory: memory << 20, pods, ..Resources::default() }
 }
@@ -58,8 +58,8 @@ pub fn replica_set() -> Arc<Controller> {
     })
 }
 
-/// How many cases of each property are run: `PLANNER_CASES` (for a long run in release) or else the `usual`
-/// number.
+/// The number of cases to run for each property: `PLANNER_CASES` (for a long run of a release build), or else
+/// `usual`.
 #[expect(clippy::disallowed_methods, reason = "only the duration of a test depends on it")]
 pub fn cases(usual: u32) -> ProptestConfig {
     let asked = std::env::var("PLANNER_CASES").ok().and_then(|text| text.parse().ok());

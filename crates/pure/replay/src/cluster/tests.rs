@@ -31,11 +31,11 @@ struct Seen {
     nodes: Vec<Node>,
     pods: Vec<Pod>,
     machines: Vec<Machine>,
-    /// The hosts; if empty, one host with plenty of resources.
+    /// The hosts. If there are none, the round has one host with plenty of resources.
     hosts: Vec<Host>,
 }
 
-/// A host with this much memory in GiB, of which other guests were assigned `others`.
+/// A host with `memory` GiB of memory, of which `others` GiB are assigned to other guests.
 fn host(name: &str, memory: i64, others: i64) -> Host {
     Host {
         name: name.into(),
@@ -120,7 +120,7 @@ fn pod(name: &str, node: Option<&str>) -> Pod {
     pod
 }
 
-/// Replays these rounds. Returns the simulation after the last of them.
+/// Replays the rounds. Returns the simulation after the last round.
 fn play(demand: u32, rounds: &[Snapshot]) -> Simulation {
     play_with(POOL, demand, rounds)
 }
@@ -151,8 +151,8 @@ fn pods_on_nodes_of_no_pool_are_not_multiplied() {
     for demand in [100, 1000, 3000] {
         assert_eq!(names(&play(demand, &[settled.at(0), settled.at(10)])), ["a"], "{demand}");
     }
-    // A pod that is pending at first is multiplied or left out as the demand says. Once the pod gets a node
-    // outside all pools in the record, there is exactly one of it.
+    // A pod that is pending at first is multiplied or left out, depending on the demand. Once the pod gets a
+    // node outside all pools in the record, the simulation contains the pod exactly once.
     let waits = Seen { nodes: nodes(), pods: vec![pod("a", None)], ..Seen::default() };
     for demand in [100, 3000] {
         let played = play(demand, &[waits.at(0), settled.at(10)]);
@@ -263,8 +263,8 @@ fn a_host_that_may_be_switched_is_off_while_nothing_needs_it() {
     let wanted = || three_hosts(0, vec![Pod { created: Some(at(3600)), ..pod("a", None) }]);
     let rounds = [none().at(0), wanted().at(3600), wanted().at(7200)];
     let figures = play_with(&config, 1000, &rounds).finish();
-    // The host is switched off after ten minutes, which takes one more minute. Three minutes after the pod is
-    // created, the host is on again.
+    // The host is shut down after ten idle minutes, and the shutdown takes one more minute. The host is on
+    // again three minutes after the pod is created.
     let pve3 = figures.hosts["pve3"];
     let off = pve3.off.unwrap() * 60.0;
     assert!((50.0..53.0).contains(&off), "{off} min");
@@ -272,7 +272,7 @@ fn a_host_that_may_be_switched_is_off_while_nothing_needs_it() {
     assert_eq!(figures.hosts["pve1"].off, None);
     let waited = figures.pools["w"].waits.percentile(100).unwrap();
     assert!((240..260).contains(&waited), "{waited}");
-    // Without a pod, the host stays off. Without its `power` setting, it stays on.
+    // If there is no pod, the host stays off. If the host has no `power` setting, it stays on.
     let rounds = [none().at(0), none().at(3600), none().at(7200)];
     let off = play_with(&config, 1000, &rounds).finish().hosts["pve3"].off.unwrap();
     assert!((1.75..1.85).contains(&off), "{off}");
@@ -308,7 +308,8 @@ fn a_host_that_the_daemon_had_switched_off_is_there_for_another_configuration() 
     let figures = played.finish();
     assert_eq!((figures.pools["w"].made, figures.pools["w"].waits.percentile(100)), (1, Some(60)));
     assert_eq!(figures.hosts["pve3"].off, None);
-    // With the same configuration, the host is off at first, and is woken.
+    // If the simulated configuration also has the `power` setting, the host is off at first and is then
+    // woken.
     let figures = play_with(&format!("{SWITCHED}{POOL}"), 1000, &rounds).finish();
     assert_eq!((figures.pools["w"].made, figures.pools["w"].waits.percentile(100)), (1, Some(240)));
     assert!((figures.hosts["pve3"].off.unwrap() - 240.0 / 3600.0).abs() < 0.01);

@@ -10,7 +10,7 @@ use super::{Fault, convert, lists, strings};
 use model::amount::Amount;
 use model::semver::Version;
 
-/// Calls a function without a target. Operators are such functions.
+/// Calls a function that has no target. Operators are such functions.
 pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     match (name, arguments) {
         (operators::EQUALS, [a, b]) => run.equal(a, b).map(Value::Bool),

@@ -28,13 +28,13 @@ pub(super) struct Run<'e> {
 }
 
 impl<'e> Run<'e> {
-    /// Adds this many steps to those used. Fails if the limit is exceeded.
+    /// Adds this many steps to the number of used steps. Fails if the limit is exceeded.
     pub(super) fn pay(&mut self, steps: usize) -> Result<(), Fault> {
         self.steps = self.steps.saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
         if self.steps > MOST_STEPS { Err(Fault::TooCostly) } else { Ok(()) }
     }
 
-    /// Runs a comparison with the steps that are left, and deducts the steps that it used.
+    /// Runs a comparison that may use all remaining steps, and deducts the steps that the comparison used.
     fn compare<T>(&mut self, compare: impl FnOnce(&Cell<usize>) -> Result<T, Fault>) -> Result<T, Fault> {
         let left = usize::try_from(MOST_STEPS.saturating_sub(self.steps)).unwrap_or(usize::MAX);
         let cell = Cell::new(left);
@@ -65,7 +65,7 @@ impl<'e> Run<'e> {
         })
     }
 
-    /// The value of a part of the expression.
+    /// Evaluates a part of the expression.
     pub(super) fn value(&mut self, part: &'e IdedExpr) -> Result<Value, Fault> {
         self.pay(1)?;
         match &part.expr {
@@ -105,7 +105,7 @@ impl<'e> Run<'e> {
         }
     }
 
-    /// Evaluates a part with a variable set to this value.
+    /// Evaluates a part of the expression with the variable `name` set to `value`.
     pub(super) fn with(
         &mut self,
         name: &'e str,
@@ -200,7 +200,7 @@ impl<'e> Run<'e> {
         first.and(second).map(Value::Bool)
     }
 
-    /// Evaluates `all`, `exists`, `map` and similar macros, in the form into which the parser expands them.
+    /// Evaluates `all`, `exists`, `map` and similar macros, which the parser has already expanded.
     fn comprehension(&mut self, all: &'e ComprehensionExpr) -> Result<Value, Fault> {
         let range = self.value(&all.iter_range)?;
         let pairs = pairs(&range)?;
@@ -256,8 +256,8 @@ impl<'e> Run<'e> {
         match (name, arguments) {
             ("bind", [variable, value, body]) if named(target) == Some("cel") => {
                 let variable = named(variable)?;
-                // cel-go evaluates the value only at its first use. The value is evaluated at once here, but
-                // a fault in it does not count until the variable is used.
+                // cel-go evaluates the value only when the variable is first used. This code evaluates the
+                // value immediately, but a fault in it does not matter until the variable is used.
                 let value = self.value(value);
                 Some(self.with(variable, value, body))
             }
@@ -325,7 +325,8 @@ impl<'e> Run<'e> {
     }
 }
 
-/// Returns the value of a key in a map, or the item of a list at an index. Fails if it does not exist.
+/// Returns the value of a key in a map, or the item of a list at an index. Fails if the key or the index does
+/// not exist.
 pub(super) fn look_up(container: &Value, key: &Value) -> Result<Value, Fault> {
     match container {
         Value::Map(map) => map.find(key).cloned().ok_or_else(|| no_such(key)),
@@ -340,7 +341,8 @@ pub(super) fn look_up(container: &Value, key: &Value) -> Result<Value, Fault> {
     }
 }
 
-/// The value of a key in a map, or the item of a list at an index, as an optional.
+/// Returns the value of a key in a map, or the item of a list at an index, as an optional. The optional is
+/// empty if the look-up fails.
 pub(super) fn optional(container: &Value, key: &Value) -> Value {
     match container {
         Value::Optional(Some(value)) => optional(value, key),

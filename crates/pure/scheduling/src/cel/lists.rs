@@ -43,7 +43,7 @@ pub(super) fn method(
 
 fn extreme(items: &[Value], wanted: Ordering) -> Result<Value, Fault> {
     let Some((first, rest)) = items.split_first() else {
-        return Err(Fault::error("min and max need a list that is not empty"));
+        return Err(Fault::error("min and max need a non-empty list"));
     };
     let mut best = first;
     for item in rest {

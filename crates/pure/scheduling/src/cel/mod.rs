@@ -29,7 +29,7 @@ const DEEPEST: usize = 40;
 /// The maximum number of chained operators. Each operator is a level of the parsed expression.
 const LONGEST_CHAIN: usize = 250;
 
-/// Why an expression has no value.
+/// The reason why an expression could not be evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The expression also fails in kube-scheduler.
@@ -91,7 +91,7 @@ impl Program {
     }
 }
 
-/// The maximum depth to which brackets are nested. Brackets in string literals count too.
+/// The maximum nesting depth of brackets. Brackets in string literals count too.
 fn depth(text: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for letter in text.bytes() {

@@ -33,8 +33,8 @@ pub enum Value {
     Type(&'static str),
 }
 
-/// A map. If it has a `default`, that is the value of every missing key. The map of domains has an empty map
-/// as its default.
+/// A map. If `default` is set, it is the value of every missing key. In the map of domains, the default is an
+/// empty map.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     pub(super) entries: Vec<(Value, Value)>,
@@ -129,8 +129,8 @@ impl Value {
 
     /// The operator `==`. Values of different types are not equal, except for numbers. A quantity or a
     /// version on the left can only be compared with its own type and with null. At most `left` comparisons
-    /// are made: lists can share their parts, so a short expression can create lists that take very long to
-    /// compare.
+    /// are made, because a short expression can create lists that take very long to compare: lists can share
+    /// their parts.
     pub(super) fn equals(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
         take(left, 1)?;
         Ok(match (self, other) {

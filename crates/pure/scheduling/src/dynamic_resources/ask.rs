@@ -76,8 +76,8 @@ impl ClaimAsk {
         }
     }
 
-    /// Asks for devices in place of a pod's extended resources. `wanted` contains the name of each resource,
-    /// its class and the number of devices.
+    /// Creates requests for the devices that provide a pod's extended resources. `wanted` contains the name
+    /// of each resource, its class and the number of devices.
     pub(super) fn of_classes(
         pod: String,
         wanted: impl IntoIterator<Item = (String, String, i64)>,

@@ -6,7 +6,7 @@ use model::devices::{Attribute, ConstraintKind, Device, DeviceConstraint};
 #[derive(Debug)]
 pub(super) struct Constraint<'c> {
     object: &'c DeviceConstraint,
-    /// The values of the attribute on the chosen devices to which the constraint applies.
+    /// The values of the constraint's attribute on the chosen devices to which the constraint applies.
     chosen: Vec<Attribute>,
     /// The attribute's value on the device that was chosen first. It is kept even if the search gives that
     /// device back.
@@ -18,7 +18,7 @@ impl<'c> Constraint<'c> {
         Self { object, chosen: Vec::new(), first: None }
     }
 
-    /// Adds a device if the constraint allows it. Returns whether the constraint does.
+    /// Adds a device if the constraint allows it. Returns whether the device is allowed.
     pub(super) fn add(&mut self, request: &str, sub: Option<&str>, driver: &str, device: &Device) -> bool {
         if !self.concerns(request, sub) {
             return true;

@@ -23,8 +23,8 @@ impl<'s> Counters<'s> {
         Self { state, pools, left: vec![None; pools.len()] }
     }
 
-    /// Reduces the counters by the amounts that a device consumes, if all counters of the pool suffice.
-    /// Returns whether they do.
+    /// Reduces the counters by the amounts that a device consumes, if all of the pool's counters are large
+    /// enough. Returns whether they are.
     pub(super) fn take(&mut self, pool: usize, consumes: &[CounterSet]) -> bool {
         let left = self.left(pool);
         subtract(left, consumes);

@@ -149,7 +149,8 @@ impl Facts {
         self.resources.get(resource).map(String::as_str)
     }
 
-    /// An upper bound on the number of devices: a device in two slices counts twice.
+    /// An upper bound on the number of devices. It can be too high, because a device in two slices counts
+    /// twice.
     pub(super) fn devices(&self) -> DeviceId {
         let count: usize = self.objects.iter().map(|slice| slice.devices.len()).sum();
         DeviceId::try_from(count).unwrap_or(DeviceId::MAX)

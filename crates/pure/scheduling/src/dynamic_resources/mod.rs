@@ -32,8 +32,7 @@ pub use problem::{DeviceProblem, Shortage};
 use slices::DeviceId;
 use state::{Place, State, Taken};
 
-/// The number of the first device of a node that belongs to no world. None of the devices of such a node is
-/// in use.
+/// The first device number for a node that belongs to no world. None of this node's devices are in use.
 const OF_NO_WORLD: DeviceId = DeviceId::MAX / 2;
 
 /// The devices of a world, and the claims for which they are allocated.
@@ -92,7 +91,8 @@ impl NodeDevices {
 }
 
 impl Asked {
-    /// Whether the pod has only claims of its own, whose devices can be allocated again on another node.
+    /// Whether all of the pod's claims belong to the pod alone, and their devices can be reallocated on a
+    /// different node.
     pub(super) fn is_own(&self) -> bool {
         let own = |claim: &AskedClaim| claim.own && claim.place != Some(Place::Anywhere);
         self.problem.is_none() && self.extended.is_empty() && self.claims.iter().all(own)
@@ -112,7 +112,7 @@ impl Devices {
         Some(Self { state: State::new(&facts), facts })
     }
 
-    /// The same devices, before any pod is placed.
+    /// Returns the same devices in their state before any pod is placed.
     pub(super) fn without_pods(&self) -> Self {
         Self { facts: self.facts.clone(), state: State::new(&self.facts) }
     }
@@ -190,7 +190,7 @@ impl Devices {
         Ok(Some(AskedClaim { key, ask: found.ask.clone(), own, place, moves: pod.node.is_some() }))
     }
 
-    /// The extended resources of a pod for which classes provide devices.
+    /// The pod's extended resources for which classes provide devices.
     fn extended(&self, pod: &Pod) -> Vec<(String, String, i64)> {
         let mut all = Vec::new();
         for (resource, total) in pod.requests.other.iter().filter(|(_, total)| **total > 0) {
@@ -305,14 +305,14 @@ impl Devices {
         pod.node.is_some() && reserved()
     }
 
-    /// The key of the claim for the pod's extended resources, whether the claim exists already or not.
+    /// The key of the claim for the pod's extended resources, even if the claim does not exist yet.
     fn extended_key(&self, pod: &Pod) -> ClaimKey {
         let made = self.facts.extended_claim(&pod.uid).filter(|_| !pod.uid.is_empty());
         made.cloned().unwrap_or_else(|| (pod.namespace.clone(), format!("<extended-resources> {}", pod.name)))
     }
 }
 
-/// Asks for devices for those of the pod's extended resources that the node itself does not offer.
+/// Creates requests for devices for the pod's extended resources, except those that the node itself offers.
 fn extended_ask(extended: &[(String, String, i64)], pod: &Pod, offered: &Resources) -> Option<Arc<ClaimAsk>> {
     let lacks = |(name, ..): &&(String, String, i64)| offered.other.get(name).is_none_or(|count| *count == 0);
     let wanted: Vec<_> = extended.iter().filter(lacks).cloned().collect();

@@ -86,7 +86,7 @@ fn reaches(reach: &Reach, node: &Node) -> bool {
     }
 }
 
-/// The pool of these slices. `None` if newer slices replace them.
+/// Returns the pool that consists of these slices. `None` if newer slices replace them.
 fn pool(facts: &Facts, node: &Node, mut slices: Vec<&Arc<Slice>>) -> Option<Pool> {
     let first = &slices.first()?.object;
     let (driver, name) = (first.driver.clone(), first.pool.clone());

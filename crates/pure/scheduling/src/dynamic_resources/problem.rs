@@ -41,7 +41,7 @@ pub enum DeviceProblem {
     TooMany(String),
     /// There are too few devices for a request.
     Short(Box<Shortage>),
-    /// There are enough devices for each request, but not for all of them together.
+    /// There are enough devices for each request alone, but not for all requests together.
     Together(Vec<String>),
     /// The request needs all devices, and a pool is incomplete or invalid.
     Pool {
@@ -100,13 +100,13 @@ impl fmt::Display for DeviceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClaimMissing(claim) => {
-                write!(f, "the resource claim {claim} does not exist or cannot be seen")
+                write!(f, "the resource claim {claim} does not exist or cannot be read")
             }
             Self::ClaimNotMade(name) => write!(f, "the resource claim for `{name}` has not been created yet"),
             Self::ClaimDeleted(claim) => write!(f, "the resource claim {claim} is being deleted"),
             Self::ClaimOfAnother(claim) => write!(f, "the resource claim {claim} belongs to another pod"),
             Self::ClaimUnknown(name) => {
-                write!(f, "the pod names the resource claim `{name}` in an unsupported way")
+                write!(f, "the pod refers to the resource claim `{name}` in an unsupported way")
             }
             Self::ExtendedClaimLeft(claim) => {
                 write!(f, "the scheduler still has to delete the resource claim {claim}")
@@ -117,11 +117,12 @@ impl fmt::Display for DeviceProblem {
             Self::ClassMissing { claim, request, class } => {
                 write!(
                     f,
-                    "{claim}, request {request}: the device class {class} does not exist or cannot be seen"
+                    "{claim}, request {request}: the device class {class} does not exist or cannot be \
+                        read"
                 )
             }
             Self::Unknown { claim, what } => write!(f, "{claim}: {what} is not supported"),
-            Self::TooMany(claim) => write!(f, "{claim} asks for more devices than a claim may have"),
+            Self::TooMany(claim) => write!(f, "{claim} requests more devices than a claim may have"),
             Self::Short(shortage) => shortage.fmt(f),
             Self::Together(claims) => {
                 write!(f, "no combination of free devices satisfies all requests of {}", claims.join(", "))

@@ -26,8 +26,8 @@ const MOST_STEPS: u32 = 100_000;
 /// claims.
 const DEEPEST: usize = 1000;
 
-/// The devices for each claim, `None` if no choice satisfies all claims, or the problem that ended the
-/// search.
+/// The result of a search: the devices for each claim, `None` if no choice satisfies all claims, or the
+/// problem that ended the search.
 pub(super) type Found = Result<Option<Vec<Taken>>, DeviceProblem>;
 
 /// Why the search stops at a step.
@@ -49,8 +49,8 @@ pub(super) struct Wanted<'s> {
     pub(super) ask: &'s Ask,
     class: &'s Class,
     count: usize,
-    /// If all devices are requested: these devices, each with the index of its pool and its index in the
-    /// pool.
+    /// If the request asks for all devices, the devices that match. Each is given by the index of its pool
+    /// and its index in the pool.
     all: Option<Vec<(usize, usize)>>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Search<'s> {
     steps: u32,
 }
 
-/// Searches these pools for devices for all of these claims.
+/// Searches the pools for devices that satisfy all claims.
 pub(super) fn search(
     facts: &Facts,
     state: &State,
@@ -165,7 +165,8 @@ impl<'s> Search<'s> {
         Ok(wanted)
     }
 
-    /// The devices of a request for all devices, each with the index of its pool and its index in the pool.
+    /// Returns the devices that match a request for all devices. Each is given by the index of its pool and
+    /// its index in the pool.
     fn all(&mut self, claim: &ClaimAsk, wanted: &Wanted) -> Result<Vec<(usize, usize)>, DeviceProblem> {
         let mut all = Vec::new();
         for (number, pool) in self.pools.iter().enumerate() {
@@ -239,7 +240,7 @@ impl<'s> Search<'s> {
         self.one_of_all(step, choice, start)
     }
 
-    /// Chooses the alternative of a request: tries one after the other, or takes the only one.
+    /// Chooses an alternative of a request: tries the alternatives in order, or takes the only one.
     fn choose(&mut self, step: Step) -> Result<bool, Stop> {
         let request = &self.claims[step.claim].requests[step.request];
         if !request.prioritized {

@@ -33,7 +33,7 @@ pub(super) fn find(facts: &Facts, state: &State, pools: &[Pool], claims: &[Arc<C
     DeviceProblem::Together(claims.iter().map(|claim| claim.name.clone()).collect())
 }
 
-/// The shortage of devices for one of the alternatives of a request, if there is one.
+/// Returns the shortage of devices for one alternative of a request. `None` if there is no shortage.
 fn of_ask(
     facts: &Facts,
     state: &State,

@@ -32,7 +32,7 @@ pub(super) struct Slice {
 #[derive(Debug)]
 pub(super) struct Dev {
     pub id: DeviceId,
-    /// The taints of the device, including those of DeviceTaintRules.
+    /// The taints of the device, including those from DeviceTaintRules.
     pub taints: Vec<DeviceTaint>,
     slice: Arc<ResourceSlice>,
     at: usize,

@@ -16,10 +16,11 @@ use model::selector::NodeSelector;
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     used: BTreeMap<DeviceId, Use>,
-    /// For each device: the number of claims that use the whole device. This rules out most devices quickly.
+    /// For each device, the number of claims that use the whole device. With this number, a search can
+    /// quickly rule out most devices.
     whole: Vec<u16>,
     claims: BTreeMap<ClaimKey, Held>,
-    /// The number for the next device of a node that does not exist yet.
+    /// The next free device number, for a device of a node that does not exist yet.
     next: DeviceId,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct Use {
     shares: u32,
     /// The number of shares that consume capacity.
     counted: u32,
-    /// The total amounts that these shares consume.
+    /// The total amounts that the device's shares consume.
     consumed: Amounts,
 }
 
@@ -41,12 +42,12 @@ pub(super) struct Use {
 struct Held {
     /// The number of pods of the world that use the claim.
     users: u32,
-    /// The number of these pods that have a node and a reservation for the claim. `most` is the maximum of
-    /// this number so far.
+    /// The number of pods in `users` that have a node and for which the claim is reserved. `most` is the
+    /// maximum of `reserving` so far.
     reserving: u32,
     most: u32,
-    /// The number of pods that the claim is reserved for, if the cluster has allocated it. `None` if it was
-    /// allocated in the simulation.
+    /// The number of pods that the claim is reserved for, if the cluster has allocated the claim's devices.
+    /// `None` if the devices were allocated in the simulation.
     reserved: Option<usize>,
     taken: Arc<Taken>,
 }
@@ -237,8 +238,8 @@ impl State {
 
     /// Notes that a pod no longer uses a claim. Once no pod of the world uses the claim, its devices are free
     /// again, with one exception: devices that the cluster has allocated stay allocated if the claim is
-    /// reserved for no pod, or for a pod that has not run in this world. A pod that was only tried on a node
-    /// keeps its reservation.
+    /// reserved for no pod, or for a pod that has not run in this world. Therefore, a pod that was only tried
+    /// on a node keeps its reservation.
     pub(super) fn leave(&mut self, claim: &ClaimKey, reserving: bool) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);

@@ -31,7 +31,8 @@ impl<'s> Search<'s> {
     }
 
     /// Takes a selectable device, if counters, taints, constraints and capacities allow it. If the request
-    /// needs exactly this device, `must` contains the names of its claim and of the request, for the error.
+    /// needs exactly this device, `must` contains the names of the claim and the request, for the error
+    /// message.
     pub(super) fn take(
         &mut self,
         step: Step,
@@ -48,7 +49,7 @@ impl<'s> Search<'s> {
             return Ok(None);
         }
         let mut undo = Undo { step, choice, pool, place, constraints: 0, counted: false, share: false };
-        // A device's counters are reduced when its first share is taken, but not for further shares.
+        // A device's counters are reduced when its first share is taken, but not for additional shares.
         let consumed_already = device.shared && self.has_shares(id);
         if !consumed_already && !device.consumes.is_empty() {
             if !self.counters.take(pool, &device.consumes) {
@@ -166,7 +167,7 @@ pub(super) struct Undo {
     share: bool,
 }
 
-/// Where the devices can be used together.
+/// The nodes on which all of the devices can be used.
 fn place<'c>(candidates: impl Iterator<Item = &'c Candidate>, at: Option<NodeIndex>) -> Place {
     let mut term = NodeSelectorTerm::default();
     for candidate in candidates {

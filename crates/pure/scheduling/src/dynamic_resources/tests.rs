@@ -4,7 +4,7 @@ use std::sync::Arc;
 use crate::World;
 use model::Pod;
 
-/// Two nodes, `a` and `b`, with these numbers of devices, and a class for the devices.
+/// Two nodes, `a` and `b`, with the given numbers of devices, and a class for the devices.
 fn cluster(devices: [usize; 2]) -> String {
     let mut text = String::from(
         "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\n\
@@ -50,7 +50,7 @@ fn world(text: &str) -> (World, Vec<Arc<Pod>>) {
     (World::new(&snapshot), snapshot.pods)
 }
 
-/// Why each of the two nodes refuses the pod. Empty if the node takes the pod.
+/// The reasons why the two nodes refuse the pod. A reason is empty if the node takes the pod.
 fn said(world: &World, pod: &Arc<Pod>) -> [String; 2] {
     let prepared = world.prepare(pod);
     [0, 1].map(|at| world.check(&prepared, at).map_or_else(|refusal| refusal.to_string(), |()| String::new()))
@@ -122,8 +122,8 @@ fn what_was_allocated_is_free_once_its_pod_is_moved_and_the_same_again_when_it_i
     let (mut shared, pods) = self::world(&text(&format!("{}, {}", one("p"), one("another-pod"))));
     shared.remove(&pods[0], 0);
     assert!(!said(&shared, &pods[1])[0].is_empty(), "another pod has reserved it");
-    // A pod that was only tried on a node keeps the devices that the cluster has reserved for it, and takes
-    // no reservation from others.
+    // A pod that was only tried on a node keeps the devices that the cluster has reserved for it. The trial
+    // does not affect the reservations of other pods.
     let tried = text(&one("p")).replace("nodeName: a,", "");
     let (mut tried, pods) = self::world(&tried);
     tried.place(&pods[0], 0);
@@ -198,7 +198,8 @@ fn reasons_say_which_request_and_which_selector() {
 
 #[test]
 fn a_search_without_end_is_given_up() {
-    // 24 devices are requested, but only 23 exist: the search would have to try far too many choices.
+    // 24 devices are requested, but only 23 exist. To find this out, the search would have to try far too
+    // many choices.
     let apart = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: d}\n\
          spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, count: 12}},\n\
          {name: s, exactly: {deviceClassName: gpu, count: 12}}]}}\n";

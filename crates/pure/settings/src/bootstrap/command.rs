@@ -1,4 +1,4 @@
-//! The operator's script that makes a VM a node.
+//! The operator's script that turns a VM into a node.
 
 use toml::Spanned;
 
@@ -11,11 +11,11 @@ use super::Written;
 pub struct Command {
     /// The script, with variables for the machine's facts (see [`crate::MachineFacts`]).
     pub script: String,
-    /// The source of the script's standard input, where secrets belong.
+    /// The source of the script's standard input. Secrets belong in this input, not in the script.
     pub input: Option<SecretSource>,
 }
 
-/// Maximum length of the script in bytes: Proxmox VE passes it to the guest agent as one argument.
+/// Maximum length of the script, in bytes. Proxmox VE passes the script to the guest agent as one argument.
 const LONGEST: usize = 32 * 1024;
 
 impl Written {
@@ -26,16 +26,23 @@ impl Written {
             _ => secret::source(checker, table, "input", file, credential).map(Some),
         };
         let Some(script) = &self.command else {
-            let help = "write the script that makes a machine a node, between `'''` and `'''`";
+            let help = "set `command` to the script that joins a machine to the cluster, enclosed in \
+                `'''`";
             let title = "`command` is missing".to_owned();
             checker.wrong(title, table.span(), "needed for `method = \"command\"`", help);
             return None;
         };
         let text = script.get_ref();
         if text.trim().is_empty() {
-            checker.wrong("`command` is empty".to_owned(), script.span(), "a script for `/bin/sh`", "");
+            checker.wrong(
+                "`command` is empty".to_owned(),
+                script.span(),
+                "expected a script for \
+                `/bin/sh`",
+                "",
+            );
         } else if !text.is_ascii() {
-            let title = "`command` contains characters other than ASCII".to_owned();
+            let title = "`command` contains non-ASCII characters".to_owned();
             checker.wrong(title, script.span(), "the guest agent accepts only ASCII", "");
         } else if text.len() > LONGEST {
             let title = format!("`command` is longer than {LONGEST} bytes");

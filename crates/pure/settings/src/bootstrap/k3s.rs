@@ -9,7 +9,7 @@ use super::Written;
 /// How a K3s agent joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct K3s {
-    /// `host:port` at which nodes reach the K3s server, or the load balancer of several servers.
+    /// The `host:port` at which nodes reach the K3s server, or the load balancer in front of several servers.
     pub server: String,
     /// The agent token (`/var/lib/rancher/k3s/server/agent-token` on a server), or the server token.
     pub token: SecretSource,

@@ -14,11 +14,11 @@ use super::Written;
 pub struct Kubeadm {
     /// Where bootstrap tokens come from.
     pub token: TokenSource,
-    /// `host:port` at which nodes reach the API server; `None`: the one in the ConfigMap `cluster-info`.
+    /// The `host:port` at which nodes reach the API server; `None`: the one in the `cluster-info` ConfigMap.
     pub api_server: Option<String>,
     /// How long a token is valid. A token is deleted earlier, once its node has registered.
     pub token_ttl: Duration,
-    /// Checks of `kubeadm join` whose failure is ignored.
+    /// Preflight checks of `kubeadm join` whose failures are ignored.
     pub ignore_preflight_errors: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Written {
             let text = error.get_ref();
             let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if text.is_empty() || !text.chars().all(fine) {
-                let title = format!("`{text}` is not a preflight check of kubeadm");
+                let title = format!("`{text}` is not a kubeadm preflight check");
                 checker.wrong(title, error.span(), "expected e.g. \"NumCPU\" or \"Swap\"", "");
             }
         }
@@ -80,7 +80,7 @@ impl Written {
                 let at = self.token.as_ref().map_or(table.span(), Spanned::span);
                 let help = "a token is created for each machine: name its source, not its value";
                 checker.wrong(
-                    "`token` does not name a source of tokens".to_owned(),
+                    "`token` does not name a token source".to_owned(),
                     at,
                     "must be \"api\" or \"ssh\"",
                     help,
@@ -147,7 +147,8 @@ impl Written {
     }
 
     fn host_key(&self, table: &Spanned<()>, checker: &mut Checker) {
-        const HELP: &str = "copy it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host, or from `ssh-keyscan`, without the host's name";
+        const HELP: &str = "copy it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host, or from the \
+            output of `ssh-keyscan` without the host name";
         let Some(key) = &self.ssh_host_key else {
             let title = "`ssh_host_key` is missing".to_owned();
             return checker.wrong(title, table.span(), "needed for `token = \"ssh\"`", HELP);
@@ -156,7 +157,7 @@ impl Written {
             let title = "`ssh_host_key` is not a public key".to_owned();
             checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA…\"", HELP);
         } else if !key.get_ref().starts_with("ssh-ed25519 ") && !key.get_ref().starts_with("ecdsa-") {
-            let title = "`ssh_host_key` is of an unsupported type".to_owned();
+            let title = "`ssh_host_key` has an unsupported type".to_owned();
             checker.wrong(title, key.span(), "must be Ed25519 or ECDSA", HELP);
         }
     }

@@ -38,7 +38,8 @@ pub struct Bootstrap {
     pub method: BootstrapMethod,
     /// Whether a guest may join even if one of its systemd units has failed.
     pub accept_degraded: bool,
-    /// A TCP port of a booted guest, which is probed before the guest agent is called; `None`: no probe.
+    /// A TCP port that a booted guest listens on. The daemon probes it before it calls the guest agent.
+    /// `None`: no probe.
     pub probe_port: Option<u16>,
 }
 
@@ -72,7 +73,7 @@ impl Bootstrap {
         secret.into_iter().collect()
     }
 
-    /// Whether the daemon runs something in the guest, for which it needs the guest agent.
+    /// Whether the daemon runs commands in the guest and therefore needs the guest agent.
     pub fn needs_agent(&self) -> bool {
         self.method != BootstrapMethod::None
     }
@@ -144,7 +145,7 @@ impl Written {
             this.api_server.as_ref().filter(|it| !name_rules::is_host_and_port(it.get_ref()))
         {
             let title = format!("`{}` is not the address of an API server", server.get_ref());
-            let help = "set the address at which nodes reach it, without `https://`";
+            let help = "set the address at which nodes reach the API server, without `https://`";
             checker.wrong(title, server.span(), "expected e.g. \"10.10.10.2:6443\"", help);
         }
         checker.port("probe_port", this.probe_port.as_ref());

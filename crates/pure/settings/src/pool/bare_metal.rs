@@ -116,7 +116,7 @@ impl Written {
     }
 }
 
-/// Checks that no two machines share a name or a system of a management controller.
+/// Checks that no two machines share a name or a Redfish system.
 pub(super) fn claims(
     pools: &[Spanned<Pool>],
     checked: &[super::Pool],
@@ -130,9 +130,9 @@ pub(super) fn claims(
         let title = if other == name {
             format!("two machines are called `{name}`")
         } else {
-            format!("the daemon derives the same number from `{name}` and `{other}`")
+            format!("the daemon derives the same number from the names `{name}` and `{other}`")
         };
-        checker.clash(title, at, "must be unique", first, "give one of them another name");
+        checker.clash(title, at, "must be unique", first, "give one of them a different name");
     }
     let mut systems = Systems::of_hosts(hosts);
     for (pool, checked) in pools.iter().zip(checked) {
@@ -158,7 +158,7 @@ pub(super) fn addresses(pools: &[Claim], checker: &mut Checker) {
         for (pool, reserved, ..) in pools {
             let Some(piece) = reserved.addresses.iter().find(|piece| piece.holds(number)) else { continue };
             let title = format!(
-                "machine `{name}` has {address}, which pool `{}` reserves for its VMs",
+                "machine `{name}` has the address {address}, which pool `{}` reserves for its VMs",
                 pool.get_ref().name.get_ref()
             );
             let help = format!("exclude it: [\"…\", \"!{address}\"]");

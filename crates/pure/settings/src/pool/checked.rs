@@ -26,16 +26,16 @@ pub struct Pool {
     pub name: PoolName,
     /// The pool's region; `None` if the only cluster has no name.
     pub region: Option<String>,
-    /// The region part in the keys of the pool's hosts ([`model::HostKey`]); empty for the cluster in
+    /// The region prefix in the keys of the pool's hosts ([`model::HostKey`]); empty for the cluster in
     /// `[proxmox]`.
     pub prefix: String,
     /// Minimum number of nodes.
     pub min: u32,
     /// Maximum number of machines.
     pub max: u32,
-    /// Maximum number of vCPUs of all machines of the pool together.
+    /// Maximum total number of vCPUs of the pool's machines.
     pub max_cores: Option<u32>,
-    /// Maximum memory of all machines of the pool together, in bytes.
+    /// Maximum total memory of the pool's machines, in bytes.
     pub max_memory: Option<i64>,
     /// CPU and memory that stay free on the pool's nodes after a removal.
     pub headroom: Room,
@@ -82,7 +82,7 @@ pub struct Pool {
     pub ssh_keys: Vec<String>,
     /// Tags of the pool's VMs.
     pub tags: Vec<String>,
-    /// Labels of the pool's nodes, with variables, which [`Pool::labels_for`] fills in.
+    /// Labels of the pool's nodes. They may contain variables, which [`Pool::labels_for`] fills in.
     pub labels: Labels,
     /// Taints of the pool's nodes.
     pub taints: Vec<Taint>,
@@ -95,14 +95,15 @@ pub struct Pool {
     pub max_pods: Option<u32>,
     /// Additional kubelet arguments, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
-    /// Fields of the kubelet's configuration that override those of the cluster.
+    /// Kubelet configuration fields that override the cluster's configuration.
     pub kubelet: KubeletSettings,
-    /// Annotations of the pool's nodes, with variables, which [`Pool::annotations_for`] fills in.
+    /// Annotations of the pool's nodes. They may contain variables, which [`Pool::annotations_for`] fills in.
     pub annotations: Labels,
-    /// `spec.providerID` of the pool's nodes, with variables, which [`Pool::provider_id_for`] fills in.
+    /// `spec.providerID` of the pool's nodes. It contains variables, which [`Pool::provider_id_for`] fills
+    /// in.
     pub provider_id: Option<String>,
-    /// The allocatable resources of a fresh node; `None`: those of an existing ready node, or else computed
-    /// from the machine's size.
+    /// The allocatable resources of a fresh node; `None`: they are taken from an existing ready node, or else
+    /// computed from the machine's size.
     pub allocatable: Option<Resources>,
     /// How many volumes a fresh node can attach, by CSI driver. For other drivers, the number is read from
     /// existing nodes.
@@ -119,15 +120,15 @@ pub struct Pool {
     pub memory_reserve: i64,
     /// Which host is chosen for the next machine, if several have room.
     pub placement: Placement,
-    /// Whether labels with `{{ host }}` or `{{ zone }}` show the original or the current host of a VM that
-    /// was moved.
+    /// Whether labels with `{{ host }}` or `{{ zone }}` use the original or the current host of a VM that was
+    /// moved to another host.
     pub zone_labels: ZoneLabels,
     /// The zones of the hosts in the pool's region, by the hosts' names in Proxmox VE. Hosts without a zone
     /// are left out.
     pub zones: BTreeMap<String, String>,
     /// Maximum number of the pool's machines on one host.
     pub max_per_host: Option<u32>,
-    /// How long evicting the pods of one node may take; `None`: `drain` of `[limits]` applies.
+    /// Time limit for evicting the pods of one node; `None`: `drain` in `[limits]` applies.
     pub drain: Option<Duration>,
     /// The maximum age of a node. Older nodes are replaced; `None`: nodes have no maximum age.
     pub max_node_age: Option<Duration>,
@@ -135,11 +136,11 @@ pub struct Pool {
     pub schedule: Vec<Schedule>,
     /// Machines that are created ahead of demand.
     pub warm: Warm,
-    /// How CPUs and memory of a host are dedicated to a machine; `None`: machines run on any CPU.
+    /// How a host's CPUs and memory are dedicated to a machine; `None`: machines run on any CPU.
     pub pinning: Option<Pinning>,
     /// How far a running machine may grow; `None`: not at all.
     pub grow: Option<Grow>,
-    /// The settings of Proxmox VE's firewall for the pool's machines; `None`: as in the template.
+    /// The settings of Proxmox VE's firewall for the pool's machines; `None`: unchanged from the template.
     pub security: Option<Security>,
     /// How a machine receives its configuration at its first boot.
     pub cloud_init: CloudInit,
@@ -186,7 +187,7 @@ impl Pool {
         slots
     }
 
-    /// Returns the PCI devices of a machine in the form of a VM's configuration, by key.
+    /// Returns the VM options for a machine's PCI devices, by key (`hostpci0` and so on).
     pub fn hostpci(&self) -> BTreeMap<String, String> {
         pci::numbered(&self.pci)
     }
@@ -234,14 +235,14 @@ impl Pool {
         self.of_host(host).into_iter().chain(more).collect()
     }
 
-    /// Returns the pool's labels. Only host, zone, region and pool are filled in, because they are known
+    /// Returns the pool's labels with only host, zone, region and pool filled in. These variables are known
     /// before a machine has a slot.
     pub fn labels_on(&self, host: &str) -> Labels {
         self.filled(self.of_host(host).into_iter().chain([("pool", self.name.to_string())]).collect())
     }
 
-    /// Returns the pool's labels. Only region and pool are filled in, because all of the pool's machines
-    /// share them.
+    /// Returns the pool's labels with only region and pool filled in. These variables have the same value for
+    /// all of the pool's machines.
     pub fn labels_anywhere(&self) -> Labels {
         let region = self.region.clone().unwrap_or_default();
         self.filled(BTreeMap::from([("region", region), ("pool", self.name.to_string())]))

@@ -72,8 +72,8 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
         let others = this.texts().map(|(_, text)| text).chain(&this.storage);
         if let Some(other) = others.into_iter().next() {
             let title = format!(
-                "pool `{name}`: Proxmox VE's own drive uses no `storage`, `user_data`, `meta_data` or \
-                `network_config`"
+                "pool `{name}`: Proxmox VE's own cloud-init drive does not use `storage`, `user_data`, \
+                    `meta_data` or `network_config`"
             );
             checker.wrong(title, other.span(), "only for `method = \"seed\"`", "");
         }
@@ -87,7 +87,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
     );
     for (key, missing) in [("storage", storage.is_none()), ("user_data", this.user_data.is_none())] {
         if missing {
-            let title = format!("pool `{name}`: `{key}` of the seed is missing");
+            let title = format!("pool `{name}`: the seed needs `{key}`");
             checker.wrong(
                 title,
                 written.span(),
@@ -97,11 +97,17 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
         }
     }
     if let Some(key) = pool.user.as_ref().map(Spanned::span).or(pool.ssh_keys.first().map(Spanned::span)) {
-        let title = format!("pool `{name}`: a seed defines its users itself");
-        checker.wrong(title, key, "only for Proxmox VE's own drive", "write them into `user_data`");
+        let title = format!("pool `{name}`: `user` and `ssh_keys` do not apply to a seed");
+        checker.wrong(
+            title,
+            key,
+            "only for Proxmox VE's own drive",
+            "define users and their keys in \
+            `user_data`",
+        );
     }
     if let (Some(search), true, None) = (&pool.search, pool.dns.is_empty(), &this.network_config) {
-        let title = format!("pool `{name}`: `search` of a seed needs `dns`");
+        let title = format!("pool `{name}`: with a seed, `search` needs `dns`");
         let help = "set `dns` as well: unlike Proxmox VE's own drive, a seed does not contain the host's name servers";
         checker.wrong(title, search.span(), "has no effect without `dns`", help);
     }

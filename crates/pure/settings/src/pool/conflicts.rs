@@ -23,7 +23,7 @@ pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {
                 name.span(),
                 "must be unique",
                 first,
-                "give one of them another name",
+                "give one of them a different name",
             );
         }
     }

@@ -25,7 +25,8 @@ const MOST_DEVICES: u32 = 128;
 /// Maximum total number of a device's attributes and capacities
 /// (`ResourceSliceMaxAttributesAndCapacitiesPerDevice`).
 const MOST_NAMES: usize = 32;
-/// Maximum length in bytes of an attribute that is a string or a version (`DeviceAttributeMaxValueLength`).
+/// Maximum length in bytes of an attribute value that is a string or a version
+/// (`DeviceAttributeMaxValueLength`).
 const LONGEST_VALUE: usize = 64;
 /// Maximum length of a driver's name, and of the domain of an attribute.
 const LONGEST_DRIVER: usize = 63;
@@ -114,7 +115,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<ResourceSlice> {
     slices.into_iter().map(slice).collect()
 }
 
-/// Fills in the name of a node in a slice of its pool.
+/// Returns a slice of the pool with the node's name filled in.
 pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     let of = BTreeMap::from([("name", node.to_owned())]);
     let mut slice = slice.clone();
@@ -124,12 +125,12 @@ pub(super) fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     slice
 }
 
-/// A slice to which the tables add their devices.
+/// A slice under construction, to which `[[pool.device]]` tables add their devices.
 #[derive(Default)]
 struct Filling<'w> {
     devices: Vec<Device>,
     names: BTreeSet<String>,
-    /// For each name pattern, the number of devices that already have a name made from it.
+    /// The number of devices that have been named so far, by name pattern.
     numbers: BTreeMap<&'w str, u32>,
 }
 
@@ -201,8 +202,15 @@ impl Written {
         let name = pool.name.get_ref();
         self.names(pool, checker);
         if let Some(count) = self.count.as_ref().filter(|count| *count.get_ref() == 0) {
-            let title = format!("pool `{name}`: `count` of devices of `{}` is zero", self.driver.get_ref());
-            checker.wrong(title, count.span(), "must be at least 1", "or remove the table");
+            let title =
+                format!("pool `{name}`: `count` is zero for the devices of `{}`", self.driver.get_ref());
+            checker.wrong(
+                title,
+                count.span(),
+                "must be at least 1",
+                "if machines have no such devices, \
+                remove the table",
+            );
         }
         let names = self.attributes.len() + self.capacity.len();
         if let Some(first) = self.attributes.keys().chain(self.capacity.keys()).next()
@@ -226,7 +234,7 @@ impl Written {
         device
     }
 
-    /// Checks the driver, the pattern of the devices' names and the resource pool.
+    /// Checks the driver's name, the pattern for device names, and the resource pool's name.
     fn names(&self, pool: &Pool, checker: &mut Checker) {
         let name = pool.name.get_ref();
         let driver = self.driver.get_ref();
@@ -277,7 +285,7 @@ fn tied(pool: &Pool, checker: &mut Checker) {
                     .to_owned(),
                 known => format!("known: {}", known.join(", ")),
             };
-            checker.wrong(title, named.span(), "not given to machines", &help);
+            checker.wrong(title, named.span(), "the pool's machines do not receive these devices", &help);
             continue;
         };
         if let Some(resource) = given.offered() {
@@ -290,7 +298,8 @@ fn tied(pool: &Pool, checker: &mut Checker) {
                 named.span(),
                 "counted twice",
                 resource.span(),
-                "remove `resource`: a DeviceClass with `extendedResourceName` serves it with the driver's devices",
+                "remove `resource`: a DeviceClass with `extendedResourceName` can provide the same \
+                    resource with the driver's devices",
             );
         }
         let key = (one.driver.get_ref().as_str(), named.get_ref().as_str());
@@ -310,7 +319,8 @@ fn tied(pool: &Pool, checker: &mut Checker) {
             );
             let at = all.last().map_or(0..0, |last| last.at());
             let help = format!(
-                "the number must be the same for each device of the mapping: set a multiple of {}, or change `count` in `[[pool.pci]]`",
+                "each PCI device of the mapping must have the same number of declared devices: set a \
+                    multiple of {}, or change `count` in `[[pool.pci]]`",
                 given.count()
             );
             checker.wrong(title, at, "cannot be divided evenly", &help);
@@ -326,8 +336,9 @@ fn qualified(pool: &str, key: &Spanned<String>, checker: &mut Checker) {
         None => is_identifier(text),
     };
     if !fits {
-        let title = format!("pool `{pool}`: `{text}` is not the name of an attribute or a capacity");
-        let label = "at most 32 letters, digits and `_`, not starting with a digit; optionally after a domain and `/`";
+        let title = format!("pool `{pool}`: `{text}` is not a valid attribute or capacity name");
+        let label = "at most 32 letters, digits and `_`, not starting with a digit; a domain and `/` \
+            may precede them";
         checker.wrong(title, key.span(), label, "expected e.g. \"model\" or \"example.com/model\"");
     }
 }
@@ -363,7 +374,7 @@ fn is_driver(text: &str) -> bool {
     text.len() <= LONGEST_DRIVER && is_domain(text)
 }
 
-/// Whether the text is a C identifier that is not too long.
+/// Whether the text is a C identifier of at most `LONGEST_NAME` bytes.
 fn is_identifier(text: &str) -> bool {
     text.len() <= LONGEST_NAME
         && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

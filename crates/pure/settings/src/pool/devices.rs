@@ -15,7 +15,7 @@ use crate::values::Checker;
 /// Maximum number of additional network devices. Proxmox VE would allow more (`net0` to `net31`).
 const MOST: usize = 7;
 
-/// Where the addresses of one family on a device come from.
+/// Where a device's addresses of one address family come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// The device has no address of the family.
@@ -76,7 +76,7 @@ impl DeviceModel {
     }
 }
 
-/// The settings of a network device. Settings that are `None` stay as in the template.
+/// The settings of a network device. Settings that are `None` are unchanged from the template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// Its bridge.
@@ -170,7 +170,7 @@ fn first(pool: &Pool, vmids: u128, reserved: &mut Vec<Vec<Piece>>, checker: &mut
 /// Reports `addresses6` if `addresses` are already IPv6.
 pub(super) fn one_family_each(pool: &Pool, six_already: bool, checker: &mut Checker) {
     if let (Some(written), Some(first), true) = (&pool.addresses6, &pool.addresses, six_already) {
-        let title = format!("pool `{}`: `addresses` are already IPv6", pool.name.get_ref());
+        let title = format!("pool `{}`: `addresses` already contains IPv6 addresses", pool.name.get_ref());
         let help = "put IPv4 addresses into `addresses`, or remove `addresses6`";
         checker.clash(title, written.span(), "second", first.span(), help);
     }
@@ -179,7 +179,13 @@ pub(super) fn one_family_each(pool: &Pool, six_already: bool, checker: &mut Chec
 fn vlan(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) {
     if let Some(vlan) = written.filter(|vlan| !(1..=4094).contains(vlan.get_ref())) {
         let title = format!("pool `{pool}`: `vlan` is not a VLAN tag");
-        checker.wrong(title, vlan.span(), "must be from 1 to 4094", "remove it to use no VLAN");
+        checker.wrong(
+            title,
+            vlan.span(),
+            "must be from 1 to 4094",
+            "if you do not want a VLAN, remove \
+            the setting",
+        );
     }
 }
 
@@ -231,7 +237,7 @@ impl Asked<'_> {
             let given =
                 [("prefix", self.prefix.map(Spanned::span)), ("gateway", self.gateway.map(Spanned::span))];
             for (what, at) in given.into_iter().filter_map(|(what, at)| Some((what, at?))) {
-                let title = format!("pool `{pool}`: a {what} needs ranges in `{key}`");
+                let title = format!("pool `{pool}`: `{what}` needs address ranges in `{key}`");
                 checker.wrong(title, at, "has no effect", "remove it, or list ranges");
             }
             return (Vec::new(), family);
@@ -253,7 +259,7 @@ impl Asked<'_> {
         let pieces = ranges::read(written, &kind, checker);
         let count = slots::total(&pieces);
         if !pieces.is_empty() && count < self.vmids {
-            let title = format!("pool `{pool}`: {count} addresses in `{key}` for {} VMIDs", self.vmids);
+            let title = format!("pool `{pool}`: `{key}` contains {count} addresses for {} VMIDs", self.vmids);
             let help = "each VMID needs one: widen the range, or narrow `vmids`";
             checker.wrong(title, written.span(), &format!("{} too few", self.vmids - count), help);
         }

@@ -50,7 +50,7 @@ const ROOTS: &[&str] = &[
     "vmgenid",
 ];
 
-/// A disk that the template does not have.
+/// A disk that a machine has in addition to those of its template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtraDisk {
     /// The disk, e.g. `scsi1`.
@@ -76,13 +76,13 @@ pub fn privilege(option: &str) -> Option<&'static str> {
     FREE.iter().find(|(name, _)| *name == stem).map(|(_, privilege)| *privilege)
 }
 
-/// Checks the `vm_options` of a pool, and returns them in the form of a VM's configuration.
+/// Checks the `vm_options` of a pool, and returns them in the format of a VM's configuration.
 pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, String> {
     free(&format!("pool `{}`", pool.name.get_ref()), &pool.vm_options, checker)
 }
 
-/// Checks `vm_options`, and returns them in the form of a VM's configuration. Options that other settings
-/// write are not allowed. Each finding begins with `whose`.
+/// Checks `vm_options`, and returns them in the format of a VM's configuration. Options that other settings
+/// control are not allowed. Each finding begins with `whose`.
 pub(crate) fn free(
     whose: &str,
     options: &BTreeMap<Spanned<String>, Spanned<Scalar>>,
@@ -111,12 +111,12 @@ pub(crate) fn free(
             other => other.to_string(),
         };
         if text.trim().is_empty() || text.contains(['\n', '\r']) {
-            let title = format!("{whose}: `{option}` needs a value on one line");
+            let title = format!("{whose}: `{option}` needs a single-line value");
             checker.wrong(title, value.span(), "expected a value", "");
         }
         if option.starts_with("hostpci") && !text.split(',').any(|part| part.starts_with("mapping=")) {
             let title = format!("{whose}: `{option}` names no mapping");
-            let help = "create a resource mapping for the device in the datacenter, and set `mapping=NAME`";
+            let help = "create a datacenter resource mapping for the device, and set `mapping=NAME`";
             checker.wrong(title, value.span(), "with a token, a device needs a mapping", help);
         }
         if option.starts_with("serial") && text != "socket" {
@@ -147,13 +147,13 @@ fn setting(option: &str) -> Option<&'static str> {
         "tags" => "use `tags`",
         "name" | "description" | "smbios" | "template" => "remove it: it identifies the machine",
         "agent" | "onboot" | "protection" | "startup" => {
-            "remove it: with another value, machines could no longer be started or removed"
+            "remove it: with a different value, machines could no longer be started or removed"
         }
         _ => return None,
     })
 }
 
-/// The disks that the template does not have.
+/// Checks the `extra_disks` of a pool, and returns them.
 pub(super) fn disks(pool: &Pool, checker: &mut Checker) -> Vec<ExtraDisk> {
     let name = pool.name.get_ref();
     let mut seen = BTreeSet::from([machine::main_disk(pool)]);
@@ -166,7 +166,7 @@ pub(super) fn disks(pool: &Pool, checker: &mut Checker) -> Vec<ExtraDisk> {
         }
         if !seen.insert(device) {
             let title = format!("pool `{name}`: the disk `{device}` is listed twice");
-            checker.wrong(title, disk.device.span(), "second", "give it another number");
+            checker.wrong(title, disk.device.span(), "second", "give it a different number");
         }
         let before = checker.findings.len();
         let bytes = checker.size(&format!("pool `{name}`: `size`"), &disk.size);

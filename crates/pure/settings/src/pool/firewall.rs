@@ -12,7 +12,7 @@ use crate::values::Checker;
 pub enum Policy {
     /// Packets that match no rule pass.
     Accept,
-    /// Packets that match no rule are refused, and the sender receives an answer.
+    /// Packets that match no rule are rejected, and the sender is notified.
     Reject,
     /// Packets that match no rule are dropped.
     Drop,
@@ -36,7 +36,7 @@ pub struct Security {
     pub policy_in: Policy,
     /// What happens to outgoing packets that match no rule.
     pub policy_out: Policy,
-    /// Security groups of the datacenter. Their rules apply, in this order, before the template's own.
+    /// Security groups of the datacenter. Their rules apply, in this order, before the template's own rules.
     pub groups: Vec<String>,
     /// Whether packets sent from the first device must have one of the machine's own addresses as their
     /// source.
@@ -73,7 +73,7 @@ pub(super) fn check(
         checker.wrong(
             title,
             group.span(),
-            "2 to 18 letters, digits, `-` and `_`, starting with a letter",
+            "expected 2 to 18 characters: letters, digits, `-` and `_`, starting with a letter",
             "",
         );
     }
@@ -86,7 +86,7 @@ pub(super) fn check(
     if first.is_some_and(|device| device.firewall == Some(false)) {
         let title = format!("pool `{name}`: the firewall is off for the first network device");
         let help = "remove `firewall = false`, or the `[pool.security]` table";
-        checker.wrong(title, written.span(), "would have no effect", help);
+        checker.wrong(title, written.span(), "this table would have no effect", help);
     }
     let ip_filter = table.ip_filter.as_ref().is_some_and(|on| *on.get_ref());
     let unknown = matches!(addressing, Addressing::Dhcp)
@@ -109,7 +109,7 @@ pub(super) fn check(
     })
 }
 
-/// Whether the text is a valid name of a security group (`pve-security-group-name`).
+/// Whether the text is a valid security group name (`pve-security-group-name`).
 fn is_group(text: &str) -> bool {
     (2..=18).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphabetic())

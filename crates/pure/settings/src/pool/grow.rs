@@ -1,8 +1,8 @@
 //! `[pool.grow]`: how far a running machine of the pool may grow before another one is created.
 //!
 //! Each VM is created so that it can grow. Proxmox VE hotplugs vCPUs up to `sockets` × `cores`, so `cores` is
-//! the VM's maximum, and `vcpus` is its current number. Memory is hotplugged as DIMMs ([`model::dimms`]),
-//! into a VM with `numa`.
+//! the VM's maximum number of vCPUs, and `vcpus` is the current number. Memory is hotplugged as DIMMs
+//! ([`model::dimms`]), which requires `numa`.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ pub(super) fn check(pool: &Pool, memory: i64, checker: &mut Checker) -> Option<G
     if let Some(service) = &written.service
         && !is_unit(service.get_ref())
     {
-        let title = format!("pool `{name}`: `{}` is not a systemd unit", service.get_ref());
+        let title = format!("pool `{name}`: `{}` is not a valid systemd unit name", service.get_ref());
         checker.wrong(title, service.span(), "expected e.g. \"rke2-agent\"", "");
     }
     of_others(pool, table, checker);
@@ -115,13 +115,19 @@ fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     let name = pool.name.get_ref();
     if let Some(sizes) = &pool.sizes {
         let title = format!("pool `{name}`: `sizes` cannot be combined with `[pool.grow]`");
-        let help = "machines either have several sizes or grow: use two pools";
+        let help = "use two pools: one with `sizes`, and one with `[pool.grow]`";
         checker.clash(title, sizes.span(), "machines grow from one initial size", table.span(), help);
     }
     if let Some(pinning) = &pool.pinning {
         let title = format!("pool `{name}`: `[pool.pinning]` cannot be combined with `[pool.grow]`");
-        let help = "a machine is pinned to CPUs and memory before it starts: use two pools";
-        checker.clash(title, pinning.span(), "pins CPUs before the first start", table.span(), help);
+        let help = "use two pools: one with `[pool.pinning]`, and one with `[pool.grow]`";
+        checker.clash(
+            title,
+            pinning.span(),
+            "a machine's CPUs are pinned before its first start",
+            table.span(),
+            help,
+        );
     }
     let options = pool.vm_options.keys().filter(|key| ["numa", "hotplug"].contains(&key.get_ref().as_str()));
     for option in options {
@@ -139,12 +145,14 @@ fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     }
 }
 
-/// Reports `[pool.grow]` for machines that join by themselves: the daemon could not restart their kubelets.
+/// Reports `[pool.grow]` for machines that join by themselves, because the daemon cannot restart their
+/// kubelets.
 pub(super) fn out_of_reach(pool: &Pool, checker: &mut Checker) {
     let Some(table) = &pool.grow else { return };
     let title = format!("pool `{}`: a machine that joins by itself cannot grow", pool.name.get_ref());
-    let help = "its kubelet must be restarted through the guest agent, which `method = \"none\"` in `[bootstrap]` does not use";
-    checker.wrong(title, table.span(), "its Node would not report its new size", help);
+    let help = "after a machine grows, the daemon must restart its kubelet through the guest agent, but \
+        `method = \"none\"` in `[bootstrap]` does not use the guest agent";
+    checker.wrong(title, table.span(), "the machine's Node would not report the new size", help);
 }
 
 impl Written {
@@ -171,8 +179,8 @@ fn sized(name: &str, key: &str, written: &Spanned<String>, bytes: i64, checker: 
     let title = format!("pool `{name}`: `{key}` is a size that DIMMs cannot provide");
     let next =
         dimms::at_least(bytes).map(|next| format!("the next possible size is \"{}\"", size_text(next)));
-    let help = "memory that grows is 1 GiB plus DIMMs: 512 MiB each up to 17 GiB, then 1 GiB each up to 49 GiB, \
-                then 2 GiB each up to 113 GiB";
+    let help = "memory that can grow consists of 1 GiB plus DIMMs: 512 MiB each up to a total of 17 \
+        GiB, then 1 GiB each up to 49 GiB, then 2 GiB each up to 113 GiB";
     checker.wrong(title, written.span(), next.as_deref().unwrap_or("too much"), help);
 }
 

@@ -14,18 +14,18 @@ use model::resources::Resources;
 
 /// Arguments that the daemon or kubeadm sets, each with what to do instead.
 const SET_ALREADY: [(&str, &str); 12] = [
-    ("bootstrap-kubeconfig", "kubeadm sets it: remove it"),
-    ("config", "kubeadm sets it: remove it"),
-    ("container-runtime-endpoint", "kubeadm detects it: remove it"),
-    ("hostname-override", "the daemon names each node after its machine: remove this argument"),
-    ("kubeconfig", "kubeadm sets it: remove it"),
+    ("bootstrap-kubeconfig", "remove this argument: kubeadm sets it"),
+    ("config", "remove this argument: kubeadm sets it"),
+    ("container-runtime-endpoint", "remove this argument: kubeadm detects the container runtime"),
+    ("hostname-override", "remove this argument: the daemon names each node after its machine"),
+    ("kubeconfig", "remove this argument: kubeadm sets it"),
     ("max-pods", "use the pool's `max_pods`"),
-    ("node-ip", "a node has the address of its slot: use the pool's `addresses`"),
+    ("node-ip", "use the pool's `addresses`: a node has the address of its machine's slot"),
     ("node-labels", "use the pool's `labels`"),
     ("provider-id", "use the pool's `provider_id`"),
-    ("register-node", "a machine always registers as a node: remove it"),
+    ("register-node", "remove this argument: a machine always registers as a node"),
     ("register-with-taints", "use the pool's `taints` and `startup_taints`"),
-    ("rotate-certificates", "kubeadm sets it: remove it"),
+    ("rotate-certificates", "remove this argument: kubeadm sets it"),
 ];
 
 pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<String, String> {
@@ -43,7 +43,7 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
             } else {
                 String::new()
             };
-            checker.wrong(title, key.span(), "lower-case letters, digits and `-`", &help);
+            checker.wrong(title, key.span(), "expected lower-case letters, digits and `-`", &help);
         }
         if value.get_ref().to_string().chars().any(char::is_control) {
             let title = format!("pool `{name}`: the value of `{text}` must be a single line of text");
@@ -56,7 +56,8 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
         .collect()
 }
 
-/// Reports kubelet settings for machines that join by themselves: only their template can set them.
+/// Reports kubelet settings that have no effect on machines that join by themselves. Only the machines'
+/// template can set them.
 pub(super) fn untold(pool: &Written, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let arguments = pool.kubelet_args.first_key_value().map(|(key, _)| ("kubelet_args", key.span()));
@@ -66,7 +67,7 @@ pub(super) fn untold(pool: &Written, checker: &mut Checker) {
     let taints = single.next().map(|taint| ("startup_taints", taint.span()));
     for (key, at) in arguments.into_iter().chain(taints) {
         let title = format!("pool `{name}`: `{key}` has no effect with `method = \"none\"`");
-        let help = "its machines join by themselves: set it in the template's kubelet";
+        let help = "configure the template's kubelet instead: the pool's machines join by themselves";
         checker.wrong(title, at, "not used", help);
     }
 }
@@ -81,16 +82,16 @@ pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
     Some(most)
 }
 
-/// Returns the declared number of volumes on a fresh node, by CSI driver.
+/// Returns the declared number of volumes that a fresh node can attach, by CSI driver.
 pub(super) fn csi_volumes(pool: &Written, checker: &mut Checker) -> BTreeMap<String, i64> {
     let name = pool.name.get_ref();
     for (driver, most) in &pool.csi_volumes {
         if !name_rules::is_key(driver.get_ref()) {
-            let title = format!("pool `{name}`: `{}` is not the name of a CSI driver", driver.get_ref());
+            let title = format!("pool `{name}`: `{}` is not a valid CSI driver name", driver.get_ref());
             checker.wrong(title, driver.span(), "expected e.g. \"csi.proxmox.sinextra.dev\"", "");
         }
         if !(0..=i64::from(i32::MAX)).contains(most.get_ref()) {
-            let title = format!("pool `{name}`: `csi_volumes` has an impossible number of volumes");
+            let title = format!("pool `{name}`: `csi_volumes` contains an invalid number of volumes");
             checker.wrong(title, most.span(), "expected 0 or more", "");
         }
     }
@@ -108,7 +109,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
         let parsed =
             if key.get_ref() == "cpu" { quantity::limited_milli(&text) } else { quantity::limited(&text) };
         if !name_rules::is_key(key.get_ref()) {
-            let title = format!("pool `{name}`: `{}` is not a resource", key.get_ref());
+            let title = format!("pool `{name}`: `{}` is not a valid resource name", key.get_ref());
             checker.wrong(title, key.span(), "expected e.g. cpu, memory, pods or \"nvidia.com/gpu\"", "");
         }
         let Ok(amount) = parsed else {
@@ -122,7 +123,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
         }
         let most = match key.get_ref().as_str() {
             "cpu" => i64::from(*pool.cores.get_ref()) * 1000,
-            // If `memory` is invalid, this is reported elsewhere.
+            // An invalid `memory` is reported elsewhere.
             "memory" => quantity::limited(pool.memory.get_ref().trim_end_matches('B')).unwrap_or(i64::MAX),
             _ => i64::MAX,
         };
@@ -136,7 +137,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
                 )),
                 because: Some(whole),
                 help: Some(
-                    "`allocatable` is what a node offers to pods, a little less than the machine has"
+                    "`allocatable` is what a node offers to pods: slightly less than the machine has"
                         .to_owned(),
                 ),
             });
@@ -154,7 +155,7 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
     Some(sum)
 }
 
-/// Reports missing resources: they would count as zero, and no pod would fit.
+/// Reports resources that are missing from `allocatable`. They would count as zero, so no pod would fit.
 fn complete(pool: &Written, declared: &BTreeMap<Spanned<String>, Spanned<Scalar>>, checker: &mut Checker) {
     let missing = ["cpu", "memory", "pods"];
     let missing: Vec<_> =
@@ -164,7 +165,7 @@ fn complete(pool: &Written, declared: &BTreeMap<Spanned<String>, Spanned<Scalar>
         format!("pool `{}`: `allocatable` lacks {}", pool.name.get_ref(), missing.join(", ")),
         first.span(),
         "must name cpu, memory and pods",
-        "e.g. { cpu = \"3900m\", memory = \"7Gi\", pods = 110 }; or remove `allocatable`: the daemon then reads it \
-        from a ready node",
+        "set e.g. { cpu = \"3900m\", memory = \"7Gi\", pods = 110 }, or remove `allocatable`: the \
+            daemon then reads the values from a ready node",
     );
 }

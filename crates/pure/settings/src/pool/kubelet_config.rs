@@ -19,23 +19,23 @@ use model::quantity;
 const DEFAULT_EVICTION: i64 = 100 << 20;
 /// Maximum size of the table in bytes. The table is passed to the guest as a command-line argument.
 const LONGEST: usize = 8 << 10;
-/// Maximum length of the settings in a record, in bytes; longer ones are recorded as a digest.
+/// Maximum length of the settings in a record, in bytes. Longer settings are recorded as a digest.
 const WORDS: usize = 400;
 
 /// Fields that the daemon or kubeadm sets, each with what to do instead.
 const SET_ALREADY: [(&str, &str); 9] = [
-    ("apiVersion", "not needed here: remove it"),
-    ("containerRuntimeEndpoint", "kubeadm detects it: remove it"),
-    ("kind", "not needed here: remove it"),
+    ("apiVersion", "remove this field: `[pool.kubelet]` does not need it"),
+    ("containerRuntimeEndpoint", "remove this field: kubeadm detects the container runtime"),
+    ("kind", "remove this field: `[pool.kubelet]` does not need it"),
     ("maxPods", "use the pool's `max_pods`"),
-    ("podCIDR", "the cluster assigns one to each node: remove it"),
+    ("podCIDR", "remove this field: the cluster assigns a pod CIDR to each node"),
     ("providerID", "use the pool's `provider_id`"),
-    ("registerNode", "a machine always registers as a node: remove it"),
+    ("registerNode", "remove this field: a machine always registers as a node"),
     ("registerWithTaints", "use the pool's `taints` and `startup_taints`"),
-    ("rotateCertificates", "kubeadm sets it: remove it"),
+    ("rotateCertificates", "remove this field: kubeadm sets it"),
 ];
 
-/// Commonly used fields of Kubernetes 1.37. A field that is almost spelled like one of them is reported as
+/// Commonly used fields of Kubernetes 1.37. A field whose name is similar to one of them is reported as
 /// mistyped.
 const KNOWN: [&str; 44] = [
     "allowedUnsafeSysctls",
@@ -104,7 +104,7 @@ const NAMED_OTHERWISE: [(&str, &str); 15] = [
     ("staticPodURLHeader", "manifest-url-header"),
 ];
 
-/// The tables of amounts that a kubelet reserves.
+/// The tables that specify how much of each resource a kubelet reserves.
 const RESERVED: [&str; 2] = ["kubeReserved", "systemReserved"];
 
 /// A checked `[pool.kubelet]`. Cheap to clone.
@@ -167,7 +167,7 @@ impl KubeletSettings {
     }
 }
 
-/// Parses a quantity, or a share of the capacity such as `5%`.
+/// Parses a quantity, or a percentage of the capacity such as `5%`.
 fn threshold(text: &str, capacity: i64) -> Option<i64> {
     let Some(percent) = text.strip_suffix('%') else { return quantity::limited(text).ok() };
     let percent: u32 = percent.parse().ok().filter(|percent| *percent <= 100)?;
@@ -210,12 +210,12 @@ pub(super) fn check(pool: &Written, memory: i64, checker: &mut Checker) -> Kubel
     // An invalid amount has already been reported.
     if checker.findings.len() == before {
         if settings.kept_cpu() >= i64::from(*pool.cores.get_ref()) * 1000 {
-            let title = title("its kubelets would reserve all CPUs");
-            checker.clash(title, table.span(), "nothing is left for pods", pool.cores.span(), "");
+            let title = title("each kubelet would reserve all of its machine's CPUs");
+            checker.clash(title, table.span(), "nothing would be left for pods", pool.cores.span(), "");
         }
         if settings.kept_memory(memory) >= memory {
-            let title = title("its kubelets would reserve all memory");
-            checker.clash(title, table.span(), "nothing is left for pods", pool.memory.span(), "");
+            let title = title("each kubelet would reserve all of its machine's memory");
+            checker.clash(title, table.span(), "nothing would be left for pods", pool.memory.span(), "");
         }
     }
     settings
@@ -228,7 +228,7 @@ pub(super) fn unused(pool: &Written, method: &str, checker: &mut Checker) {
     let title = format!(
         "pool `{name}`: `[pool.kubelet]` has no effect with `method = \"{method}\"` in `[bootstrap]`"
     );
-    let help = "only kubeadm applies it: configure the template's kubelet, or use `kubelet_args`";
+    let help = "only kubeadm applies this table: configure the template's kubelet, or use `kubelet_args`";
     checker.wrong(title, table.span(), "not used", help);
 }
 
@@ -266,7 +266,7 @@ impl Look<'_> {
                 || strsim::jaro_winkler(known, key) > 0.95
         };
         if let Some(known) = KNOWN.iter().find(like) {
-            let title = format!("pool `{name}`: `{key}` is not a field of the kubelet's configuration");
+            let title = format!("pool `{name}`: `{key}` is not a kubelet configuration field");
             checker.wrong(title, self.key.span(), "unknown", &format!("did you mean `{known}`?"));
         }
     }

@@ -22,7 +22,7 @@ const LONGEST_VMID: Vmid = Vmid(999_999_999);
 /// Domain of the labels and taints that the daemon itself sets.
 pub(super) const OURS: &str = "pve-autoscaler/";
 
-/// Fills in the variables of a value. Variables that `of` does not contain are kept.
+/// Fills in the variables in a value. Variables that `of` does not contain are left unchanged.
 pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     let mut filled = String::new();
     let mut rest = text;
@@ -65,17 +65,17 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
         }
         if key.get_ref().starts_with(OURS) {
             let title = format!("pool `{name}`: the label `{}` is reserved for the daemon", key.get_ref());
-            let help = format!("the daemon sets `{POOL_LABEL}` on each node: remove it");
+            let help = format!("remove this label: the daemon sets `{POOL_LABEL}` on each node");
             checker.wrong(title, key.span(), "reserved", &help);
         }
         // `--node-labels` would override the hostname that each kubelet determines. All nodes would have the
         // same hostname, so pods could not be spread across them.
         if key.get_ref() == "kubernetes.io/hostname" {
             let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
-            checker.wrong(title, key.span(), "the node's own name", "remove it");
+            checker.wrong(title, key.span(), "each kubelet uses its own hostname", "remove it");
         }
         if let Some(hint) = reserved(key.get_ref()) {
-            let title = format!("pool `{name}`: the label `{}` is not for workers", key.get_ref());
+            let title = format!("pool `{name}`: the label `{}` cannot be set on workers", key.get_ref());
             checker.wrong(title, key.span(), "reserved by Kubernetes", hint);
         }
         is_known(pool, value, checker);
@@ -113,10 +113,10 @@ fn reserved(key: &str) -> Option<&'static str> {
     let open = ["kubelet", "node", "node-role", "node-restriction"];
     let open = open.iter().any(|name| inside(&format!("{name}.kubernetes.io")));
     if CONTROL_PLANE.contains(&key) {
-        return Some("the machines of a pool are workers: remove it");
+        return Some("remove this label: a pool's machines are workers");
     }
     (theirs && !open && !KNOWN.contains(&key))
-        .then_some("use your own domain, or a name in `node.kubernetes.io/`")
+        .then_some("use a label in your own domain or in `node.kubernetes.io/`")
 }
 
 /// Whether every `{{ … }}` in a value can be filled in.
@@ -180,10 +180,10 @@ pub(super) fn values_fit(written: &Written, pool: &Pool, checker: &mut Checker) 
         let title = format!("pool `{}`: `{text}` is not a valid label value", pool.name);
         let help = match filled == text {
             true => String::new(),
-            false if uses(text, &["host", "zone"]) => format!("on host `{host}` it is `{filled}`"),
+            false if uses(text, &["host", "zone"]) => format!("on host `{host}`, the value is `{filled}`"),
             false => format!("it becomes `{filled}`"),
         };
-        checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", &help);
+        checker.wrong(title, value.span(), "expected at most 63 letters, digits, `-`, `_` and `.`", &help);
     }
 }
 
@@ -219,7 +219,8 @@ pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
     pool.annotations.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// Returns the `providerID` of the pool's nodes. It has a scheme, and a part that differs between machines.
+/// Returns the `providerID` of the pool's nodes. It must have a scheme, and a part that differs between
+/// machines.
 pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<String> {
     let written = pool.provider_id.as_ref()?;
     let text = written.get_ref();

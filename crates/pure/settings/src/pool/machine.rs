@@ -13,7 +13,7 @@ use crate::one_or_many::{Listed, Scalar};
 use crate::region::Place;
 use crate::values::Checker;
 
-/// The template that machines are clones of.
+/// The template that machines are cloned from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateRef {
     /// The template's name, which must be unique.
@@ -61,7 +61,8 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
         if pool.boots_from() == Boot::Network {
             return None;
         }
-        let help = "name the template that its machines are clones of, e.g. `template = \"k8s-worker\"`";
+        let help = "set the template that the pool's machines are cloned from, e.g. `template = \
+            \"k8s-worker\"`";
         pool.lacks("template", help, checker);
         return None;
     };
@@ -76,7 +77,7 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
         }
         Scalar::Text(text) if text.chars().all(|c| c.is_ascii_digit()) && !text.is_empty() => {
             let title = format!("pool `{name}`: `{text}` is not a valid template name");
-            let help = format!("for the VMID, remove the quotes: `template = {text}`");
+            let help = format!("if this is a VMID, remove the quotes: `template = {text}`");
             checker.wrong(title, written.span(), "a name contains a letter", &help);
             None
         }
@@ -108,7 +109,7 @@ pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut
     if memory == 0 {
         checker.wrong(format!("pool `{name}`: `memory` is zero"), at, "must be more than zero", "");
     } else if of_vm && memory < LEAST_MEMORY {
-        let title = format!("pool `{name}`: `memory` is too little for a node");
+        let title = format!("pool `{name}`: `memory` is too small for a node");
         checker.wrong(title, at, "must be at least \"512MiB\"", "");
     } else if of_vm && memory % (1 << 20) != 0 {
         let title = format!("pool `{name}`: `memory` is not a whole number of MiB");
@@ -126,7 +127,7 @@ pub(super) fn disk(pool: &Written, checker: &mut Checker) -> Option<DiskSize> {
         }
         if pool.disk.is_none() {
             let title = format!("pool `{name}`: `disk_device` without `disk`");
-            let help = "set the size of that disk, e.g. `disk = \"40GiB\"`";
+            let help = "set the disk's size, e.g. `disk = \"40GiB\"`";
             checker.wrong(title, device.span(), "has no effect", help);
         }
     }
@@ -166,7 +167,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let reserve_alone =
         pool.storage_reserve.as_ref().filter(|_| pool.storage.is_none() && pool.extra_disks.is_empty());
     if let Some(reserve) = reserve_alone {
-        let title = format!("pool `{name}`: `storage_reserve` without `storage` and `extra_disks`");
+        let title = format!("pool `{name}`: `storage_reserve` without `storage` or `extra_disks`");
         checker.wrong(
             title,
             reserve.span(),
@@ -194,7 +195,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     if pool.clone == CloneKind::Linked && pool.boots_from() == Boot::Template {
         let title = format!("pool `{name}`: a linked clone is always on its template's storage");
         let help = "set `clone = \"full\"`, or remove `storage`";
-        checker.wrong(title, written.span(), "only for full clones", help);
+        checker.wrong(title, written.span(), "`storage` applies only to full clones", help);
     }
     checked
 }
@@ -204,7 +205,7 @@ pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
         pool.user.as_ref(),
         name_rules::is_user,
         |text| format!("pool `{}`: `{text}` is not a valid user name", pool.name.get_ref()),
-        "at most 32 lower-case letters, digits, `-` and `_`, starting with a letter or `_`",
+        "expected at most 32 lower-case letters, digits, `-` and `_`, starting with a letter or `_`",
     )
 }
 
@@ -232,7 +233,7 @@ pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<Ho
         let text = host.get_ref();
         if text.contains('.') || !name_rules::is_domain(text) {
             let title = format!("pool `{}`: `{text}` is not a valid host name", pool.name.get_ref());
-            let help = "use its name in Proxmox VE, not its address";
+            let help = "use the host's name in Proxmox VE, not its address";
             checker.wrong(title, host.span(), "expected e.g. \"pve1\"", help);
         }
     }

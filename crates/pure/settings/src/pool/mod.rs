@@ -164,7 +164,7 @@ impl Written {
         self.bootstrap.as_ref()
     }
 
-    /// Reports settings that cannot be passed to machines which join by themselves.
+    /// Reports settings that cannot be passed to machines that join by themselves.
     pub(super) fn untold(&self, checker: &mut Checker) {
         self.without_kubeadm("none", checker);
         kubelet::untold(self, checker);
@@ -367,13 +367,13 @@ impl Written {
         let oldest = checker.duration("max_node_age", Some(written), Duration::MAX);
         if checker.findings.len() == before && oldest < Duration::from_hours(1) {
             let title = format!("pool `{name}`: `max_node_age` is less than an hour");
-            let help = "nodes would constantly be replaced; for 30 days, set \"720h\"";
+            let help = "nodes would be replaced constantly; for a maximum age of 30 days, set \"720h\"";
             checker.wrong(title, written.span(), "must be at least \"1h\"", help);
         }
         Some(oldest)
     }
 
-    /// Returns `max_memory`. A value that is too small for the minimum number of machines is reported.
+    /// Returns `max_memory`. Reports a value that is too small for the minimum number of machines.
     fn most_memory(&self, memory: i64, checker: &mut Checker) -> Option<i64> {
         let written = self.max_memory.as_ref()?;
         let name = self.name.get_ref();
@@ -381,7 +381,7 @@ impl Written {
         let most = checker.size(&format!("pool `{name}`: `max_memory`"), written);
         if checker.findings.len() == before && most < memory.saturating_mul(i64::from(self.least())) {
             let title =
-                format!("pool `{name}`: `max_memory` is too small for its minimum number of machines");
+                format!("pool `{name}`: `max_memory` is too small for the minimum number of machines");
             let help = "raise `max_memory`, or lower `min` or `memory`";
             checker.wrong(title, written.span(), &self.of_machines(), help);
         }
@@ -393,8 +393,9 @@ impl Written {
         let name = self.name.get_ref();
         if !name_rules::is_label(name) || name.len() > 40 {
             let title = format!("`{name}` is not a valid pool name");
-            let label = "lower-case letters, digits and `-`, at most 40 characters";
-            let help = "machines are named after their pool: the name must be valid in a host name";
+            let label = "expected at most 40 characters: lower-case letters, digits and `-`";
+            let help = "the name must be valid in a host name, because machines are named after their \
+                pool";
             checker.wrong(title, self.name.span(), label, help);
         }
         let max = *self.max.get_ref();
@@ -411,7 +412,10 @@ impl Written {
             u64::from(*most.get_ref()) < u64::from(*self.cores.get_ref()) * u64::from(self.least())
         }) {
             let help = "raise `max_cores`, or lower `min` or `cores`";
-            let title = format!("pool `{name}`: `max_cores` is too small for its minimum number of machines");
+            let title = format!(
+                "pool `{name}`: `max_cores` is too small for the minimum number of \
+                machines"
+            );
             checker.wrong(title, most.span(), &self.of_machines(), help);
         }
         if *self.cores.get_ref() == 0 {

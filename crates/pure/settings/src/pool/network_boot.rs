@@ -33,8 +33,8 @@ impl Boot {
 /// requires the privilege `VM.Config.HWType`.
 pub(super) const DISK: &str = "virtio0";
 
-/// Reports settings that are needed without a template but are missing, and settings that cannot be passed to
-/// machines that boot from the network.
+/// Checks the settings of a pool whose machines boot from the network. Reports missing settings that are
+/// needed without a template, and settings that cannot be passed to these machines.
 pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
     let Some(boot) = written.boot.as_ref().filter(|boot| *boot.get_ref() == Boot::Network) else { return };
     let name = &pool.name;
@@ -44,31 +44,39 @@ pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
     }
     if written.bridge.is_none() {
         let title = format!("pool `{name}`: `bridge` is missing");
-        let help = "there is no template to take the first network device's bridge from";
+        let help = "set `bridge`: without a template, the first network device has no default bridge";
         checker.wrong(title, boot.span(), "the network to boot from is unknown", help);
     }
     if let Some(disk) = &written.disk {
         whole(name, disk, pool.disk.as_ref(), checker);
         if written.storage.is_none() {
             let title = format!("pool `{name}`: `storage` is missing");
-            let help = "name one storage, or several: the one with the most free space is used";
+            let help = "set one or more storages: the daemon uses the one with the most free space";
             checker.wrong(title, disk.span(), "on which storage?", help);
         }
     } else if let Some(storage) = &written.storage {
         let title = format!("pool `{name}`: `storage` without `disk`");
-        let help = "set the disk's size, or remove both for machines without a disk";
+        let help = "set the disk's size with `disk`, or remove `storage` if the machines need no disk";
         checker.wrong(title, storage.span(), "has no effect", help);
     }
     if pool.cloud_init == CloudInit::Drive && pool.tells_guests() {
-        let title = format!("pool `{name}`: its machines cannot be given addresses, users or keys");
+        let title = format!(
+            "pool `{name}`: the daemon cannot pass addresses, users or keys to the \
+            machines"
+        );
         let help = "set `addresses = \"dhcp\"`, or `method = \"seed\"` in `[pool.cloud_init]`";
-        checker.wrong(title, boot.span(), "boots from the network, without a cloud-init drive", help);
+        checker.wrong(
+            title,
+            boot.span(),
+            "machines that boot from the network have no cloud-init drive",
+            help,
+        );
     }
 }
 
 fn whole(name: &str, written: &Spanned<String>, disk: Option<&DiskSize>, checker: &mut Checker) {
     if disk.is_some_and(|disk| disk.bytes % (1 << 30) != 0) {
-        let title = format!("pool `{name}`: the size of its disk is not a whole number of GiB");
+        let title = format!("pool `{name}`: the disk size is not a whole number of GiB");
         let help = "Proxmox VE allocates whole GiB";
         checker.wrong(title, written.span(), "expected e.g. \"20GiB\"", help);
     }

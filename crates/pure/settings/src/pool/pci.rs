@@ -10,7 +10,7 @@ use super::Written as Pool;
 use crate::name_rules;
 use crate::values::Checker;
 
-/// Maximum number of devices of a VM: Proxmox VE has `hostpci0` to `hostpci15`.
+/// Maximum number of PCI devices of a VM. Proxmox VE has the options `hostpci0` to `hostpci15`.
 const MOST: u32 = 16;
 
 /// The devices that a machine receives from one resource mapping.
@@ -20,12 +20,13 @@ pub struct Pci {
     pub mapping: String,
     /// How many of the mapping's devices each machine receives.
     pub count: u32,
-    /// The type of mediated device to create on the device; `None`: the machine receives the entire device.
+    /// The type of mediated device to create on the PCI device; `None`: the machine receives the entire
+    /// device.
     pub mdev: Option<String>,
     /// How many machines share one device: 1, except for mediated devices.
     pub per_device: u32,
-    /// Whether the guest sees the device on a PCI Express bus, which only machines of the type `q35` have;
-    /// `None`: no.
+    /// Whether the guest sees the device on a PCI Express bus, which only VMs with the machine type `q35`
+    /// have; `None`: no.
     pub pcie: Option<bool>,
     /// Whether the guest sees the device's firmware; `None`: yes.
     pub rombar: Option<bool>,
@@ -50,8 +51,7 @@ impl Pci {
     }
 }
 
-/// Returns all PCI devices of a machine in the form of a VM's configuration, numbered in the order of the
-/// file.
+/// Returns the VM options for all PCI devices of a machine, numbered in the order of the file.
 pub(super) fn numbered(all: &[Pci]) -> BTreeMap<String, String> {
     let each = all.iter().flat_map(|one| (0..one.count).map(|_| one.value()));
     each.enumerate().map(|(number, value)| (format!("hostpci{number}"), value)).collect()
@@ -85,29 +85,35 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<Pci> {
         let mapping = one.mapping.get_ref();
         if !seen.insert(mapping) {
             let title = format!("pool `{name}`: the mapping `{mapping}` is listed twice");
-            checker.wrong(title, one.mapping.span(), "second", "set `count` in the first table");
+            checker.wrong(
+                title,
+                one.mapping.span(),
+                "second",
+                "remove this table, and set `count` in \
+                the first one",
+            );
         }
         sum = sum.saturating_add(one.count());
         if sum > MOST {
             let title = format!("pool `{name}`: more than {MOST} PCI devices");
             let at = one.count.as_ref().map_or_else(|| one.mapping.span(), Spanned::span);
-            checker.wrong(title, at, "Proxmox VE allows no more for a VM", "");
+            checker.wrong(title, at, "more than Proxmox VE allows for a VM", "");
             sum = 0;
         }
     }
     if let (Some(first), Some(option)) = (pool.pci.first(), free_device(pool)) {
         checker.clash(
-            format!("pool `{name}`: devices of the host in both `vm_options` and `[[pool.pci]]`"),
+            format!("pool `{name}`: host devices in both `vm_options` and `[[pool.pci]]`"),
             option.span(),
             "not counted",
             first.mapping.span(),
-            "put them all into `[[pool.pci]]`",
+            "move all host devices into `[[pool.pci]]`",
         );
     }
     pool.pci.iter().map(|one| one.check(pool, checker)).collect()
 }
 
-/// The first option in `vm_options` that is a device of the host (`hostpci…`).
+/// The first option in `vm_options` that passes a host device to the VM (`hostpci…`).
 pub(super) fn free_device(pool: &Pool) -> Option<&Spanned<String>> {
     pool.vm_options.keys().find(|option| option.get_ref().starts_with("hostpci"))
 }
@@ -131,17 +137,23 @@ impl Written {
             checker.wrong(
                 title,
                 self.mapping.span(),
-                "letters, digits, `-` and `_`, starting with a letter",
+                "expected letters, digits, `-` and `_`, starting with a letter",
                 "",
             );
         }
         if let Some(count) = self.count.as_ref().filter(|count| *count.get_ref() == 0) {
             let title = format!("pool `{name}`: `count` of `{mapping}` is zero");
-            checker.wrong(title, count.span(), "must be at least 1", "or remove the table");
+            checker.wrong(
+                title,
+                count.span(),
+                "must be at least 1",
+                "to use no device from this \
+                mapping, remove the table",
+            );
         }
         let kind = self.mdev.as_ref();
         if let Some(kind) = kind.filter(|kind| !is_kind(kind.get_ref())) {
-            let title = format!("pool `{name}`: `{}` is not a type of mediated device", kind.get_ref());
+            let title = format!("pool `{name}`: `{}` is not a mediated device type", kind.get_ref());
             checker.wrong(title, kind.span(), "expected e.g. \"nvidia-63\"", "");
         }
         let per_device = self.per_device.as_ref().map_or(1, |number| {
@@ -181,7 +193,7 @@ impl Written {
                     title,
                     amount.span(),
                     "of which resource?",
-                    "name the resource that the node offers",
+                    "set `resource` to the extended resource that the node offers",
                 );
             }
             return None;
@@ -206,14 +218,14 @@ impl Written {
     }
 }
 
-/// Whether the text is a valid id of a resource mapping (`pve-configid`).
+/// Whether the text is a valid resource mapping id (`pve-configid`).
 fn is_mapping(text: &str) -> bool {
     text.len() >= 2
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
-/// Whether the text can be a type of mediated device, as drivers name them.
+/// Whether the text can be the name of a mediated device type. Drivers define these names.
 fn is_kind(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }

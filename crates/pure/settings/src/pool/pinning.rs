@@ -1,4 +1,4 @@
-//! `[pool.pinning]`: CPUs, memory and huge pages of a host that are dedicated to a machine.
+//! `[pool.pinning]`: a host's CPUs, memory and huge pages that are dedicated to a machine.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -16,7 +16,8 @@ pub struct Pinning {
     pub numa: bool,
     /// The size of the huge pages for a machine's memory; `None`: ordinary pages.
     pub hugepages: Option<HugePages>,
-    /// The number of cores of each host that are not given to machines, counted from the lowest core.
+    /// The number of cores on each host that are not given to machines. These are the cores with the lowest
+    /// numbers.
     pub reserve: u32,
 }
 
@@ -81,7 +82,7 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
     let numa = written.numa.as_ref().is_some_and(|on| *on.get_ref());
     if let Some(pages) = written.hugepages.as_ref().filter(|_| !numa) {
         let title = format!("pool `{name}`: `hugepages` without `numa`");
-        let help = "set `numa = true`: Proxmox VE gives huge pages only to VMs with NUMA";
+        let help = "set `numa = true`: Proxmox VE supports huge pages only for VMs with NUMA enabled";
         checker.wrong(title, pages.span(), "no machine would start", help);
     }
     options(pool, numa, checker);
@@ -96,7 +97,7 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
         }
     }
     if let Some(reserve) = written.reserve.as_ref().filter(|cores| *cores.get_ref() > MOST_RESERVED) {
-        let title = format!("pool `{name}`: `reserve` is more cores than hosts have");
+        let title = format!("pool `{name}`: `reserve` exceeds the number of cores of any host");
         checker.wrong(title, reserve.span(), &format!("must be at most {MOST_RESERVED}"), "");
     }
     let reserve = written.reserve.as_ref().map_or(1, |cores| *cores.get_ref());

@@ -11,7 +11,7 @@ pub enum Placement {
     Balance,
     /// The host with the fewest machines of the pool; among equals, the one with the most free memory.
     Spread,
-    /// The host with the least free memory that is enough, so that others stay empty.
+    /// The host with the least free memory among those with enough, so that other hosts stay empty.
     Pack,
 }
 

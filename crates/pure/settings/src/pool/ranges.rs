@@ -33,7 +33,7 @@ impl Piece {
 
 /// A kind of range: its name in messages, what is allowed, and how its numbers are parsed.
 pub(super) struct Kind {
-    /// The setting, with the pool's name.
+    /// The name of the setting and its pool, for messages.
     pub what: String,
     /// What is allowed, for messages.
     pub label: &'static str,

@@ -23,7 +23,8 @@ pub(super) struct Written {
     memory: Spanned<String>,
 }
 
-/// Maximum number of sizes of a pool, including `cores` and `memory`. Comparing more would take too long.
+/// Maximum number of sizes of a pool, including `cores` and `memory`. Comparing more sizes would take too
+/// long.
 const MOST: usize = 16;
 
 /// All sizes of the pool, including `cores` and `memory`, smallest first.
@@ -50,8 +51,8 @@ pub(super) fn check(pool: &Pool, own: Size, checker: &mut Checker) -> Vec<Size> 
         let size = Size { cores, memory };
         if sizes.contains(&size) {
             let title = format!("pool `{name}`: the same size is listed twice");
-            let help = "`sizes` lists only sizes other than `cores` and `memory`";
-            checker.wrong(title, one.span(), "already a size of the pool", help);
+            let help = "list each additional size once: `cores` and `memory` already define one size";
+            checker.wrong(title, one.span(), "the pool already has this size", help);
         }
         sizes.push(size);
     }

@@ -35,8 +35,8 @@ pub enum Addressing {
         /// Search domain.
         search: Option<String>,
     },
-    /// From a DHCP server. Also the default if `addresses` is missing, which is only allowed for plans and
-    /// bare-metal machines.
+    /// Machines get their addresses from a DHCP server. This is also the default if `addresses` is missing,
+    /// which is only allowed for plans and bare-metal machines.
     Dhcp,
 }
 
@@ -84,8 +84,15 @@ fn twice(pool: &Written, lists: &[Vec<Piece>], checker: &mut Checker) {
         let pair = list.iter().find_map(|piece| Some((piece, earlier().find(|other| other.meets(piece))?)));
         if let Some((piece, other)) = pair {
             let shared = back(piece.first.max(other.first));
-            let title = format!("pool `{}`: {shared} is in two lists", pool.name.get_ref());
-            checker.clash(title, piece.at.clone(), "second", other.at.clone(), "narrow one of them");
+            let title = format!("pool `{}`: {shared} is listed for two network devices", pool.name.get_ref());
+            checker.clash(
+                title,
+                piece.at.clone(),
+                "second",
+                other.at.clone(),
+                "narrow one of the two \
+                lists",
+            );
         }
     }
 }
@@ -102,7 +109,7 @@ fn counted(count: u128, one: &str, more: &str) -> String {
 fn vmids(pool: &Written, checker: &mut Checker) -> Vec<Piece> {
     let name = pool.name.get_ref();
     let Some(written) = &pool.vmids else {
-        pool.lacks("vmids", "reserve as many as `max`, e.g. `vmids = \"9100-9149\"`", checker);
+        pool.lacks("vmids", "reserve at least `max` VMIDs, e.g. `vmids = \"9100-9149\"`", checker);
         return Vec::new();
     };
     let kind = Kind {
@@ -136,8 +143,8 @@ fn vmids(pool: &Written, checker: &mut Checker) -> Vec<Piece> {
 
 fn addressing(pool: &Written, checker: &mut Checker) -> (Vec<Piece>, Addressing) {
     let Some(written) = &pool.addresses else {
-        let help =
-            "reserve one for each VMID, e.g. `addresses = \"10.10.10.11-10.10.10.60\"`, or set \"dhcp\"";
+        let help = "reserve one address for each VMID, e.g. `addresses = \"10.10.10.11-10.10.10.60\"`, or set \
+                `addresses = \"dhcp\"`";
         pool.lacks("addresses", help, checker);
         return (Vec::new(), Addressing::Dhcp);
     };
@@ -167,7 +174,7 @@ fn addressing(pool: &Written, checker: &mut Checker) -> (Vec<Piece>, Addressing)
     (pieces, Addressing::Static { ranges, prefix, gateway, dns, search })
 }
 
-/// The address as a number; for IPv4, that of the IPv4-mapped IPv6 address.
+/// Returns the address as a number. An IPv4 address is mapped to IPv6 first.
 pub(super) fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(four) => four.to_ipv6_mapped().to_bits(),
@@ -206,7 +213,7 @@ fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
             "pool `{}`: `prefix` fits an IPv4 network, but `addresses` are IPv6",
             pool.name.get_ref()
         );
-        let help = "remove it, or set the prefix length of the machines' network";
+        let help = "remove `prefix`, or set it to the prefix length of the machines' network";
         checker.wrong(title, written.span(), "usually 64", help);
         return usual;
     }
@@ -218,8 +225,9 @@ fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
     prefix
 }
 
-/// Checks that all addresses and the gateway are in one network, and that machines can use each address (not
-/// the broadcast address, for example). The gateway may also have a link-local IPv6 address.
+/// Checks that all addresses and the gateway are in one network. Also checks that machines can use each
+/// address, which excludes the broadcast address, for example. The gateway may instead be a link-local IPv6
+/// address.
 pub(super) fn network(
     name: &str,
     pieces: &[Piece],
@@ -231,17 +239,26 @@ pub(super) fn network(
         return;
     };
     let net = net.trunc();
-    let help = format!("the first address and `prefix` give the network {net}: fix one of them");
+    let help = format!(
+        "the network {net} results from the first address and `prefix`: correct the \
+        value that is wrong"
+    );
     for piece in pieces {
         let stray = [piece.first, piece.last].map(back).into_iter().find(|end| !net.contains(end));
         if let Some(stray) = stray {
-            let title = format!("pool `{name}`: {stray} is not in the network of the other addresses");
+            let title = format!(
+                "pool `{name}`: {stray} is not in the same network as the other \
+                addresses"
+            );
             checker.wrong(title, piece.at.clone(), &format!("must be in {net}"), &help);
         }
         for (own, what) in reserved(&net) {
             if piece.holds(number(own)) {
                 let title = format!("pool `{name}`: {own} is the {what} of {net}");
-                let help = format!("begin or end elsewhere, or exclude it: [\"…\", \"!{own}\"]");
+                let help = format!(
+                    "begin or end the range elsewhere, or exclude the address: [\"…\", \
+                    \"!{own}\"]"
+                );
                 checker.wrong(title, piece.at.clone(), "no machine can use it", &help);
             }
         }
@@ -263,7 +280,10 @@ fn others(pool: &Written, pieces: &[Piece], checker: &mut Checker) {
         let Ok(own) = text.get_ref().parse::<IpAddr>() else { continue };
         let Some(piece) = pieces.iter().find(|piece| piece.holds(number(own))) else { continue };
         let title = format!("pool `{}`: the {what} {own} is among `addresses`", pool.name.get_ref());
-        let help = format!("begin or end the range elsewhere, or exclude it: [\"…\", \"!{own}\"]");
+        let help = format!(
+            "begin or end the range elsewhere, or exclude the address: [\"…\", \
+            \"!{own}\"]"
+        );
         checker.clash(title, piece.at.clone(), "no machine can use it", text.span(), &help);
     }
 }

@@ -14,7 +14,7 @@ use model::passing::{TaintDomain, passes_by_itself};
 pub(super) struct Taints {
     pub lasting: Vec<Taint>,
     pub startup: Vec<Taint>,
-    /// `example.com/*` in `startup_taints`.
+    /// Entries such as `example.com/*` in `startup_taints`.
     pub domains: Vec<TaintDomain>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn check(pool: &Written, checker: &mut Checker) -> Taints {
     Taints { lasting, startup, domains }
 }
 
-/// A taint as kubectl writes it: `key=value:Effect` or `key:Effect`.
+/// Parses a taint as kubectl writes it: `key=value:Effect` or `key:Effect`.
 fn parse(text: &str) -> Option<Taint> {
     let (left, effect) = text.rsplit_once(':')?;
     let (key, value) = left.split_once('=').unwrap_or((left, ""));
@@ -67,7 +67,7 @@ fn taint(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Option
     let parsed = parse(written.get_ref());
     if parsed.is_none() {
         let title = format!("pool `{name}`: `{}` is not a taint", written.get_ref());
-        let help = "the effect is NoSchedule, PreferNoSchedule or NoExecute";
+        let help = "the effect must be NoSchedule, PreferNoSchedule or NoExecute";
         checker.wrong(title, written.span(), "expected e.g. \"dedicated=batch:NoSchedule\"", help);
     }
     if parsed.as_ref().is_some_and(|taint| taint.key.starts_with(OURS)) {
@@ -77,7 +77,7 @@ fn taint(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Option
     parsed
 }
 
-/// All taints of a domain: `example.com/*`, or `example.com/*:Effect`.
+/// Parses an entry for all taints of a domain: `example.com/*` or `example.com/*:Effect`.
 fn domain(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Option<TaintDomain> {
     let text = written.get_ref().as_str();
     let (keys, effect) = text.split_once(':').map_or((text, None), |(keys, effect)| (keys, Some(effect)));
@@ -87,7 +87,7 @@ fn domain(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Optio
     });
     let effect = effect.map(effect_of);
     let (Some(prefix), None | Some(Some(_))) = (prefix, effect) else {
-        let title = format!("pool `{name}`: `{text}` does not name the taints of a domain");
+        let title = format!("pool `{name}`: `{text}` is not a valid pattern for the taints of a domain");
         let help = "a `*` stands for all keys of the domain; the effect is optional";
         checker.wrong(title, written.span(), "expected e.g. \"example.com/*\"", help);
         return None;

@@ -17,7 +17,8 @@ fn pool(lines: &str) -> Pool {
     config(&format!("{BARE}{lines}\n")).pools.remove(0)
 }
 
-/// Checks that each of these lines causes exactly one finding, and that its report contains these parts.
+/// Checks that each of these lines causes exactly one finding, and that the finding's report contains these
+/// parts.
 fn refuses(cases: &[(&str, &[&str])]) {
     for (lines, expected) in cases {
         refuses_text(&format!("{BARE}{lines}\n"), expected);

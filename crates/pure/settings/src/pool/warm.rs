@@ -1,4 +1,4 @@
-//! `warm` of a pool: machines that are created ahead of demand and wait to join.
+//! A pool's `warm` setting: machines that are created ahead of demand and wait to join.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -7,10 +7,10 @@ use super::pci;
 use crate::values::Checker;
 use model::machine::WarmState;
 
-/// How many machines are kept ahead of demand, and how.
+/// How many machines are kept ahead of demand, and in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
-    /// The number of machines that are kept. They count towards `max`, but not towards `min`.
+    /// The number of machines that are kept ahead of demand. They count towards `max`, but not towards `min`.
     pub count: u32,
     /// The state in which the machines are kept.
     pub state: WarmState,
@@ -34,7 +34,7 @@ impl Written {
                 self.count.span(),
                 &format!("must be at most {max}"),
                 pool.max.span(),
-                "warm machines count towards `max`: raise it, or lower `warm.count`",
+                "raise `max`, or lower `warm.count`: warm machines count towards `max`",
             );
         }
         let device = pci::free_device(pool).or_else(|| pool.pci.first().map(|one| &one.mapping));
@@ -42,26 +42,26 @@ impl Written {
             && *state.get_ref() == WarmState::Suspended
         {
             checker.clash(
-                format!("pool `{name}`: a machine with a device of its host cannot be suspended"),
+                format!("pool `{name}`: a machine with a host device cannot be suspended"),
                 state.span(),
                 "its memory would be saved without the device's state",
                 device.span(),
-                "keep its machines \"booted\" or \"stopped\"",
+                "set `state` to \"booted\" or \"stopped\"",
             );
         }
         Warm { count, state: self.state.as_ref().map(|state| *state.get_ref()).unwrap_or_default() }
     }
 
-    /// Reports a `state` other than `stopped` for machines that join by themselves: they would join at their
-    /// first boot.
+    /// Reports a `state` other than `stopped` if the machines join by themselves, because they would already
+    /// join at their first boot.
     pub(super) fn waits_before_the_join(&self, pool: &str, checker: &mut Checker) {
         if let Some(state) = self.state.as_ref().filter(|state| *state.get_ref() != WarmState::Stopped) {
             let title = format!(
                 "pool `{pool}`: a machine that joins by itself cannot be kept {}",
                 state.get_ref().name()
             );
-            let help = "with `bootstrap.method = \"none\"` only \"stopped\" machines can be kept";
-            checker.wrong(title, state.span(), "its guest would join at its first boot", help);
+            let help = "with `bootstrap.method = \"none\"`, warm machines can only be \"stopped\"";
+            checker.wrong(title, state.span(), "the machine would join the cluster at its first boot", help);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The host or zone that labels with `{{ host }}` or `{{ zone }}` show.
+/// Which host and zone replace `{{ host }}` and `{{ zone }}` in a label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneLabels {

@@ -155,7 +155,7 @@ fn example(other_ways: bool) -> String {
     lines.join("\n")
 }
 
-/// Returns the `[bootstrap]` table of the example for another method.
+/// Returns the example's `[bootstrap]` table for a different method.
 fn method(name: &str) -> String {
     format!("[bootstrap]\n{}\n", marked(name))
 }
@@ -305,6 +305,6 @@ fn the_defaults_of_bootstrap_need_no_table() {
     let with = parse("c.toml", &format!("{text}[bootstrap]\n"), Needs::Run).unwrap();
     assert_eq!(format!("{:?}", without.bootstrap), format!("{:?}", with.bootstrap));
     assert!(without.bootstrap.is_some());
-    // A plan joins no machines, so it needs no bootstrap.
+    // Planning joins no machines, so it needs no bootstrap settings.
     assert!(parse("c.toml", text, Needs::Plan).unwrap().bootstrap.is_none());
 }

@@ -16,7 +16,7 @@ fn tried(answer: Answer) -> Start {
     Start { claimed: true, asked, since: Some(seconds(0)), answer: Some((seconds(0), answer)) }
 }
 
-/// Like [`tried`], for a resumed run, or for one that has removed its claim since.
+/// Like [`tried`], but for a run that was resumed or has removed its claim since.
 fn unclaimed(answer: Answer) -> Start {
     Start { claimed: false, ..tried(answer) }
 }

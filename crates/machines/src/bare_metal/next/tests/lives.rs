@@ -1,4 +1,4 @@
-//! Complete lives of machines: the order of the steps, and the effect of a restart in between.
+//! Tests of complete machine lives: the order of the steps, and the effect of a restart between two steps.
 
 use super::*;
 use crate::bare_metal::next::{Decide, joining, leaving};
@@ -13,7 +13,7 @@ struct Metal {
     on: bool,
     /// How many of the next requests the controller refuses.
     refuses: u32,
-    /// Whether the operating system ignores the shutdown.
+    /// Whether the operating system ignores the shutdown request.
     hangs: bool,
     /// When another client switches the machine on.
     taken_at: Option<Moment>,

@@ -1,4 +1,4 @@
-//! Decisions in single situations, and complete lives with answers that a controller may give.
+//! Tests of single decisions, and of complete machine lives with answers that a controller may give.
 
 mod joining;
 mod leaving;
@@ -24,7 +24,7 @@ struct Row<D> {
     what: &'static str,
     record: Record,
     sight: Sight,
-    /// Seconds since the run began. The machine was requested at that moment, too.
+    /// Seconds since the run began. The machine was requested at second 0.
     at: u64,
     next: Next<D>,
 }
@@ -33,7 +33,8 @@ fn row<D>(what: &'static str, record: Record, sight: Sight, at: u64, next: Next<
     Row { what, record, sight, at, next }
 }
 
-/// Checks the decision of each row. A wait has to end in the future: otherwise, the loop would never sleep.
+/// Checks the decision for each row. A wait has to end in the future, because otherwise the loop would never
+/// sleep.
 fn check<D: std::fmt::Debug + PartialEq>(rows: Vec<Row<D>>, decide: super::Decide<D>) {
     for Row { what, record, sight, at, next } in rows {
         let now = at_second(at);
@@ -93,7 +94,7 @@ fn given_up() -> Record {
     Record { intent, ..retired() }
 }
 
-/// A sight with a known controller. `look` changes the rest.
+/// A sight with a known controller. `look` sets the other fields.
 fn seen(look: impl FnOnce(&mut Sight)) -> Sight {
     let mut sight = Sight { has_controller: true, ..Sight::default() };
     look(&mut sight);

@@ -26,7 +26,7 @@ fn a_node_has_a_slice_of_each_driver_and_resource_pool() {
             format!("{GPU}count = 3\nname = \"gpu-{{{{ number }}}}\"\n"),
             vec!["gpu.example.com a-1: gpu-0 gpu-1 gpu-2"],
         ),
-        // The numbers continue in another table with the same pattern.
+        // The numbering continues in another table with the same pattern.
         (format!("{GPU}count = 2\n{GPU}"), vec!["gpu.example.com a-1: device-0 device-1 device-2"]),
         (
             format!("{GPU}name = \"whole\"\n{GPU}name = \"part-{{{{number}}}}\"\ncount = 2\n"),
@@ -38,7 +38,8 @@ fn a_node_has_a_slice_of_each_driver_and_resource_pool() {
             ),
             vec!["gpu.example.com a-1/gpus: device-0", "nic.example.com a-1: device-0"],
         ),
-        // The default is the number that the mapping gives a machine. `count` may also be a multiple of it.
+        // By default, `count` is the number of devices that the mapping gives a machine. It may also be a
+        // multiple of this number.
         (
             format!("{GPU}pci = \"gpu\"\n[[pool.pci]]\nmapping = \"gpu\"\ncount = 2\n"),
             vec!["gpu.example.com a-1: device-0 device-1"],

@@ -15,7 +15,7 @@ pub(super) const EXAMPLE: &str = include_str!("../../../../../../config.example.
 const TWINS: [(&str, &str); 3] =
     [("proxmox.also", "proxmox"), ("pool.machine.redfish", "host.redfish"), ("pool.bootstrap", "bootstrap")];
 
-/// The comments of the example, by the table or the key below them.
+/// The comments in the example, by the table or the key below them.
 #[derive(Default)]
 pub(super) struct Texts {
     of_tables: BTreeMap<String, String>,
@@ -62,9 +62,9 @@ impl Texts {
         self.of_keys.entry(inside(table, key)).or_insert(number);
     }
 
-    /// Returns the comment on a key or a table. If it has none, returns a comment in the same table that
-    /// names it, the comment on the same key in a table with the same keys, or the comment on the table
-    /// around it, in this order.
+    /// Returns the comment on a key or a table. If there is none, returns the first of the following comments
+    /// that exists: a comment in the same table that names the key, the comment on the same key in a table
+    /// with the same keys, or the comment on the enclosing table.
     pub fn of(&self, path: &str) -> String {
         let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
         if let Some(text) = self.own(path).or_else(|| self.beside(table, key)) {
@@ -92,8 +92,8 @@ impl Texts {
         let of_key = self.of_keys.get(path).map(|number| {
             let (text, keys) = &self.groups[*number];
             let names: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-            // A comment for several keys may refer to "the first" and "the second", so their names are put
-            // before it.
+            // A comment for several keys may refer to "the first" and "the second", so the names of the keys
+            // are put before the comment.
             if names.len() > 1 && !text.is_empty() {
                 format!("{}: {text}", names.join(", "))
             } else {
@@ -129,14 +129,14 @@ fn inside(table: &str, key: &str) -> String {
     if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }
 }
 
-/// What the checks report about a key, beyond its type.
+/// What the checks reveal about a key, in addition to its type.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// The value that applies if a configuration does not set the key.
     pub default: Option<Value>,
     /// A value in the example.
     pub example: Option<Value>,
-    /// The pattern of valid texts.
+    /// The pattern that valid texts match.
     pub pattern: Option<String>,
     /// The only valid texts; empty: any text is valid.
     pub words: Vec<String>,
@@ -197,7 +197,7 @@ impl Documents {
         self.all.push(Document { lines, config });
     }
 
-    /// What the checks report about a key.
+    /// Returns what the checks reveal about a key.
     pub fn facts(&self, path: &str, kind: Kind) -> Facts {
         let mut facts = Facts::default();
         if path.contains('*') {
@@ -232,8 +232,8 @@ impl Documents {
         }
     }
 
-    /// Finds an example value and the default. A line's value is the default if the configuration is the same
-    /// without the line. If several such lines differ, there is no default.
+    /// Finds an example value and the default. A line's value is a default if the configuration is the same
+    /// without the line. If several lines qualify and their values differ, there is no default.
     fn values(&self, places: &[Line], facts: &mut Facts) {
         let mut defaults: Vec<Value> = Vec::new();
         for place in places {
@@ -325,8 +325,8 @@ impl Facts {
         }
     }
 
-    /// Reads the bounds from a label such as `must be from 1 to 4094`, `must be at least 1`, or `must be
-    /// from 1280 to 65520, or 1 for the bridge's`. The largest maximum counts.
+    /// Reads the bounds from a label such as `must be from 1 to 4094`, `must be at least 1`, or `must be from
+    /// 1280 to 65520, or 1 for the bridge's`. If labels contain different maximums, the largest is used.
     fn numbers_of(&mut self, label: &str) {
         let words: Vec<&str> = label.split([' ', ',']).collect();
         let after = |word: &str| {

@@ -1,7 +1,7 @@
 //! `packaging/config.schema.json`, the schema of the configuration for editors. It is generated from what the
-//! parser accepts, what the checks report, and the texts of config.example.toml. It accepts everything that
-//! the program accepts, except negative zero. Update it with `UPDATE=1 cargo test -p pve-autoscaler-settings
-//! the_schema`.
+//! parser accepts, what the checks report, and the comments in config.example.toml. It accepts everything
+//! that the program accepts, except negative zero. Update it with `UPDATE=1 cargo test -p
+//! pve-autoscaler-settings the_schema`.
 
 mod example;
 mod shape;
@@ -49,7 +49,7 @@ impl Maker {
         schema
     }
 
-    /// The schema of a key of a table.
+    /// The schema of one key in a table.
     fn key(&self, key: &str, shape: &Shape, table: &str) -> Schema {
         let path = if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") };
         let mut schema = self.schema(shape, &path);
@@ -85,14 +85,14 @@ fn types(shape: &Shape) -> Schema {
     schema
 }
 
-/// Returns the parts of a key's schema that come from the checks. `text` is the comment of the key in the
-/// example.
+/// Returns the parts of a key's schema that come from the checks. `text` is the key's comment in the example.
 fn said(facts: Facts, text: &str) -> Schema {
     let mut schema = Schema::new();
     let mut say = |keyword: &str, value: Option<Value>| {
         schema.extend(value.map(|value| (keyword.to_owned(), value)));
     };
-    // These words mean that the default depends on something else, e.g. on another key.
+    // If the comment contains one of these phrases, the default depends on something else, for example on
+    // another key.
     let words = ["without it", "without them", "without `", "unless `", "needed if", "default: "];
     let elsewhere = words.iter().any(|words| text.to_lowercase().contains(words));
     if facts.default.is_some() && !elsewhere {

@@ -15,10 +15,10 @@ const SAMPLES: [(&str, &str); 6] = [
     ("object", "{}"),
 ];
 
-/// What is accepted at a place.
+/// What the parser accepts at one place in the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// The accepted types of JSON; an integer is also a number.
+    /// The accepted JSON types; `number` includes `integer`.
     pub types: Vec<&'static str>,
     /// The only accepted texts; empty: any text is accepted.
     pub words: Vec<String>,
@@ -42,7 +42,7 @@ impl Shape {
         Self { types: vec!["object"], keys: place.inner(&keys, &[]), ..Self::default() }
     }
 
-    /// The paths of all keys, e.g. `pool.name`. Tables with arbitrary keys have no further paths.
+    /// The paths of all keys, e.g. `pool.name`. Keys inside a table with arbitrary keys are not included.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         for (key, shape) in &self.keys {
@@ -63,16 +63,16 @@ impl Shape {
     }
 }
 
-/// A place in a file: the text before it and after it, and the tables around it.
+/// A place in a file: the text before and after it, and the tables that enclose it.
 struct Place {
     before: String,
     after: String,
-    /// For each table around it: the table's keys, and the key that leads to this place.
+    /// For each enclosing table: the table's keys, and the key that leads to this place.
     above: Vec<(Vec<String>, String)>,
 }
 
 impl Place {
-    /// The parser's error if this value is at this place.
+    /// Returns the parser's error if the file has this value at this place.
     fn error(&self, value: &str) -> Option<String> {
         let text = format!("{}{value}{}", self.before, self.after);
         toml::from_str::<Written>(&text).err().map(|error| error.message().to_owned())
@@ -113,15 +113,15 @@ impl Place {
         Self { before, after, above: self.above.clone() }
     }
 
-    /// Returns the shape of each key of a table. If a table around this one has the same keys (`proxmox.also`
-    /// is in `proxmox`), the key that leads to this table is left out.
+    /// Returns the shape of each key of a table. If an enclosing table has the same keys (`proxmox` encloses
+    /// `proxmox.also`), the result does not contain the key of the inner table (`also`).
     fn inner(&self, keys: &[String], required: &[(String, String)]) -> BTreeMap<String, Shape> {
         let again = self.above.iter().filter(|(other, _)| other == keys).map(|(_, key)| key).next();
         let keys_here = keys.iter().filter(|key| again != Some(key));
         keys_here.map(|key| (key.clone(), self.key(key, keys, required).shape())).collect()
     }
 
-    /// What is accepted at this place.
+    /// Returns what the parser accepts at this place.
     fn shape(&self) -> Shape {
         let taken = SAMPLES.iter().filter(|(_, sample)| self.takes(sample));
         let mut shape = Shape { types: taken.map(|(kind, _)| *kind).collect(), ..Shape::default() };
@@ -165,7 +165,7 @@ impl Place {
         }
     }
 
-    /// The shortest value that is accepted.
+    /// Returns the shortest value that is accepted at this place.
     fn least(&self) -> String {
         let (kind, sample) =
             SAMPLES.iter().find(|(_, sample)| self.takes(sample)).expect("something is taken");
@@ -189,12 +189,12 @@ fn written(set: &[(String, String)]) -> String {
     set.join(", ")
 }
 
-/// The words in backticks.
+/// Returns the words in backticks.
 fn words(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }
 
-/// Returns the bounds of an integer type, from the error about a text in place of the number.
+/// Returns the bounds of an integer type. `error` is the parser's error about a text in place of the number.
 fn bounds(error: &str) -> Option<(i64, i64)> {
     match error.rsplit_once("expected ")?.1.trim() {
         "u8" => Some((0, u8::MAX.into())),
