@@ -28,9 +28,7 @@ async fn what_speaks_against_it_is_said_and_nothing_is_written() {
     let (status, said) = bench.adopt(&["cp1", "--pool", "workers", "--yes"]).await;
     assert_eq!(status, 1, "{said}");
     assert!(
-        said.starts_with(
-            "cp1 cannot become a machine of pool `workers`:\n  it is a node of the control plane\n"
-        ),
+        said.starts_with("cp1 cannot become a machine of pool `workers`:\n  it is a control plane node\n"),
         "{said}"
     );
     assert!(said.contains("`pvesh set /pools/k8s-workers --vms VMID`"), "{said}");

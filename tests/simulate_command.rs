@@ -227,7 +227,7 @@ fn a_record_of_another_cluster_is_doubted() {
     let said = scene.run(&["--config", "a.toml"]);
     let words = String::from_utf8(said.stderr).unwrap();
     assert!(said.status.success(), "{words}");
-    assert!(words.contains("warning: a.toml has no pool old, but the record has machines of it"), "{words}");
+    assert!(words.contains("warning: a.toml does not define these recorded pools: old. The"), "{words}");
 }
 
 #[test]
@@ -250,7 +250,8 @@ fn what_is_wrong_is_said_with_the_way_out() {
         let said = command.args(["simulate", "--records", missing, "--config", "a.toml"]).output().unwrap();
         let words = String::from_utf8(said.stderr).unwrap();
         assert_eq!(said.status.code(), Some(3), "{words}");
-        let expected = format!("there is no folder {missing}: name the folder of a recording (`--records`)");
+        let expected =
+            format!("folder {missing} does not exist: name the folder of a recording with `--records`");
         assert!(words.contains(&expected), "{words}");
     }
     let files = fs::read_dir(scene.records()).unwrap().map(|entry| entry.unwrap().path());

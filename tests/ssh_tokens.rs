@@ -335,7 +335,7 @@ async fn an_answer_without_one_whole_token_is_none() {
 async fn endless_output_ends_the_operation() {
     let lab = Lab::new(Manner::Runs, "root", "head -c 200000 /dev/zero").await;
     let error = mint(&lab.host()).await.unwrap_err();
-    assert!(error.to_string().contains("more than it should"), "{error}");
+    assert!(error.to_string().contains("more output than expected"), "{error}");
 }
 
 #[tokio::test]
@@ -392,8 +392,7 @@ async fn check_says_whether_the_host_would_make_tokens() {
     let path = lab.folder.path().join("config.toml");
     let mut check = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
     check.args(["check", "--for", "plan", "--config"]).arg(&path);
-    let cases =
-        [(1, 0, "`kubeadm token create` works (dry run)"), (9, 4, "is not the host that it should be")];
+    let cases = [(1, 0, "`kubeadm token create` works (dry run)"), (9, 4, "has an unexpected host key")];
     for (seed, status, expected) in cases {
         let text = format!(
             "[bootstrap]\ntoken = \"ssh\"\nssh_host = \"127.0.0.1\"\nssh_port = {}\nssh_key_file = \"{}\"\n\

@@ -273,7 +273,7 @@ async fn a_former_version_that_gets_the_name_again_while_the_quorum_is_asked_for
         shop.pve.set_config_by_hand(9010, "name", Some("k8s-worker"));
     };
     let (said, ()) = tokio::join!(shop.good(&[]), named);
-    assert!(said.contains("is kept: pools use its name again"), "{said}");
+    assert!(said.contains("is kept: it now has the name that pools use"), "{said}");
     assert!(shop.pve.vm(9010).is_some(), "{said}");
 }
 

@@ -71,7 +71,7 @@ pub async fn ready(child: &mut Child, directory: &Path) -> anyhow::Result<()> {
             }
             if let Some(ended) = child.try_wait()? {
                 let said = std::fs::read_to_string(log(directory)).unwrap_or_default();
-                bail!("the daemon ended with {ended}:\n{said}");
+                bail!("the daemon exited unexpectedly ({ended}):\n{said}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

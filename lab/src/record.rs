@@ -142,7 +142,7 @@ async fn play(seed: u64, time: Duration, text: &str) -> anyhow::Result<()> {
     while begun.elapsed() < time {
         workload.step(begun.elapsed())?;
         tokio::time::sleep(STEP).await;
-        ensure!(!actor.has_ended(), "the daemon ended by itself");
+        ensure!(!actor.has_ended(), "the daemon exited unexpectedly");
     }
     ensure!(actor.stop().await, "the daemon did not stop in time");
     Ok(())

@@ -116,7 +116,7 @@ pub async fn serve(directory: PathBuf, hosts: u8, nodes: u32) -> anyhow::Result<
     configuration::write(&directory, &clusters.proxmox, &configuration::demo(nodes))?;
     let mut screen = Screen::new();
     introduce(&mut screen, &clusters, &directory, hosts)?;
-    screen.say("Ctrl-C ends it.")?;
+    screen.say("Press Ctrl-C to stop.")?;
     signals.next().await;
     Ok(())
 }

@@ -96,11 +96,11 @@ mod tests {
         let far = expiry("token of the kubeconfig", "2027-11-28T12:00:00Z");
         assert_eq!(expiry_text(std::slice::from_ref(&far), now), None);
         let near = expiry("client certificate of the kubeconfig", "2026-12-05T09:30:00Z");
-        let over = expiry("certificate authority of Proxmox VE", "2026-11-01T00:00:00Z");
+        let over = expiry("Proxmox VE certificate authority", "2026-11-01T00:00:00Z");
         assert_eq!(
             expiry_text(&[far, near, over], now).as_deref(),
             Some(
-                "the certificate authority of Proxmox VE expired at 2026-11-01 00:00 UTC; \
+                "the Proxmox VE certificate authority expired at 2026-11-01 00:00 UTC; \
                  the client certificate of the kubeconfig expires at 2026-12-05 09:30 UTC"
             )
         );

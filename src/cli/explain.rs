@@ -163,7 +163,7 @@ fn render(story: &Story, plan: Option<&Plan>) -> String {
         let _ = writeln!(text, "  if its node is removed: {}", on_removal(story.explanation, pools, removal));
     }
     if let Some(words) = scheduler {
-        let _ = writeln!(text, "  kube-scheduler says: {words}");
+        let _ = writeln!(text, "  kube-scheduler reports: {words}");
     }
     for one in missed {
         let place = one.pool.as_deref().map_or_else(|| one.node.clone(), |pool| format!("pool {pool}"));

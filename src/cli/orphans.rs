@@ -47,13 +47,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 fn render(status: &Status) -> String {
     let mut out = String::new();
     if !status.leads {
-        let leader = if status.leader.is_empty() { "another instance" } else { &status.leader };
-        let _ = writeln!(
-            out,
-            "this instance does not lead, so it has no list of orphans: ask the \
-            leader ({})",
-            plain(leader)
-        );
+        let leader = &status.leader;
+        let name = if leader.is_empty() { String::new() } else { format!(" ({})", plain(leader)) };
+        let _ =
+            writeln!(out, "this instance does not lead, so it has no list of orphans: ask the leader{name}");
     } else if status.orphans.is_empty() {
         out.push_str("every VM with this cluster's mark has a record\n");
     }
@@ -88,7 +85,7 @@ mod tests {
             host: "pve1".into(),
             name: "workers-b2x9k".to_owned(),
             proven: false,
-            proof: vec!["no record names it".to_owned()],
+            proof: vec!["no record refers to it".to_owned()],
             missing: vec!["it is protected (`protection`)".to_owned()],
         };
         let mut status = Status { leads: true, ..Status::default() };
@@ -96,9 +93,12 @@ mod tests {
         status.orphans = vec![orphan];
         assert_eq!(
             render(&status),
-            "VM 9100 `workers-b2x9k` on pve1: not proven\n  proven   no record names it\n  missing  it is protected (`protection`)\n"
+            "VM 9100 `workers-b2x9k` on pve1: not proven\n  proven   no record refers to it\n  missing  it is protected (`protection`)\n"
         );
         let status = Status { leader: "pve2".to_owned(), ..Status::default() };
-        assert_eq!(render(&status), "this instance does not lead: ask the one on pve2\n");
+        assert_eq!(
+            render(&status),
+            "this instance does not lead, so it has no list of orphans: ask the leader (pve2)\n"
+        );
     }
 }

@@ -345,7 +345,7 @@ mod tests {
         };
         assert_eq!(
             text(&status),
-            "daemon on pve2: active, on standby while the daemon on pve1 leads: ask that one for more\n"
+            "daemon on pve2: active, on standby while the daemon on pve1 leads: run `status` there for details\n"
         );
     }
 

@@ -10,7 +10,7 @@ use super::source::{SourceError, documents, text_at};
 /// themselves.
 pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
     let inside = |text: Option<&str>| match text {
-        Some(text) => documents(SourceFile { name: "the Helm values in an object", text }),
+        Some(text) => documents(SourceFile { name: "the text with the Helm values", text }),
         None => Ok(Vec::new()),
     };
     let map = |path: &[&str]| {

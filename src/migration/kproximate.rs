@@ -236,7 +236,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
     table.missing(
         "vmids",
         "\"9100-9149\"",
-        "at least `max` VMIDs, for this pool only; kproximate uses the next free one",
+        "at least `max` VMIDs, for this pool only; kproximate uses the next free VMID",
     );
     table.set("addresses", "dhcp", "as in kproximate; a separate address range for the pool is safer");
     if let Some(strategy) = tree.text(&["nodeSelectionStrategy"]) {

@@ -202,7 +202,10 @@ fn one_pool(
         ));
     }
     if tree.was(&["machineTemplate", "architecture"]) {
-        table.note(format!("{}: as in the template", tree.place(&["machineTemplate", "architecture"])));
+        table.note(format!(
+            "{}: machines take this from the template",
+            tree.place(&["machineTemplate", "architecture"])
+        ));
     }
     let mut options = Table::of_pool("[pool.vm_options]", &ours);
     if let Some(provider) = provider {

@@ -29,7 +29,7 @@ fn single_settings_are_taken_over() {
         ("kpNodeNamePrefix: KP_Node", "name = \"kp-node\""),
         (
             "pmExcludeHosts: pve3",
-            "[[host]]\n# pmExcludeHosts\nname = \"pve3\"\n# no new machine is placed on it\nclosed = true",
+            "[[host]]\n# pmExcludeHosts\nname = \"pve3\"\n# no new machine is placed on this host\nclosed = true",
         ),
         ("waitSecondsForProvision: 300", "max_node_provision_time = \"7m\""),
         ("scaleDownCooldownSeconds: 90", "delay_after_add = \"90s\""),
@@ -50,7 +50,7 @@ fn what_cannot_be_taken_over_is_said_and_never_repeated() {
         ("pmUserID: hidden@pam", "FILL IN: pmUserID is a user"),
         ("kpNodeCores: hidden", "kpNodeCores (not a valid value)"),
         ("kpNodeCores: 0", "kpNodeCores (`sizes` allows several): not converted"),
-        ("kpNodeLabels: \"hidden\"", "kpNodeLabels: one of them has no `=`"),
+        ("kpNodeLabels: \"hidden\"", "kpNodeLabels: one of the labels has no `=`"),
         ("kpNodeLabels: node-role.kubernetes.io/master=", "kpNodeLabels: not converted"),
         ("kpNodeSomething: hidden", "# Unknown settings, not converted:\n# kpNodeSomething\n"),
         ("kpNodeSomething:\n  deep: [hidden]", "# kpNodeSomething.deep\n"),
@@ -74,7 +74,7 @@ fn secrets_are_neither_copied_nor_told() {
     ] {
         let migrated = of(Origin::Kproximate, &values.replace("COMMAND", &format!("{command:?}")));
         assert!(migrated.text.contains(method), "{command}: {}", migrated.text);
-        assert!(migrated.text.contains("sshKey: not the public half of a key, so not copied"));
+        assert!(migrated.text.contains("sshKey: not copied, because it is not a public key"));
         assert_eq!(migrated.unknown, ["secrets: other"]);
         assert!(!format!("{migrated:?}").contains("hidden"), "{command}: {}", migrated.text);
     }

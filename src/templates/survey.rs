@@ -173,6 +173,6 @@ fn doubt(found: &Found) -> Step {
 
 fn locked(found: &Found, lock: &str) -> Step {
     let what = format!("VM {} on {} is locked ({lock})", found.vmid, found.host);
-    let help = format!("check which task is running; `qm unlock {}` removes a stale lock", found.vmid);
+    let help = format!("check which task holds the lock; `qm unlock {}` removes a stale lock", found.vmid);
     Step::Blocked(what, help)
 }

@@ -30,7 +30,7 @@ async fn arguments_that_the_clusters_release_has_removed_are_errors() {
         "error `boot-id-file` was removed: a kubelet of Kubernetes 1.37 or newer does not start"
     ));
     assert!(
-        said[1].starts_with("error `containerd` was removed") && said[1].contains("| remove it"),
+        said[1].starts_with("error `containerd` was removed") && said[1].contains("| remove the argument"),
         "{said:#?}"
     );
 }
@@ -68,7 +68,8 @@ async fn feature_gates_that_a_kubelet_does_not_start_with_are_errors() {
     .await;
     assert_eq!((status, said.len()), (1, 2), "{said:#?}");
     assert!(
-        said[0].starts_with("error `SidecarContainers` was removed") && said[0].contains("| remove it"),
+        said[0].starts_with("error `SidecarContainers` was removed")
+            && said[0].contains("| remove the feature gate"),
         "{said:#?}"
     );
     assert!(said[1].starts_with("error `NodeSwap` is locked to true since Kubernetes 1.34"), "{said:#?}");

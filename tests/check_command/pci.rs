@@ -59,7 +59,7 @@ async fn what_keeps_machines_from_their_devices_is_said() {
     let (status, about) = bench.about("PCI mapping gpu").await;
     assert_eq!(status, 1);
     let said = about.iter().map(words).collect::<Vec<_>>().join("\n");
-    for part in ["the token cannot see it", "Mapping.Use on /mapping/pci/gpu"] {
+    for part in ["the token cannot see the mapping", "Mapping.Use on /mapping/pci/gpu"] {
         assert!(said.contains(part), "no {part:?} in\n{said}");
     }
     let (_, template) = bench.about("template k8s-worker (").await;
@@ -112,6 +112,6 @@ async fn declared_devices_are_compared_with_what_nodes_have() {
     bench.kube.apply(&slice).unwrap();
     let (status, about) = bench.about("declared devices").await;
     assert_eq!((status, about[0]["level"].as_str()), (0, Some("warning")));
-    let said = "2 devices of gpu.example.com declared, but node w-1 has 1 | fix `[[pool.device]]`";
+    let said = "the pool declares 2 devices of gpu.example.com, but node w-1 has 1 | fix `[[pool.device]]`";
     assert!(words(&about[0]).starts_with(said), "{}", words(&about[0]));
 }

@@ -59,7 +59,9 @@ async fn a_token_with_rights_on_a_pool_needs_that_pool() {
     assert_eq!(status, 4, "{said}");
     assert!(said.contains("lacks VM.Allocate") && said.contains("on /vms/9100"), "{said}");
     assert!(
-        said.contains("set `proxmox.resource_pool` to a pool on which the token has these privileges"),
+        said.contains(
+            "set `proxmox.resource_pool` to a resource pool on which the token has these privileges"
+        ),
         "{said}"
     );
 }
@@ -175,7 +177,7 @@ async fn templates_that_join_by_themselves_need_neither_agent_nor_rights_for_tok
     bench.change("[bootstrap]\n", "[bootstrap]\nmethod = \"none\"\n");
     let (status, text) = bench.check().await;
     assert_eq!(status, 0, "{text}");
-    for expected in ["13 of 13 privileges", "the template joins by itself", "no agent, cloud-init drive ide2"]
+    for expected in ["13 of 13 privileges", "machines join by themselves", "no agent, cloud-init drive ide2"]
     {
         assert!(text.contains(expected), "no {expected:?} in\n{text}");
     }
@@ -191,7 +193,7 @@ async fn a_pool_with_a_way_of_its_own_to_join_is_looked_at_by_that() {
     bench.configure(&format!("{dhcp}[pool.bootstrap]\nmethod = \"none\"\n"));
     let (status, text) = bench.check().await;
     assert_eq!(status, 0, "{text}");
-    for expected in ["joining, pool workers", "the template joins by itself", "no agent, no cloud-init drive"]
+    for expected in ["joining, pool workers", "machines join by themselves", "no agent, no cloud-init drive"]
     {
         assert!(text.contains(expected), "no {expected:?} in\n{text}");
     }
@@ -211,7 +213,7 @@ async fn a_secret_for_joining_that_cannot_be_read_is_named() {
     bench.change("[bootstrap]\n", &k3s);
     let (status, text) = bench.check().await;
     assert_eq!(status, 2, "{text}");
-    assert!(text.contains("the token of K3s: cannot read"), "{text}");
+    assert!(text.contains("the K3s token: cannot read"), "{text}");
     bench.write("k3s", "s3cret", 0o600);
     let (status, text) = bench.check().await;
     assert_eq!(status, 0, "{text}");

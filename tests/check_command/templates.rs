@@ -225,7 +225,11 @@ async fn templates_that_are_described_are_compared_with_those_there_are() {
         ),
         ("storage = \"nowhere\"", 1, "no online host has the template's storage `nowhere`"),
         ("storage = \"shared\"\nhosts = [\"pve9\"]", 1, "there is no host `pve9`"),
-        ("storage = \"shared\"\nimage_storage = \"local-lvm\"", 1, "does not accept the content `import`"),
+        (
+            "storage = \"shared\"\nimage_storage = \"local-lvm\"",
+            1,
+            "does not accept the content type `import`",
+        ),
     ] {
         bench.configure(&described(more));
         let (ended, lines) = bench.about("making template made").await;

@@ -11,9 +11,9 @@ use super::folder;
 const HEAD: &str = "\
 # Compared with the other autoscalers for Proxmox VE
 
-Based on the source code as of summer 2026: kproximate 0.3.1, proxmox-autoscaler (Python, January 2023), KubeNodeSmith (January
-2026), karpenter-provider-proxmox 0.12. The code was read, not run. ✔ yes · ◐ partly · ✘ no. Each ✔ of pve-autoscaler links to the test
-that proves it. How to migrate: [coming from another autoscaler](../guides/migration.md).
+Based on the source code as of summer 2026: kproximate 0.3.1, proxmox-autoscaler (Python, January 2023), KubeNodeSmith (January 2026),
+karpenter-provider-proxmox 0.12. The code was read, not run. ✔ yes · ◐ partly · ✘ no. Each ✔ of pve-autoscaler links to the test that proves
+it. How to migrate: [coming from another autoscaler](../guides/migration.md).
 ";
 
 /// Autoscalers that are too young or too limited for a column of their own.

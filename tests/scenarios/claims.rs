@@ -88,7 +88,8 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     let warning = stage.status().warnings.remove("[[pool.device]] of workers");
     let said = format!(
-        "2 devices of {DRIVER} declared, but node {second} has 1: the planner uses what the nodes publish"
+        "the pool declares 2 devices of {DRIVER}, but node {second} has 1: the planner uses the devices that \
+         the nodes publish"
     );
     assert_eq!(warning.as_deref(), Some(said.as_str()));
     // The pool grows from zero nodes again: the daemon remembers which devices earlier nodes had.

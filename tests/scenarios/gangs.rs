@@ -59,7 +59,9 @@ async fn machines_are_made_for_a_whole_gang_once_its_group_and_its_pods_are_ther
     let mut stage = stage(&pool(5));
     stage.start();
     members(&stage, "train", 2);
-    stage.until("it waits for its group", SOON, |stage| is_said(stage, "is waiting for its PodGroup")).await;
+    stage
+        .until("it waits for its group", SOON, |stage| is_said(stage, "is waiting for the pod's PodGroup"))
+        .await;
     stage.kube.apply(&group("train", 3)).unwrap();
     stage.until("it waits for its pods", SOON, |stage| is_said(stage, "needs 3 pods, and")).await;
     stage.throughout("nothing is made", Duration::from_mins(5), none).await;

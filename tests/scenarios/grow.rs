@@ -183,7 +183,7 @@ async fn what_a_node_does_not_report_is_taken_out_of_its_vm_again() {
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 1"));
     stage.deploy("large", 1, "1500m", "5Gi");
     stage.until("it is plugged", SOON, |stage| config(stage, "vcpus") == "3").await;
-    stage.until("it is given up", LATE, |stage| decided(stage, "as its Node reports")).await;
+    stage.until("it is given up", LATE, |stage| decided(stage, "as reported by its Node")).await;
     let has = |stage: &Stage| ["vcpus", "memory"].map(|key| config(stage, key));
     assert_eq!(has(&stage), had);
     assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());

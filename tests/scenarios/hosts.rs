@@ -123,8 +123,7 @@ async fn a_host_that_went_off_while_a_right_was_missing_is_woken_once_it_is_ther
 async fn no_host_goes_before_it_is_known_whom_it_is_needed_for() {
     let mut stage = stage(&apart("").replace("template = 9000", "template = 9009"));
     stage.start();
-    let why =
-        "it is not known whether machines of pool workers can be created on it: the token sees no VM 9009";
+    let why = "it is not known whether machines of pool workers can be created on this host: the token sees no VM 9009";
     let stays = |stage: &Stage| stage.status().hosts.iter().any(|host| host.why.starts_with(why));
     stage.until("it is said", SOON, stays).await;
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
@@ -253,7 +252,7 @@ async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on()
     let says = |stage: &Stage, what: &str| stage.status().hosts.iter().any(|host| host.why.contains(what));
     stage
         .until("it is said", SOON, |stage| {
-            says(stage, "unmanaged guests run there: 120") && says(stage, "Ceph")
+            says(stage, "unmanaged guests run on this host: 120") && says(stage, "Ceph")
         })
         .await;
     stage.throughout("all stay on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
@@ -310,7 +309,7 @@ async fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
     someone_moves_120(&stage);
     stage.start();
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
-    assert!(stage.status().hosts.iter().any(|host| host.why.contains("120, which is being migrated")));
+    assert!(stage.status().hosts.iter().any(|host| host.why.contains("guest 120, which is being migrated")));
     stage.pve.set_config_by_hand(120, "lock", None);
     stage.until("one goes that was idle all the while", SOON, |stage| off(stage).len() == 1).await;
 }

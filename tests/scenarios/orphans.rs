@@ -83,7 +83,7 @@ async fn orphans_are_only_reported_by_default() {
     stage.throughout("both are there", HOUR * 2, |stage| stage.vms(9100..=9109) == both).await;
     assert!(both.iter().all(|vmid| orphan(&stage, Vmid(*vmid)).is_some_and(|one| one.proven)));
     let told = stage.status().problems["strangers"].clone();
-    assert!(told.contains("It is left alone (`pve-autoscaler orphans` shows more)"), "{told}");
+    assert!(told.contains("This VM is left alone (`pve-autoscaler orphans` shows why)"), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -231,7 +231,7 @@ async fn a_machine_whose_node_is_there_without_a_record_is_not_switched_on() {
     stage.start();
     stage.deploy_with("web", 1, "1", "1Gi", &json!({ "nodeSelector": { "kind": "metal" } }));
     stage.throughout("it stays off", SOON, |stage| !on(stage, "metal-1")).await;
-    assert!(stage.status().pods[0].why.contains("has a Node that is not a managed machine"));
+    assert!(stage.status().pods[0].why.contains("a Node with its name belongs to no managed machine"));
     stage.kube.remove("Node", "", "metal-1");
     stage.until("it is taken", SOON, |stage| stage.running_pods() == 1).await;
 }

@@ -48,7 +48,9 @@ async fn of_machines_that_the_scheduler_does_not_use_there_are_two_an_hour_and_f
     let stage = with_a_wrong_simulation().await;
     let said = missed(&stage);
     assert_eq!(said.len(), 1, "{said:?}");
-    for part in ["that it would fit node workers-", "kube-scheduler says: 0/2 nodes", "refused by a plugin"] {
+    for part in
+        ["that the pod would fit node workers-", "kube-scheduler reports: 0/2 nodes", "refused by a plugin"]
+    {
         assert!(said[0].contains(part), "{part} is not in {said:?}");
     }
     let status = stage.status();

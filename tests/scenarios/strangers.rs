@@ -64,7 +64,7 @@ async fn a_machine_whose_record_was_deleted_is_told_with_the_command_and_left_al
     let notes = vm.config["description"].lines().skip(1).collect::<Vec<_>>().join("\n");
     stage.pve.set_config_by_hand(vmid, "description", Some(&format!("mine now\n{notes}")));
     stage.until("it is unmanaged", SURE * 2, |stage| !told(stage).contains("no longer has a record")).await;
-    assert!(told(&stage).contains("no machine is created with that"), "{}", told(&stage));
+    assert!(told(&stage).contains("no machine is created in that slot"), "{}", told(&stage));
 }
 
 #[tokio::test(start_paused = true)]

@@ -101,7 +101,7 @@ async fn a_vm_that_is_destroyed_is_noticed_in_every_phase() {
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_is_stopped_is_started_again_in_every_phase() {
-    in_every_phase(|_| (Touch::Stopped, "root@pam stopped its VM: it is started again".to_owned())).await;
+    in_every_phase(|_| (Touch::Stopped, "root@pam stopped its VM: starting the VM again".to_owned())).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -389,7 +389,7 @@ async fn who_changed_a_vm_is_told_though_the_hosts_clock_differs() {
     for minutes in [-15, 15] {
         let stage = at_with(At::Ready, SignedDuration::from_mins(minutes)).await;
         stage.pve.touch(9100, WHO, &Touch::Stopped);
-        let words = "root@pam stopped its VM: it is started again";
+        let words = "root@pam stopped its VM: starting the VM again";
         stage.until(&format!("that is said, {minutes}"), NOTICED, |stage| said(stage, words)).await;
         stage.pve.touch(9100, WHO, &Touch::Reset);
         let words = "root@pam reset its VM";

@@ -197,7 +197,7 @@ async fn a_node_that_is_pinned_stays_until_it_is_unpinned() {
     stage.kube.scale("default", "web", 0);
     stage.throughout("it stays", Duration::from_mins(20), |stage| !is_closed(stage, &node)).await;
     let refused = stage.try_order("pve1", retire(&node)).await;
-    assert!(refused.unwrap_err().contains("`unpin` it first"));
+    assert!(refused.unwrap_err().contains("run `unpin` or remove the annotation first"));
     stage.order("pve1", Order::Unpin { node: node.clone() }).await;
     stage.until("it goes", Duration::from_mins(6), |stage| stage.vms(9100..=9109).is_empty()).await;
 }

@@ -89,12 +89,12 @@ mod tests {
                 JoinEnd::Failed(
                     "`kubeadm join` exited with 1: cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \
                      \"sha256:00\" are pinned (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when \
-                     the machine was created. For the next machine it is read again; compare it with \
-                     /etc/kubernetes/pki/ca.crt on the control plane)"
+                     the machine was created. The next machine will pin the ConfigMap's current CA; compare that \
+                     CA with /etc/kubernetes/pki/ca.crt on the control plane)"
                         .to_owned(),
                 ),
             ),
-            (None, Some(9), "", "", JoinEnd::Failed("the join was ended by signal 9".to_owned())),
+            (None, Some(9), "", "", JoinEnd::Failed("the join was terminated by signal 9".to_owned())),
         ];
         for (code, signal, out, err, expected) in cases {
             let ended = ended(code, signal, out, err);

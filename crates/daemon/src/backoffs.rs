@@ -163,7 +163,7 @@ mod tests {
             let runs = memory.predictions.missed.iter().map(|one| one.backoff.runs(at(50)));
             assert_eq!(runs.collect::<Vec<_>>(), expected, "{name:?}");
             assert_eq!(said.len(), expected.iter().filter(|runs| !**runs).count(), "{said:?}");
-            let words = "machines for pods like shop/web: back-off ended; its cause was: it fits, but kube-scheduler says: 0/1 nodes";
+            let words = "creating machines for pods like shop/web: back-off ended; its cause was: it fits; kube-scheduler reports: 0/1 nodes";
             assert!(said.iter().all(|one| one == words), "{said:?}");
             let lengths = (Duration::from_secs(30), Duration::from_mins(15));
             for one in memory.predictions.missed.iter().filter(|one| !one.backoff.runs(at(50))) {

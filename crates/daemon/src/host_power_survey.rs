@@ -179,7 +179,8 @@ mod tests {
             assert_eq!(own.hosts["b"].stays_on, None, "{instance}");
         }
         // Another cluster may have a host of the same name.
-        for (at_home, expected) in [(Some(false), None), (None, Some("no `endpoints` show in which region"))]
+        for (at_home, expected) in
+            [(Some(false), None), (None, Some("the `endpoints` settings do not show which region"))]
         {
             let other = Survey { at_home, ..survey.clone() }.facts(&seen, &[], &BTreeSet::new(), &[], "a");
             let why = other.hosts["a"].stays_on.as_deref();

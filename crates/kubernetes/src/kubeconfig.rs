@@ -94,7 +94,7 @@ users:
         assert_eq!(said(&whole, Some("abroad")), "it has no context `abroad` (available: home, away)");
         assert_eq!(
             said(&whole, Some("away")),
-            "its context `away` names the cluster `c2`, which it does not define (available: c1)"
+            "its context `away` names the cluster `c2`, which the kubeconfig does not define (available: c1)"
         );
         let behind = read(&WHOLE.replace("cluster: {server", "cluster: {proxy-url: \"http://p:1\", server"));
         assert!(said(&behind, None).contains("uses a proxy"));

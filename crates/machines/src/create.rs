@@ -342,7 +342,7 @@ async fn send_clone(ctx: &Context, machine: &MachineHandle, pool: &Pool) -> Resu
         pods if pods.len() > PODS_SAID => {
             format!("Created for {} and {} more.", pods[..PODS_SAID].join(", "), pods.len() - PODS_SAID)
         }
-        pods => format!("Made for {}.", pods.join(", ")),
+        pods => format!("Created for {}.", pods.join(", ")),
     };
     let description = marker.describe(&format!(
         "Worker of Kubernetes cluster {}, pool {}.\n{made_for}",
@@ -440,7 +440,7 @@ async fn configure(
     if let Some(disk) = &pool.disk {
         let present = cloned.drive_size(&disk.device).ok_or_else(|| {
             StepError::pool(format!(
-                "the template has no disk `{}`: set `disk_device` of the pool",
+                "the template has no disk `{}`: set the pool's `disk_device`",
                 disk.device
             ))
         })?;

@@ -84,10 +84,7 @@ fn image(
     };
     let fill = |key: &str, text: &str| {
         let wrong = |error| {
-            StepError::pool(format!(
-                "cannot fill in the placeholders in its seed's \
-            `{key}`: {error}"
-            ))
+            StepError::pool(format!("the variables in its seed's `{key}` cannot be filled in: {error}"))
         };
         facts.fill(text).map_err(wrong)
     };

@@ -157,7 +157,7 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
         Description::BeingCloned => Sight::BeingCloned,
         Description::BeingDestroyed => Sight::BeingDestroyed,
         Description::Foreign => Sight::Foreign(format!(
-            "it is called `{}` and does not bear our mark",
+            "it is called `{}` and does not bear the machine's mark",
             config.get("name").unwrap_or("?")
         )),
     }

@@ -36,9 +36,9 @@ pub(super) async fn no_kubelet(
     let vmid = record.slot.vmid;
     Err(StepError::Failed {
         what: format!(
-            "VM {vmid} is not visible or no longer bears our mark, but Node {} {heard}: put the VM back \
-                into its resource pool and restore its notes; or, if the daemon should no longer manage \
-                the VM: {}",
+            "VM {vmid} is not visible or no longer bears the machine's mark, but Node {} {heard}: put the VM \
+                back into its resource pool and restore its notes; or, if the daemon should no longer \
+                manage the VM: {}",
             node.name,
             kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),

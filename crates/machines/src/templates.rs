@@ -375,7 +375,7 @@ fn missing(wanted: &TemplateRef, seen: &ClusterResources) -> String {
     there.truncate(NAMED);
     let there = match (there.is_empty(), more) {
         (true, _) => "the token sees no templates at all".to_owned(),
-        (false, 0) => format!("it sees {}", there.join(", ")),
+        (false, 0) => format!("the token sees {}", there.join(", ")),
         (false, more) => format!("the token sees {} and {more} more", there.join(", ")),
     };
     let what = match wanted {

@@ -350,7 +350,7 @@ mod tests {
             assert_eq!(ask(&path).await.unwrap().instance, "pve1");
             order(&path, pause.clone()).await.unwrap();
             let refused = order(&path, Order::Resume).await.unwrap_err();
-            assert_eq!(refused.to_string(), "the daemon refuses: not yet");
+            assert_eq!(refused.to_string(), "the daemon refused the order: not yet");
             // Clients that send nothing, or send something that cannot be parsed.
             let mut silent = UnixStream::connect(&path).await.unwrap();
             silent.shutdown().await.unwrap();

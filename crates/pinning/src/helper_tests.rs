@@ -155,7 +155,7 @@ async fn only_what_is_ours_stopped_and_to_be_pinned_is_touched() {
         (205, "VM 205 is locked (clone)"),
         (206, "VM 206 is not machine m206 of this cluster"),
         (207, "VM 207 runs"),
-        (208, "states no cores or memory"),
+        (208, "does not specify cores or memory"),
     ] {
         let reason = reason(host.pin(vmid).await);
         assert!(reason.contains(said), "{vmid}: {reason}");

@@ -305,7 +305,7 @@ mod tests {
             ),
             (
                 "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: lots}}",
-                "Node `n` in document 1 of the snapshot has an impossible value",
+                "Node `n` in document 1 of the snapshot contains an invalid value",
             ),
             (
                 "apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: newest",
@@ -313,7 +313,7 @@ mod tests {
             ),
             (
                 "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{name: h, cores: 1, memory: 1GB}]",
-                "`ProxmoxInventory`, has an impossible value",
+                "`ProxmoxInventory`, contains an invalid value",
             ),
         ];
         for (text, expected) in cases {

@@ -61,7 +61,7 @@ impl Workload {
         let Some(deployment) = self.deployments.get(at) else { return Ok(()) };
         // Half of the changes scale to zero, so that nodes are removed often enough.
         let replicas = if self.random.bool() { 0 } else { self.random.u32(1..=deployment.most) };
-        log.say("workload", &format!("{} has {replicas} replicas", deployment.name));
+        log.say("workload", &format!("scales {} to {replicas} replicas", deployment.name));
         self.kube.scale("default", &deployment.name, replicas);
         Ok(())
     }

@@ -63,14 +63,15 @@ async fn machines_are_made_for_a_whole_gang_that_the_real_scheduler_then_places(
     // The real scheduler does not consider any of the pods until the group and its minimum number of pods
     // exist.
     train(&bench, 2).await;
-    shown(&bench, 2, "is waiting for its PodGroup `default/train`").await;
+    shown(&bench, 2, "is waiting for the pod's PodGroup `default/train`").await;
     let group = json!({
         "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
         "metadata": { "name": "train", "namespace": "default" },
         "spec": { "schedulingPolicy": { "gang": { "minCount": 3 } } },
     });
     bench.kube.apply(&group).await;
-    shown(&bench, 2, "its gang needs 3 pods, and kube-scheduler waits until all exist: 2 exist now").await;
+    shown(&bench, 2, "its gang needs 3 pods, and kube-scheduler waits until they all exist; 2 exist now")
+        .await;
     assert!(said(&bench).iter().all(Value::is_null), "{:?}", said(&bench));
     // The pool's maximum is two machines.
     train(&bench, 3).await;

@@ -134,14 +134,14 @@ fn judge(name: &str, value: Option<bool>, minor: u32) -> Option<Line> {
             let message = format!(
                 "`{name}` was removed: a kubelet of Kubernetes 1.{since} or newer does not start with it"
             );
-            (Line::wrong(what, message), "remove it")
+            (Line::wrong(what, message), "remove the feature gate")
         }
         (_, Some((since, to, _))) if *since <= minor => {
             let message = format!(
                 "`{name}` is locked to {to} since Kubernetes 1.{since}: a kubelet does not start with a \
                     different value"
             );
-            (Line::wrong(what, message), "remove it")
+            (Line::wrong(what, message), "remove the feature gate")
         }
         (Some(since), _) => {
             let message = format!("`{name}` is removed in Kubernetes 1.{since}; this cluster has 1.{minor}");

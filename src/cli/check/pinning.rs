@@ -25,7 +25,8 @@ fn judge(said: Result<pinning::Answer, DoorError>, answer: &mut Answer) {
             answer.say(Line::wrong(WHAT, reason).key("pinning"), FINDINGS);
         }
         Ok(pinning::Answer::Pinned { .. } | pinning::Answer::Runs { .. }) => {
-            answer.say(Line::wrong(WHAT, "the helper's answer could not be parsed").key("pinning"), FINDINGS);
+            let line = Line::wrong(WHAT, "the helper's answer does not match the request");
+            answer.say(line.key("pinning"), FINDINGS);
         }
         // Only a warning: perhaps no pool uses this host, or this host does not run Proxmox VE.
         Err(error) => {

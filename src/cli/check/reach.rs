@@ -188,7 +188,7 @@ mod tests {
                 "pvecm updatecerts",
             ),
             (
-                "its certificate has the fingerprint AA, not the pinned one",
+                "the server's certificate has the fingerprint AA, not the pinned one",
                 own(),
                 "openssl x509 -noout -fingerprint",
             ),
@@ -200,6 +200,6 @@ mod tests {
             assert!(kubernetes(text).contains("kubectl"), "{text}");
         }
         let refused = kubernetes("cannot ask the API server for its version: Connection refused");
-        assert!(refused.starts_with("no server listens there"), "{refused}");
+        assert!(refused.starts_with("no server listens at this address"), "{refused}");
     }
 }

@@ -216,7 +216,7 @@ fn addresses(pool: &Pool, nodes: &[Arc<Node>], uuids: &BTreeSet<&str>, taken: &m
             taken.addresses.insert(address);
             if !uuids.contains(node.system_uuid.as_str()) {
                 words.push(format!(
-                    "{address} is the address of Node `{}`, which is not a managed machine",
+                    "{address} is the address of Node `{}`, which belongs to no managed machine",
                     node.name
                 ));
             }

@@ -250,7 +250,8 @@ fn host_name() -> String {
 fn seed() -> Result<u64, Failure> {
     let mut bytes = [0; 8];
     let filled = aws_lc_rs::default_provider().secure_random.fill(&mut bytes);
-    filled.map_err(|_| Failure::System("get random bytes", std::io::Error::other("the source failed")))?;
+    let failed = || std::io::Error::other("the random number generator failed");
+    filled.map_err(|_| Failure::System("get random bytes", failed()))?;
     Ok(u64::from_ne_bytes(bytes))
 }
 

@@ -309,7 +309,10 @@ mod tests {
             (
                 "vmids = \"9100-9101\"\naddresses = \"10.0.0.21-10.0.0.22\"",
                 others,
-                Some("VMID 9101 would be assigned 10.0.0.22, but machine `workers-a` uses it with 10.0.0.12"),
+                Some(
+                    "VMID 9101 would be assigned 10.0.0.22, but machine `workers-a` uses this VMID with \
+                     10.0.0.12",
+                ),
             ),
             (
                 "vmids = \"9300-9301\"\naddresses = \"10.0.0.70-10.0.0.71\"",

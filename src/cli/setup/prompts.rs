@@ -74,7 +74,7 @@ pub(super) async fn choose(
     } else {
         let there = proxmox.bridges(&template.host).await.unwrap_or_default();
         let names: Vec<_> = there.iter().map(|one| one.name.clone()).collect();
-        ask("--bridge", &format!("bridge for the workers ({})", names.join(", ")), names.first().cloned())?
+        ask("--bridge", &format!("the workers' bridge ({})", names.join(", ")), names.first().cloned())?
     };
     let storage = template.storage.clone().ok_or_else(|| {
         Failure::NotFound(format!("the template {} has no disk on a storage", template.vmid))
@@ -84,7 +84,7 @@ pub(super) async fn choose(
         Some(text) => text.clone(),
         None => ask(
             "--addresses",
-            "addresses for the workers, not used by other machines and not assigned by DHCP",
+            "the workers' addresses, not used by other machines and not assigned by DHCP",
             proposal,
         )?,
     };
@@ -95,7 +95,7 @@ pub(super) async fn choose(
         Some(gateway) => Some(gateway),
         None if std::io::stdin().is_terminal() => {
             let proposal = found.network().map(|[a, b, c]| format!("{a}.{b}.{c}.1"));
-            Some(parsed(&ask("--gateway", "their gateway", proposal)?)?)
+            Some(parsed(&ask("--gateway", "the workers' gateway", proposal)?)?)
         }
         None => None,
     };
@@ -138,7 +138,7 @@ fn template(given: &Answers, found: &Discovered) -> Result<Template, Failure> {
         (None, [only]) => only.vmid.to_string(),
         (None, all) => {
             let first = all.first().map(|one| one.vmid.to_string());
-            ask("--template", &format!("template for the workers: {}", list()), first)?
+            ask("--template", &format!("the workers' template: {}", list()), first)?
         }
     };
     let is_it = |one: &&Template| one.vmid.to_string() == wanted || one.name == wanted;

@@ -142,9 +142,9 @@ fn every_reason_against_it_is_said() {
     let cases: [(Spoil, &str); 35] = [
         (
             |f| drop(f.node.labels.insert(CONTROL_PLANE[0].to_owned(), String::new())),
-            "it is a node of the control plane",
+            "it is a control plane node",
         ),
-        (|f| f.node.taints.push(taint(CONTROL_PLANE[1])), "it is a node of the control plane"),
+        (|f| f.node.taints.push(taint(CONTROL_PLANE[1])), "it is a control plane node"),
         (|f| f.node.taints.push(taint(BEING_DELETED_TAINT)), "it is being deleted"),
         (|f| f.node.conditions = vec![ready("False")], "it is not ready"),
         (|f| f.node.conditions.clear(), "it is not ready"),
@@ -155,11 +155,14 @@ fn every_reason_against_it_is_said() {
         ),
         (|f| f.node.system_uuid.clear(), "reports no systemUUID"),
         (|f| f.namesakes = vec![Vmid(300)], "another guest has the same name: 300"),
-        (|f| f.vms.clear(), "no VM that the token may see has its systemUUID"),
-        (|f| f.vms.push(f.vms[0].clone()), "several VMs have its SMBIOS uuid (205, 205)"),
+        (|f| f.vms.clear(), "no VM that the token can see has the node's systemUUID"),
+        (
+            |f| f.vms.push(f.vms[0].clone()),
+            "several VMs (205, 205) have the node's systemUUID as their SMBIOS uuid",
+        ),
         (
             |f| set(f, &json!({ "description": "pve-autoscaler/v1 cluster=home pool=old machine=m-9" })),
-            "carries the mark of machine m-9",
+            "bears the mark of machine m-9",
         ),
         (
             |f| set(f, &json!({ "description": "pve-autoscaler/v1 cluster=work pool=old machine=m-1" })),
@@ -194,7 +197,7 @@ fn every_reason_against_it_is_said() {
         (|f| f.node.internal_ips.clear(), "has the address 10.0.0.25, but the node has "),
         (
             |f| set(f, &json!({ "ipconfig1": "ip=10.0.0.28/24" })),
-            "it has 10.0.0.28, the address of the slot of VMID 208 in pool `old`",
+            "its address 10.0.0.28 belongs to the slot of VMID 208 in pool `old`",
         ),
         (|f| set(f, &json!({ "name": "something" })), "VM 205 is called `something`"),
         (
@@ -209,7 +212,10 @@ fn every_reason_against_it_is_said() {
             |f| f.records = vec![other("a", Vmid(205), "old"), other("b", Vmid(207), "old")],
             "pool `old` has 2 machines, and its `max` is 2",
         ),
-        (|f| f.records = vec![other("a", Vmid(205), "old")], "VMID 205 is the slot of machine `a`"),
+        (
+            |f| f.records = vec![other("a", Vmid(205), "old")],
+            "the slot of VMID 205 is occupied by machine `a`",
+        ),
         (
             |f| f.records = vec![other("kp-node-1", Vmid(207), "old")],
             "a machine called `kp-node-1` already exists",

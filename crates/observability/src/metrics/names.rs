@@ -177,7 +177,7 @@ mod tests {
             "# Metrics\n\n\
              The daemon serves metrics in the OpenMetrics text format at `http://127.0.0.1:9736/metrics`. `[metrics]` in the \
              configuration sets the address, or turns them off. On the same address, `/healthz` returns 200 while rounds run \
-             on time, and `/readyz` returns 200 once both clusters have been seen.\n\n\
+             on time, and `/readyz` returns 200 once both clusters have been read.\n\n\
              No password is needed. Listen on an address other than loopback only if every client that reaches it may see the \
              names of pools, hosts and storages.\n\n\
              Counters and histograms start at zero whenever the daemon starts. Durations of machines and pods are computed from \

@@ -473,7 +473,7 @@ mod tests {
         answer["Actions"][RESET]["ResetType@Redfish.AllowableValues"] = json!(["ForceOff", "ForceOn"]);
         let error = controller(vec![(status, answer)]).0.reset(Reset::On).await.unwrap_err();
         assert_eq!(error.kind, Kind::Unsupported);
-        assert!(error.to_string().contains("it supports ForceOff, ForceOn, but not On"), "{error}");
+        assert!(error.to_string().contains("the system supports ForceOff, ForceOn, but not On"), "{error}");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! The result depends only on the pods that were passed last, and not on the rounds before.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -116,7 +117,7 @@ impl<'p> PodsByNode<'p> {
     fn add(&mut self, pod: &Arc<Pod>, unbound: &mut UnboundChanges) {
         match pod.node.as_deref() {
             Some(name) => self.nodes.entry_ref(name).or_default().add(pod.clone()),
-            None => unbound.new.push(pod.clone()),
+            None => unbound.add(pod.clone()),
         }
     }
 
@@ -164,12 +165,25 @@ impl<'p> PodsByNode<'p> {
 #[derive(Default)]
 struct UnboundChanges {
     new: Vec<Arc<Pod>>,
+    /// Whether the pods in `new` are not in order.
+    is_mixed: bool,
     gone: Vec<Arc<Pod>>,
 }
 
 impl UnboundChanges {
+    /// Compares each pod with the one before while both are in the processor's cache. A separate pass over
+    /// tens of thousands of pods would fetch them from memory again.
+    fn add(&mut self, pod: Arc<Pod>) {
+        self.is_mixed = self.is_mixed || self.new.last().is_some_and(|last| order(last, &pod).is_gt());
+        self.new.push(pod);
+    }
+
     fn apply(self, pods: &mut Vec<Arc<Pod>>) {
         if self.new.is_empty() && self.gone.is_empty() {
+            return;
+        }
+        if pods.is_empty() && self.gone.is_empty() && !self.is_mixed {
+            *pods = self.new;
             return;
         }
         let mut gone: BTreeMap<*const Pod, usize> = BTreeMap::new();
@@ -243,7 +257,11 @@ impl NodePods {
 
 /// Sorts pods by name, and by uid among pods of the same name.
 fn sort(pods: &mut [Arc<Pod>]) {
-    pods.sort_by(|a, b| a.digest().compare(b.digest()).then_with(|| a.uid.cmp(&b.uid)));
+    pods.sort_by(order);
+}
+
+fn order(a: &Arc<Pod>, b: &Arc<Pod>) -> Ordering {
+    a.digest().compare(b.digest()).then_with(|| a.uid.cmp(&b.uid))
 }
 
 #[cfg(test)]

@@ -179,8 +179,7 @@ impl fmt::Display for Refusal {
             Self::ClaimMissing { .. } => f.write_str("a persistent volume claim does not exist"),
             Self::VolumeInUse => f.write_str("a volume is in use by another pod"),
             Self::VolumeLimit { driver, most } => {
-                write!(f, "too many volumes: the node can use at most {most} volumes of the CSI driver \
-                    {driver}")
+                write!(f, "too many volumes: the node's limit for the CSI driver {driver} is {most}")
             }
             Self::DriverMissing(driver) => write!(f, "the node lacks the CSI driver {driver}"),
             Self::VolumesUncountable => {

@@ -240,7 +240,7 @@ mod tests {
             (
                 "[host.redfish]",
                 "[power]\nidle_for = \"1h\"\n[[host]]\nname = \"b\"\n[host.redfish]",
-                "`power` of host `a` needs a `[host.redfish]`",
+                "`power` of host `a` needs a `[host.redfish]` table",
             ),
             ("power = \"redfish\"", "power = \"wake-on-lan\"", "`[host.redfish]` of host `a` is not used"),
         ] {

@@ -83,7 +83,7 @@ pub(super) fn check(
     for host in hosts {
         let name = host.name.get_ref();
         if !name_rules::is_label(&name.to_ascii_lowercase()) {
-            let help = "use its name in Proxmox VE, not its address";
+            let help = "use the host's name in Proxmox VE, not its address";
             let title = format!("`{name}` is not a valid host name");
             checker.wrong(title, host.name.span(), "expected e.g. \"pve1\"", help);
         }
@@ -98,7 +98,7 @@ pub(super) fn check(
             host.zone.as_ref(),
             name_rules::is_word,
             |text| format!("host `{name}`: `{text}` is not a valid zone name"),
-            "at most 63 letters, digits, `-`, `_` and `.`: it is used as a label's value",
+            "expected at most 63 letters, digits, `-`, `_` and `.`: the name is used as a label value",
         );
         let memory_reserve = host
             .memory_reserve
@@ -133,7 +133,7 @@ mod tests {
             ("name = \"a\"\n[[host]]\nname = \"a\"", "two tables for the host `a`"),
             (
                 &format!("name = \"a\"\n{CONTROLLER}[[host]]\nname = \"b\"\n{CONTROLLER}"),
-                "host `b` has the same system as host `a`",
+                "host `b` uses the same Redfish system as host `a`",
             ),
         ] {
             let report = parse("c.toml", &format!("[[host]]\n{text}\n"), Needs::Plan).unwrap_err().plain();

@@ -60,7 +60,7 @@ impl Written {
             this.namespace.as_ref(),
             name_rules::is_label,
             |text| format!("`{text}` is not a valid namespace"),
-            "at most 63 lower-case letters, digits and `-`",
+            "expected at most 63 lower-case letters, digits and `-`",
         );
         Some(Kubernetes {
             kubeconfig: kubeconfig?,

@@ -82,7 +82,7 @@ mod tests {
             ("[metrics]\nstatus_page = true", Ok(Some("127.0.0.1:9736"))),
             (
                 "[metrics]\nstatus_page = true\nlisten = \"0.0.0.0:9736\"",
-                Err("shown to every client that reaches"),
+                Err("visible to every client that can reach"),
             ),
             ("[metrics]\nport = 1", Err("unknown field `port`")),
         ] {

@@ -320,7 +320,7 @@ mod tests {
         let said = |page: &str| web(&format!("endpoints = [\"https://a:8006\"]\nweb_interface = \"{page}\""));
         assert_eq!(said("https://pve.example.net").unwrap().as_deref(), Some("https://pve.example.net"));
         for page in ["javascript:alert(1)", "http://a", "https://me@a", "https://a b"] {
-            assert!(said(page).unwrap_err().contains("is not the address of a web interface"), "{page}");
+            assert!(said(page).unwrap_err().contains("is not a valid web interface address"), "{page}");
         }
     }
 }

@@ -290,7 +290,7 @@ mod tests {
         let two = two();
         let first = |from: &str, to: &str| two.replacen(from, to, 1);
         for (text, expected) in [
-            (first("region = \"west\"\n", ""), "`region` is missing: there are several clusters"),
+            (first("region = \"west\"\n", ""), "`region` is required if there are several clusters"),
             (first("west", "east"), "two regions are called `east`"),
             (first("west", "we/st"), "`we/st` is not a valid region name"),
             (first("https://a", "https://b"), "regions `east` and `west` share an endpoint"),

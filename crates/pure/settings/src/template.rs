@@ -264,7 +264,7 @@ impl Written {
         if let Some(written) = self.format.as_ref().filter(|_| !["qcow2", "raw", "vmdk"].contains(&&*format))
         {
             let title = format!("template `{name}`: `{format}` is not an image format");
-            checker.wrong(title, written.span(), "expected \"qcow2\", \"raw\" or \"vmdk\"", "");
+            checker.wrong(title, written.span(), "must be \"qcow2\", \"raw\" or \"vmdk\"", "");
         }
         let storage = self.storage(self.image_storage.as_ref(), checker);
         Image {
@@ -307,9 +307,9 @@ mod tests {
             (with("timeout = \"0s\""), "`timeout` must be longer than zero"),
             (with("vm_options = { args = \"-S\" }"), "template `k8s`: `args` can only be set by root"),
             (with("vm_options = { hostpci0 = \"mapping=gpu\" }"), "`hostpci0` can only be set in a pool"),
-            (format!("{GOOD}checksum = \"sha256:00\"\n"), "`checksum` is not a checksum"),
-            (format!("{GOOD}checksum = \"md5:{}\"\n", "0".repeat(32)), "`checksum` is not a checksum"),
-            (with("").replace("https://", "ftp://"), "not a URL that a host can download"),
+            (format!("{GOOD}checksum = \"sha256:00\"\n"), "`checksum` is not a valid checksum"),
+            (format!("{GOOD}checksum = \"md5:{}\"\n", "0".repeat(32)), "`checksum` is not a valid checksum"),
+            (with("").replace("https://", "ftp://"), "`image` is not a valid HTTP or HTTPS URL"),
             (with("").replace("https://", "https://me:secret@"), "`image` contains a password"),
             (with("").replace("9000-9009", "9009-9000"), "is not a range of VMIDs"),
             (with("").replace("\"k8s\"", "\"9000\""), "is not a valid template name"),

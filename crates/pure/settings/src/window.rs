@@ -230,7 +230,7 @@ mod tests {
     fn what_is_no_window_is_refused_at_its_place() {
         for (fields, expected) in [
             ("start = \"2 * *\", duration = \"1h\"", "`start` does not have five fields"),
-            ("start = \"0 25 * * *\", duration = \"1h\"", "`25` is not a valid hour: 0 to 23"),
+            ("start = \"0 25 * * *\", duration = \"1h\"", "`25` is not a valid hour: expected 0 to 23"),
             ("start = \"0 2 * * FUNDAY\", duration = \"1h\"", "`FUNDAY` is not a valid day of the week"),
             ("start = \"0 2 32 * *\", duration = \"1h\"", "`32` is not a valid day of the month"),
             ("start = \"0 0 30 2 *\", duration = \"1h\"", "`start` never occurs"),

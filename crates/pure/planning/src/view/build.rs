@@ -198,7 +198,10 @@ impl<'a> View<'a> {
 
     /// Sorts the pending pods by name, and adds the pods that have a node to the world.
     pub(super) fn place(&mut self) {
-        self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        // Pods without a node are in order. Pods of nodes that are gone were added after them.
+        if self.waiting.last().is_some_and(|waiting| waiting.pod.node.is_some()) {
+            self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        }
         for (at, own) in self.on.iter().enumerate() {
             for pod in own.expendable.iter().filter(|pod| !pod.is_finished()) {
                 self.world.place_yielding(pod, at);

@@ -116,7 +116,7 @@ fn a_buffer_that_cannot_be_resolved_says_why_and_makes_nothing() {
             "neither a pod nor",
         ),
         ("replicas: 2", "ResolutionFailed", "neither `podTemplateRef` nor `scalableRef`"),
-        ("podTemplateRef: {name: t}", "ResolutionFailed", "neither `replicas` nor `percentage` nor `limits`"),
+        ("podTemplateRef: {name: t}", "ResolutionFailed", "none of `replicas`, `percentage` and `limits`"),
         (
             "podTemplateRef: {name: t}, limits: {nvidia.com/gpu: 4}",
             "ResolutionFailed",
@@ -276,7 +276,7 @@ fn no_more_chunks_are_provided_for_than_a_decision_can_bear() {
     let plan = with("limits: {cpu: 999999}").plan(&pools(0, 5, ""));
     let verdict = only(&plan);
     assert_eq!((verdict.verdict, verdict.chunks), (BufferOutcome::Short, Some(499_999)));
-    let limit = "exceed the namespace's share of the 10000 chunks of all buffers";
+    let limit = "beyond the namespace's share of the limit of 10000 chunks for all buffers";
     assert!(verdict.message.ends_with(&format!("489999 {limit}")), "{}", verdict.message);
     // The second buffer is small, but an older buffer in the same namespace uses up the namespace's share.
     let second = buffer("c", "podTemplateRef: {name: t}, replicas: 2");

@@ -97,7 +97,10 @@ fn nothing_is_replaced_before_its_time_and_the_time_is_counted() {
     assert_eq!(made(&plan), Vec::<u32>::new());
     let node = &plan.nodes[0];
     assert_eq!((node.verdict, node.since.is_some()), (NodeOutcome::Unneeded, true));
-    assert_eq!(node.message.as_deref(), Some("could be replaced by one of 2 cores and 8Gi"));
+    assert_eq!(
+        node.message.as_deref(),
+        Some("could be replaced by a machine with 2 cores and 8Gi of memory")
+    );
 }
 
 #[test]

@@ -426,19 +426,19 @@ fn a_difference_to_what_is_declared_is_said() {
         (with_class(Cluster::new()), None),
         (
             node(with_class(Cluster::new()), "a", 99),
-            Some("2 devices of x.example.com declared, but its nodes have none"),
+            Some("the pool declares 2 devices of x.example.com, but its nodes have none"),
         ),
-        (seen(&device("a", "a", "")), Some("2 devices of x.example.com declared, but node a has 1")),
+        (seen(&device("a", "a", "")), Some("the pool declares 2 devices of x.example.com, but node a has 1")),
         (
             seen(&unlike),
             Some(
-                "a device of x.example.com with model = \"a\" is declared, but no other device of node a matches it",
+                "the pool declares a device of x.example.com with model = \"a\", but no remaining device of node a matches it",
             ),
         ),
         (
             seen(&alike.replace("80Gi", "40Gi")),
             Some(
-                "a device of x.example.com with mem = 80Gi is declared, but no other device of node a matches it",
+                "the pool declares a device of x.example.com with mem = 80Gi, but no remaining device of node a matches it",
             ),
         ),
     ] {

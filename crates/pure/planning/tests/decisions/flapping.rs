@@ -33,7 +33,7 @@ fn a_node_without_which_a_machine_would_be_asked_for_stays() {
     assert_eq!(removed(&three("1500m").plan(&config)), ["w2"]);
     let plan = three("2500m").plan(&config);
     assert_eq!(removed(&plan), Vec::<&str>::new());
-    assert_eq!(kept(&plan, "w2"), "without it, a new machine would be needed");
+    assert_eq!(kept(&plan, "w2"), "without this node, a new machine would be needed");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
     assert_eq!(removed(&plan), Vec::<&str>::new());
     assert_eq!(
         kept(&plan, "w2"),
-        "its pods fit elsewhere only if kube-scheduler happens to place them that way"
+        "its pods fit elsewhere only if kube-scheduler happens to place them as the planner expects"
     );
 }
 
@@ -78,7 +78,7 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_pr
     assert_eq!(removed(&plan), Vec::<&str>::new());
     assert_eq!(
         kept(&plan, "w2"),
-        "its pods fit elsewhere only if kube-scheduler happens to place them that way"
+        "its pods fit elsewhere only if kube-scheduler happens to place them as the planner expects"
     );
     let more = cluster(&away).pod("c", "0", "w0");
     assert_eq!(removed(&more.plan(&config)), Vec::<&str>::new(), "two pods on w0 drive the pod to w1");

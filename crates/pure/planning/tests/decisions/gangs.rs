@@ -149,14 +149,14 @@ fn a_gang_waits_until_its_group_and_its_pods_are_there() {
         why(&plan),
         (
             GangReason::TooFewPods,
-            "its gang needs 3 pods, and kube-scheduler waits until all exist: 2 exist now".to_owned()
+            "its gang needs 3 pods, and kube-scheduler waits until they all exist; 2 exist now".to_owned()
         )
     );
     assert_eq!(machines(&plan), 0);
     let gated = pod("g", 5, "", "schedulingGates: [{name: held}], ");
     let plan = waiting(Cluster::new().with(&group("g", 3)).with(&gated), "g", 2).plan(&config);
     assert!(
-        why(&plan).1.ends_with("2 exist now, 1 of its pods may not be placed (Gated)"),
+        why(&plan).1.ends_with("2 exist now; 1 of its pods cannot be placed (Gated)"),
         "{}",
         why(&plan).1
     );
@@ -165,7 +165,7 @@ fn a_gang_waits_until_its_group_and_its_pods_are_there() {
     let plan = none.clone().with(SERVED).plan(&config);
     assert_eq!(
         why(&plan),
-        (GangReason::NoPodGroup, "kube-scheduler is waiting for its PodGroup `d/g`".to_owned())
+        (GangReason::NoPodGroup, "kube-scheduler is waiting for the pod's PodGroup `d/g`".to_owned())
     );
     // In a cluster without PodGroups, the pod's reference to a group has no effect.
     assert_eq!(pod_verdict(&none.plan(&config), "d/g-0"), PodOutcome::NewNode);

@@ -90,7 +90,10 @@ fn a_machine_grows_by_as_much_as_its_pods_need_before_another_is_made() {
         (one.from.words(), one.to.words()),
         ("4 cores and 8Gi".to_owned(), "7 cores and 8Gi".to_owned())
     );
-    assert!(one.reason.contains("for d/p0 and 1 more") && one.reason.contains("up to 8 cores"), "{one:?}");
+    assert!(
+        one.reason.contains("for d/p0 and 1 more") && one.reason.contains("to at most 8 cores"),
+        "{one:?}"
+    );
     let verdict = plan.pods.iter().find(|pod| &*pod.pod == "d/p0").unwrap();
     assert_eq!((verdict.verdict, verdict.node.as_deref()), (PodOutcome::GrownNode, Some("a")));
 }

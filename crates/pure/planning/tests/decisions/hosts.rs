@@ -122,12 +122,12 @@ fn each_reason_to_stay_is_said() {
             "",
             "c: {answers: true, others: [120, 121, 122, 123]}",
             "",
-            "unmanaged guests run there: 120, 121, 122 and more",
+            "unmanaged guests run on this host: 120, 121, 122 and more",
         ),
         ("", "c: {answers: true, staysOn: because}", "", "because"),
         ("", "c: {answers: false}", "", "its API does not answer"),
-        ("", "b: {answers: true}", "", "it is not known yet whether anything keeps it on"),
-        ("", GOOD, coming, "w-1 is being created there"),
+        ("", "b: {answers: true}", "", "it is not known yet whether the host has to stay on"),
+        ("", GOOD, coming, "w-1 is being created on this host"),
     ] {
         let said = stays(power, facts, machines);
         assert!(said.contains(expected), "no {expected:?} in {said:?}");
@@ -190,7 +190,7 @@ fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
         let plan = with("c: {answers: true, migrating: [120]}");
         assert_eq!(said(&plan), [("c", verdict)]);
         let why = why(&plan, "c");
-        assert!(why.ends_with("waiting for 120, which is being migrated"), "{why}");
+        assert!(why.ends_with("waiting for guest 120, which is being migrated"), "{why}");
         assert_eq!(said(&with("c: {answers: true}")), [("c", HostOutcome::SwitchOff)]);
     }
 }
@@ -203,7 +203,7 @@ fn no_host_is_emptied_on_which_a_machine_has_left_a_disk() {
     let plan = hosts.plan(Cluster::new().idle("w-2", "w").pod("p2", "3", "w-2"), &config(&["c"], ""));
     assert_eq!(said(&plan), [("c", HostOutcome::Idle)]);
     let why = why(&plan, "c");
-    assert!(why.ends_with("waiting until the leftovers of w-1 on it are removed"), "{why}");
+    assert!(why.ends_with("waiting for the leftovers of w-1 to be removed from this host"), "{why}");
 }
 
 #[test]

@@ -31,19 +31,49 @@ fn growth_stops_at_each_limit_and_no_earlier() {
     // The existing machine has 4 cores and 8 GiB, the unmanaged node 2 cores and 4 GiB.
     let cases = [
         ("", "", 5, ""),
-        ("", "max_cores = 12", 2, "at its maximum of 12 cores: it has 12"),
-        ("", "max_cores = 15", 2, "at its maximum of 15 cores: it has 12"),
-        ("", "max_memory = \"32GiB\"", 3, "at its maximum of 32Gi of memory: it has 32Gi"),
-        ("", "max_memory = \"39GiB\"", 3, "at its maximum of 39Gi of memory: it has 32Gi"),
-        ("[scale_up]\nmax_cores_total = 14", "", 2, "the cluster is at its maximum of 14 cores: it has 14"),
-        ("[scale_up]\nmax_cores_total = 13", "", 1, "the cluster is at its maximum of 13 cores: it has 10"),
+        (
+            "",
+            "max_cores = 12",
+            2,
+            "one more machine would exceed the pool's maximum of 12 cores; the pool has 12",
+        ),
+        (
+            "",
+            "max_cores = 15",
+            2,
+            "one more machine would exceed the pool's maximum of 15 cores; the pool has 12",
+        ),
+        (
+            "",
+            "max_memory = \"32GiB\"",
+            3,
+            "one more machine would exceed the pool's maximum of 32Gi of memory; the pool has 32Gi",
+        ),
+        (
+            "",
+            "max_memory = \"39GiB\"",
+            3,
+            "one more machine would exceed the pool's maximum of 39Gi of memory; the pool has 32Gi",
+        ),
+        (
+            "[scale_up]\nmax_cores_total = 14",
+            "",
+            2,
+            "one more machine would exceed the cluster's maximum of 14 cores; the cluster has 14",
+        ),
+        (
+            "[scale_up]\nmax_cores_total = 13",
+            "",
+            1,
+            "one more machine would exceed the cluster's maximum of 13 cores; the cluster has 10",
+        ),
         (
             "[scale_up]\nmax_memory_total = \"28GiB\"",
             "",
             2,
-            "the cluster is at its maximum of 28Gi of memory: it has 28Gi",
+            "one more machine would exceed the cluster's maximum of 28Gi of memory; the cluster has 28Gi",
         ),
-        ("[scale_up]\nmax_nodes_total = 5", "", 3, "the cluster is at its maximum of 5"),
+        ("[scale_up]\nmax_nodes_total = 5", "", 3, "the cluster is at its `max_nodes_total` of 5"),
         ("[scale_up]\nmax_cores_total = 0\nmax_memory_total = \"0\"", "", 5, ""),
     ];
     for (settings, of_pools, machines, message) in cases {

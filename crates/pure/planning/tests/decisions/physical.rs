@@ -65,7 +65,7 @@ fn a_machine_is_passed_over_for_a_reason_that_is_said() {
         (&["m1"], "pools: {metal: {outOfService: {m1: cannot be queried}}}", &[], "m1 cannot be queried"),
         (&["m1c"], "nameSeed: 7", &[], "m1c is closed"),
         (&["m1", "m2"], "freeSlots: {metal: [{vmid: 4000000000, machine: m2}]}", &["m2"], ""),
-        (&["m1"], "freeSlots: {metal: []}", &[], "no other machine is left"),
+        (&["m1"], "freeSlots: {metal: []}", &[], "the pool has no more machines to switch on"),
     ] {
         let state = format!("apiVersion: pve-autoscaler/v1\nkind: AutoscalerState\n{state}");
         let plan = Cluster::new().pod("p", "5", "").with(&state).plan(&pool(machines));

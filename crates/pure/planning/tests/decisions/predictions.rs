@@ -85,7 +85,7 @@ fn a_pod_that_the_scheduler_refuses_again_where_it_fits_gets_no_machine_and_says
     assert_eq!(reasons(&plan), ["PredictionMissed"]);
     let missed = plan.pods[0].missed.as_ref().unwrap();
     assert_eq!((missed.node.as_str(), missed.theirs.as_str()), ("w0", REFUSED));
-    assert_eq!(missed.ours, "predicted at 2026-01-01T12:00:00Z that it would fit node w0");
+    assert_eq!(missed.ours, "at 2026-01-01T12:00:00Z, the planner predicted that the pod would fit node w0");
     assert!(plan.pods[0].reasons[0].message.ends_with(REFUSED), "{:?}", plan.pods[0].reasons);
     // Even once the node is gone, no machine is created.
     let gone = waiting(Cluster::new(), "p", "1", REFUSED);
@@ -276,7 +276,7 @@ fn machines_that_take_no_pod(on: [&str; 2]) {
     assert_eq!((asked(&plan), pod_verdict(&plan, "d/p")), (0, PodOutcome::PredictionMissed));
     let message = &plan.pods[0].reasons[0].message;
     assert!(
-        message.contains("w1 and w2 were created for such pods, but none was scheduled there"),
+        message.contains("w1 and w2 were created for such pods, but none was scheduled on them"),
         "{message}"
     );
     // No machine is created for an hour after the nodes are gone either, whatever the length of the back-off.

@@ -26,7 +26,10 @@ fn a_lost_node_of_a_pool_at_its_minimum_is_replaced_before_it_goes() {
     let plan = one_of_two_is_lost().plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()));
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::AtMinimum);
-    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: will be removed once its replacement is ready");
+    assert_eq!(
+        said(&plan, "w1"),
+        "the pool is at its minimum of 2; the node will be removed once its replacement is ready"
+    );
     assert!(plan.nodes[1].since.is_some(), "its time continues to count");
 
     // The replacement is being created.
@@ -69,7 +72,10 @@ fn a_lost_node_is_replaced_only_when_it_would_go() {
 fn a_pool_that_may_not_grow_keeps_its_lost_node_and_says_so() {
     let plan = one_of_two_is_lost().plan(&with_others(2, 2, 0, ""));
     assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()));
-    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: `max` leaves no room for its replacement");
+    assert_eq!(
+        said(&plan, "w1"),
+        "the pool is at its minimum of 2; `max` leaves no room for the node's replacement"
+    );
 }
 
 #[test]

@@ -107,10 +107,9 @@ fn nodes_are_replaced_one_after_another() {
     let all = [("w0", OLD), ("w1", OLD), ("w2", OLD)];
     let plan = cluster(&all).plan(&of_pool("", ON));
     assert_eq!(made(&plan), 1);
-    assert!(
-        said(&plan, "w1")
-            .ends_with("not replaced now: only 1 of its pool's nodes at a time (`replace.max_parallel`)")
-    );
+    let words = "not replaced now: only 1 of its pool's nodes may be replaced at a time \
+         (`replace.max_parallel`)";
+    assert!(said(&plan, "w1").ends_with(words));
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::Utilized);
     let plan = cluster(&all).plan(&of_pool("", &format!("{ON}max_parallel = 2\n")));
     assert_eq!(made(&plan), 2);
@@ -141,7 +140,7 @@ fn what_holds_a_node_holds_its_replacement() {
             config(""),
         ),
         (
-            "too many nodes of the pool",
+            "too many of the pool's nodes",
             old().node("w5", "w", "", "False"),
             config("[health]\nok_total_unready_count = 0\n"),
         ),

@@ -203,7 +203,7 @@ fn a_request_waits_if_others_are_for_too_many_pods_and_keeps_what_it_has() {
     assert_eq!(second(2, &is("Provisioned", 55)).verdict, RequestOutcome::Booked);
     let granted = second(2_000_000_000, &is("Provisioned", 55));
     assert_eq!(granted.verdict, RequestOutcome::Booked);
-    assert!(granted.message.contains("the limit is 10000: no room is held"), "{}", granted.message);
+    assert!(granted.message.contains("the limit is 10000, so no room is held"), "{}", granted.message);
     let broken = second(10_001, "");
     assert_eq!(broken.verdict, RequestOutcome::Broken);
     assert_eq!(broken.message, "it is for 10001 pods; the limit is 10000");

@@ -187,13 +187,13 @@ fn reasons_say_which_request_and_which_selector() {
             unknown,
             "d/c: the selector `isIP(device.driver)` cannot be evaluated for the device x.example.com/a/gpu-0: the function isIP is not supported",
         ),
-        (none, "count: 1", "d/c, request r: the device class gpu does not exist or cannot be seen"),
+        (none, "count: 1", "d/c, request r: the device class gpu does not exist or cannot be read"),
     ] {
         let (world, pods) = world(&(text + &claim("c", request, "") + &pod("p", "c", "")));
         assert_eq!(said(&world, &pods[0])[0], expected);
     }
     let (world, pods) = world(&(cluster([1, 1]) + &pod("p", "gone", "")));
-    assert_eq!(said(&world, &pods[0])[0], "the resource claim d/gone does not exist or cannot be seen");
+    assert_eq!(said(&world, &pods[0])[0], "the resource claim d/gone does not exist or cannot be read");
 }
 
 #[test]
@@ -204,5 +204,5 @@ fn a_search_without_end_is_given_up() {
          spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, count: 12}},\n\
          {name: s, exactly: {deviceClassName: gpu, count: 12}}]}}\n";
     let (world, pods) = world(&(cluster([23, 1]) + apart + &pod("p", "c", "")));
-    assert_eq!(said(&world, &pods[0])[0], "there are too many ways to choose devices to try them all");
+    assert_eq!(said(&world, &pods[0])[0], "there are too many combinations of devices to try");
 }

@@ -64,7 +64,7 @@ impl Bootstrap {
     pub fn secrets(&self) -> Vec<(&'static str, &SecretSource)> {
         let secret = match &self.method {
             BootstrapMethod::Kubeadm(_) => self.ssh().map(|ssh| ("the SSH key for tokens", &ssh.key)),
-            BootstrapMethod::K3s(k3s) => Some(("the token of K3s", &k3s.token)),
+            BootstrapMethod::K3s(k3s) => Some(("the K3s token", &k3s.token)),
             BootstrapMethod::Command(command) => {
                 command.input.as_ref().map(|input| ("the input of `bootstrap.command`", input))
             }

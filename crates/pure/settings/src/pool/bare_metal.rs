@@ -289,11 +289,11 @@ mod tests {
             (format!("{POOL}{one}{}", machine("metal-1", "10.0.0.2")), "two machines are called `metal-1`"),
             (
                 format!("{POOL}{one}{}", machine("metal-2", "10.0.0.1")),
-                "has the same system as machine `metal-1`",
+                "uses the same Redfish system as machine `metal-1`",
             ),
             (
                 format!("{POOL}{one}{}", with_system(&machine("metal-2", "10.0.0.1/"), "1")),
-                "has the same system as machine `metal-1`",
+                "uses the same Redfish system as machine `metal-1`",
             ),
             (
                 format!(
@@ -301,11 +301,11 @@ mod tests {
                     with_system(&one, "1"),
                     with_system(&machine("metal-2", "10.0.0.1:443"), "1/")
                 ),
-                "has the same system as machine `metal-1`",
+                "uses the same Redfish system as machine `metal-1`",
             ),
             (
                 format!("{host}{pool}{}", with_system(&one, "1")),
-                "machine `metal-1` has the same system as host `pve3`",
+                "machine `metal-1` uses the same Redfish system as host `pve3`",
             ),
             (
                 format!("{POOL}{}{}", at("metal-1", "10.1.0.2"), at("metal-2", "::ffff:10.1.0.2")),
@@ -313,9 +313,9 @@ mod tests {
             ),
             (
                 format!("{pool}{}{VMS}", at("metal-1", "10.1.0.2")),
-                "machine `metal-1` has 10.1.0.2, which pool `vms` reserves for its VMs",
+                "machine `metal-1` has the address 10.1.0.2, which pool `vms` reserves for its VMs",
             ),
-            (format!("{host}{pool}{one}"), "has the same system as host `pve3`"),
+            (format!("{host}{pool}{one}"), "uses the same Redfish system as host `pve3`"),
             (format!("{pool}template = 9000\n{one}"), "`template` has no effect for bare-metal machines"),
             (format!("{pool}clone = \"full\"\n{one}"), "`clone` has no effect"),
             (format!("{pool}kubelet_args = {{ a = \"b\" }}\n{one}"), "`kubelet_args` has no effect"),

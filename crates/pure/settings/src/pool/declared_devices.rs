@@ -239,7 +239,7 @@ impl Written {
         let name = pool.name.get_ref();
         let driver = self.driver.get_ref();
         if !is_driver(driver) {
-            let title = format!("pool `{name}`: `{driver}` is not the name of a DRA driver");
+            let title = format!("pool `{name}`: `{driver}` is not a valid DRA driver name");
             checker.wrong(title, self.driver.span(), "expected e.g. \"gpu.nvidia.com\"", "");
         }
         if let Some(written) = &self.name {

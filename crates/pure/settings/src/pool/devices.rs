@@ -234,8 +234,9 @@ impl Asked<'_> {
             Some(_) => None,
         };
         if let Some(family) = family {
+            let [prefix, gateway] = if self.six { ["prefix6", "gateway6"] } else { ["prefix", "gateway"] };
             let given =
-                [("prefix", self.prefix.map(Spanned::span)), ("gateway", self.gateway.map(Spanned::span))];
+                [(prefix, self.prefix.map(Spanned::span)), (gateway, self.gateway.map(Spanned::span))];
             for (what, at) in given.into_iter().filter_map(|(what, at)| Some((what, at?))) {
                 let title = format!("pool `{pool}`: `{what}` needs address ranges in `{key}`");
                 checker.wrong(title, at, "has no effect", "remove it, or list ranges");
@@ -285,7 +286,8 @@ impl Asked<'_> {
             && let Some(piece) = pieces.iter().find(|piece| piece.holds(number(*own)))
         {
             let title = format!("pool `{pool}`: the gateway {own} is among `{key}`");
-            let help = format!("begin or end the range elsewhere, or exclude it: [\"…\", \"!{own}\"]");
+            let help =
+                format!("begin or end the range elsewhere, or exclude the address: [\"…\", \"!{own}\"]");
             checker.clash(title, piece.at.clone(), "no machine can use it", at.clone(), &help);
         }
         let ranges = pieces.iter().map(|piece| (back(piece.first), back(piece.last))).collect();
@@ -317,8 +319,11 @@ mod tests {
             ("mtu = 900".to_owned(), "900 is not a valid MTU"),
             ("model = \"ne2k\"".to_owned(), "unknown variant `ne2k`"),
             ("addresses6 = \"10.0.0.1\"".to_owned(), "`addresses6`: `10.0.0.1` is not a range"),
-            ("addresses6 = \"fd00::2\"".to_owned(), "1 addresses in `addresses6` for 2 VMIDs"),
-            ("addresses6 = \"auto\"\ngateway6 = \"fd00::1\"".to_owned(), "a gateway without addresses"),
+            ("addresses6 = \"fd00::2\"".to_owned(), "`addresses6` contains 1 addresses for 2 VMIDs"),
+            (
+                "addresses6 = \"auto\"\ngateway6 = \"fd00::1\"".to_owned(),
+                "`gateway6` needs address ranges in `addresses6`",
+            ),
             (
                 "addresses6 = \"fd00::2-fd00::3\"\ngateway6 = \"10.0.0.1\"".to_owned(),
                 "is not an IPv6 address",
@@ -330,13 +335,13 @@ mod tests {
             ("addresses6 = \"fd00::2-fd00::3\"\ngateway6 = \"fd00::3\"".to_owned(), "is among `addresses6`"),
             (
                 "addresses = \"fd00::8-fd00::9\"\naddresses6 = \"fd00::2-fd00::3\"".to_owned(),
-                "`addresses` are already IPv6",
+                "`addresses` already contains IPv6 addresses",
             ),
             (format!("{second}vlan = 4095"), "`vlan` is not a VLAN tag"),
             (format!("{second}addresses = \"fd00::2\""), "`addresses`: `fd00::2` is not a range"),
             (
                 format!("addresses = \"10.0.0.8-10.0.0.9\"\n{second}addresses = \"10.0.0.9-10.0.0.20\""),
-                "10.0.0.9 is in two lists",
+                "10.0.0.9 is listed for two network devices",
             ),
             (second.repeat(8), "too many network devices"),
             ("[[pool.network]]\nvlan = 1".to_owned(), "missing field `bridge`"),

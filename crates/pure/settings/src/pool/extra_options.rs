@@ -223,7 +223,7 @@ mod tests {
             ("vm_options = { zzz = 1 }", "a pool cannot set the option"),
             ("vm_options = { hostpci0 = \"0000:01:00.0\" }", "names no mapping"),
             ("vm_options = { serial0 = \"/dev/ttyS0\" }", "must be \"socket\""),
-            ("vm_options = { cpu = \"\" }", "needs a value on one line"),
+            ("vm_options = { cpu = \"\" }", "needs a single-line value"),
             ("extra_disks = [{ device = \"sda\", size = \"1GiB\", storage = \"s\" }]", "`sda` is not a disk"),
             ("extra_disks = [{ device = \"scsi0\", size = \"1GiB\", storage = \"s\" }]", "is listed twice"),
             (
@@ -236,7 +236,7 @@ mod tests {
             ),
             ("clone = \"full\"\nstorage = [\"aa\", \"aa\"]", "the storage `aa` is listed twice"),
             ("clone = \"full\"\nstorage = \"/x\"", "`/x` is not a valid storage name"),
-            ("storage = [\"aa\", \"bb\"]", "only for full clones"),
+            ("storage = [\"aa\", \"bb\"]", "`storage` applies only to full clones"),
             ("storage_reserve = \"1GiB\"", "`storage_reserve` without"),
         ] {
             let report = parse("c.toml", &format!("{POOL}{lines}\n"), Needs::Plan).unwrap_err().plain();

@@ -251,7 +251,10 @@ mod tests {
                 own("[pool.grow]\nmax_memory = \"8GiB\"\n").replace("\"4GiB\"", "\"4500MiB\""),
                 "`memory` is a size that DIMMs cannot provide",
             ),
-            (own("[pool.grow]\nmax_cores = 4\nservice = \"a b\"\n"), "`a b` is not a systemd unit"),
+            (
+                own("[pool.grow]\nmax_cores = 4\nservice = \"a b\"\n"),
+                "`a b` is not a valid systemd unit name",
+            ),
             (own(&format!("sizes = [{{ cores = 4, memory = \"8GiB\" }}]\n{table}")), "use two pools"),
             (
                 own(&format!("{table}[pool.pinning]\ncpus = \"dedicated\"\n")),

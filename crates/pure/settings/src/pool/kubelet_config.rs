@@ -432,7 +432,10 @@ mod tests {
         for (text, expected) in [
             ("maxPods = 50", &["`kubelet.maxPods` is already set", "use the pool's `max_pods`"][..]),
             ("registerWithTaints = []", &["`taints` and `startup_taints`"]),
-            ("systemreserved = {}", &["`systemreserved` is not a field", "did you mean `systemReserved`?"]),
+            (
+                "systemreserved = {}",
+                &["`systemreserved` is not a kubelet configuration field", "did you mean `systemReserved`?"],
+            ),
             ("eviction_hard = {}", &["did you mean `evictionHard`?"]),
             ("cpu_cfs_quota = true", &["did you mean `cpuCFSQuota`?"]),
             ("reserved_system_cpus = \"0\"", &["did you mean `reservedSystemCPUs`?"]),
@@ -446,8 +449,14 @@ mod tests {
             ("kubeReserved = { gpu = \"1\" }", &["`gpu` in `kubelet.kube", "ephemeral-storage or pid"]),
             ("evictionHard = { \"memory.available\" = \"101%\" }", &["`memory.available` in `kubelet.e"]),
             ("reservedSystemCPUs = \"1-0\"", &["is not a list of CPUs"]),
-            ("systemReserved = { cpu = \"4\" }", &["its kubelets would reserve all CPUs", "because of this"]),
-            ("systemReserved = { memory = \"8100Mi\" }", &["its kubelets would reserve all memory"]),
+            (
+                "systemReserved = { cpu = \"4\" }",
+                &["each kubelet would reserve all of its machine's CPUs", "because of this"],
+            ),
+            (
+                "systemReserved = { memory = \"8100Mi\" }",
+                &["each kubelet would reserve all of its machine's memory"],
+            ),
         ] {
             let report = written(&format!("[pool.kubelet]\n{text}\n")).unwrap_err();
             for one in expected {

@@ -109,7 +109,7 @@ mod tests {
         for (lines, expected) in [
             ("addresses = \"dhcp\"\n", "`bridge` is missing"),
             (&format!("{static_address}template = 9000\n"), "use no template"),
-            (static_address, "its machines cannot be given addresses"),
+            (static_address, "the daemon cannot pass addresses"),
             ("addresses = \"dhcp\"\nbridge = \"vmbr0\"\ndisk = \"16GiB\"\n", "`storage` is missing"),
             ("addresses = \"dhcp\"\nbridge = \"vmbr0\"\nstorage = \"a1\"\n", "`storage` without `disk`"),
             (
@@ -121,7 +121,7 @@ mod tests {
             assert!(report.contains(expected), "no {expected:?} in\n{report}");
         }
         for (memory, expected) in
-            [("256MiB", "`memory` is too little"), ("1073741825", "not a whole number of MiB")]
+            [("256MiB", "`memory` is too small"), ("1073741825", "not a whole number of MiB")]
         {
             for size in [
                 POOL.replace("4GiB", memory),

@@ -266,11 +266,11 @@ mod tests {
             (format!("{gpu}count = 17\n"), "more than 16 PCI devices"),
             (format!("{gpu}{gpu}"), "the mapping `gpu` is listed twice"),
             (format!("{gpu}per_device = 2\n"), "`per_device` of `gpu` without `mdev`"),
-            (format!("{gpu}mdev = \"a b\"\n"), "not a type of mediated device"),
+            (format!("{gpu}mdev = \"a b\"\n"), "not a mediated device type"),
             (format!("{gpu}amount = 2\n"), "`amount` without `resource`"),
             (format!("{gpu}resource = \"gpu\"\n"), "`gpu` is not an extended resource"),
             (format!("{gpu}resource = \"a.b/c\"\namount = 0\n"), "`amount` is zero"),
-            (format!("vm_options = {{ hostpci0 = \"mapping=gpu\" }}\n{gpu}"), "put them all into"),
+            (format!("vm_options = {{ hostpci0 = \"mapping=gpu\" }}\n{gpu}"), "move all host devices into"),
             (
                 format!(
                     "allocatable = {{ cpu = 1, memory = \"1Gi\", pods = 9, \"a.b/c\" = 1 }}\n{gpu}resource = \"a.b/c\"\n"

@@ -162,7 +162,7 @@ mod tests {
             ("", "cpus = \"shared\"", "unknown variant `shared`"),
             ("", "cpus = \"dedicated\"\nnuma = true\nhugepages = \"4MiB\"", "unknown variant `4MiB`"),
             ("", "cpus = \"dedicated\"\nhugepages = \"2MiB\"", "`hugepages` without `numa`"),
-            ("", "cpus = \"dedicated\"\nreserve = 1000", "more cores than hosts have"),
+            ("", "cpus = \"dedicated\"\nreserve = 1000", "exceeds the number of cores of any host"),
             (
                 "sizes = [{ cores = 4, memory = \"2560MiB\" }]",
                 all,

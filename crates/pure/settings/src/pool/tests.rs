@@ -112,15 +112,19 @@ fn addresses_are_checked() {
         ("\"DHCP\"", "", ["`DHCP` is not a range", "or \"dhcp\""]),
         ("\"10.0.0.15-10.0.0.11\"", "", ["runs backwards", "c.toml:7:13"]),
         ("\"10.0.0.11-10.0.0.14\"", "", ["4 addresses for 5 VMIDs", "1 too few"]),
-        ("\"10.0.0.250-10.0.1.5\"", "", ["10.0.1.5 is not in the network", "must be in 10.0.0.0/24"]),
-        ("[\"10.0.0.1\", \"10.9.0.1-10.9.0.9\"]", "", ["10.9.0.1 is not in the network", "fix one"]),
-        ("[\"10.0.0.1\", \"fd00::1-fd00::9\"]", "", ["fd00::1 is not in the network", "10.0.0.0/24"]),
+        ("\"10.0.0.250-10.0.1.5\"", "", ["10.0.1.5 is not in the same network", "must be in 10.0.0.0/24"]),
+        (
+            "[\"10.0.0.1\", \"10.9.0.1-10.9.0.9\"]",
+            "",
+            ["10.9.0.1 is not in the same network", "correct the value that is wrong"],
+        ),
+        ("[\"10.0.0.1\", \"fd00::1-fd00::9\"]", "", ["fd00::1 is not in the same network", "10.0.0.0/24"]),
         ("\"10.0.0.0-10.0.0.9\"", "", ["10.0.0.0 is the network address of 10.0.0.0/24", "\"!10.0.0.0\""]),
         ("\"10.0.0.240-10.0.0.255\"", "", ["10.0.0.255 is the broadcast address", "no machine can use it"]),
         ("\"fd00::-fd00::9\"", "", ["routers' anycast address", "fd00::/64"]),
         (range, "prefix = 33", ["`prefix` is not a prefix length", "from 1 to 32"]),
         (range, "prefix = 0", ["`prefix` is not a prefix length", "from 1 to 32"]),
-        (range, "prefix = 30", ["10.0.0.15 is not in the network", "10.0.0.8/30"]),
+        (range, "prefix = 30", ["10.0.0.15 is not in the same network", "10.0.0.8/30"]),
         (range, "gateway = \"10.0.1.1\"", ["the gateway 10.0.1.1 is not in", "must be in 10.0.0.0/24"]),
         (range, "gateway = \"10.0.0.1/24\"", ["is not an address", "prefix length with `prefix`"]),
         (range, "gateway = \"10.0.0.12\"", ["the gateway 10.0.0.12 is among", "\"!10.0.0.12\""]),
@@ -187,7 +191,7 @@ fn what_a_machine_is_made_of_is_checked() {
         ("disk = \"40GiB\"\ndisk_device = \"sda\"", &["`sda` is not a disk", "\"scsi0\""]),
         ("disk = \"40GiB\"\ndisk_device = \"scsi31\"", &["`scsi31` is not a disk"]),
         ("disk = \"40GiB\"\ndisk_device = \"scsi00\"", &["`scsi00` is not a disk"]),
-        ("disk_device = \"scsi0\"", &["`disk_device` without `disk`", "set the size"]),
+        ("disk_device = \"scsi0\"", &["`disk_device` without `disk`", "set the disk's size"]),
         ("bridge = \"a-bridge-too-far\"", &["is not a valid bridge name", "at most 15"]),
         ("bridge = \"vmbr0,tag=5\"", &["is not a valid bridge name"]),
         ("vlan = 0", &["`vlan` is not a VLAN tag", "from 1 to 4094"]),
@@ -203,7 +207,7 @@ fn what_a_machine_is_made_of_is_checked() {
         ("cpu_overcommit = 0.0", &["`cpu_overcommit` must be between 0.1 and 100"]),
     ]);
     let template = format!("{BARE}template = \"t\"\n");
-    for (memory, expected) in [("256MiB", "too little for a node"), ("1000000000", "whole number of MiB")] {
+    for (memory, expected) in [("256MiB", "too small for a node"), ("1000000000", "whole number of MiB")] {
         refuses_text(&template.replace("2GiB", memory), &[expected, "c.toml:5:10"]);
         config(&BARE.replace("2GiB", memory));
     }
@@ -221,9 +225,9 @@ fn limits_of_a_pool_are_enough_for_the_machines_that_it_has_at_least() {
     let limited = pool("max_cores = 2\nmax_memory = \"2GiB\"");
     assert_eq!((limited.max_cores, limited.max_memory), (Some(2), Some(2 << 30)));
     refuses(&[
-        ("max_cores = 1", &["`max_cores` is too small for its minimum", "must be enough for one machine"]),
+        ("max_cores = 1", &["`max_cores` is too small for the minimum", "must be enough for one machine"]),
         ("min = 2\nmax_cores = 3", &["c.toml:7:13", "must be enough for 2 machines", "lower `min`"]),
-        ("max_memory = \"1GiB\"", &["`max_memory` is too small for its minimum", "enough for one machine"]),
+        ("max_memory = \"1GiB\"", &["`max_memory` is too small for the minimum", "enough for one machine"]),
         ("min = 2\nmax_memory = \"3GiB\"", &["must be enough for 2 machines"]),
         ("max_memory = \"much\"", &["pool `a`: `max_memory` is not a size"]),
     ]);
@@ -276,22 +280,25 @@ fn labels_and_taints_are_checked() {
     refuses(&[
         ("labels = { \"a b\" = \"c\" }", &["`a b` is not a valid label key"]),
         ("labels = { a = \"b c\" }", &["`b c` is not a valid label value"]),
-        (
-            "labels = { a = \"{{ hots }}\" }",
-            &["`{{ hots }}` is not a variable", "did you mean `{{ host }}`?"],
-        ),
+        ("labels = { a = \"{{ hots }}\" }", &["unknown variable `{{ hots }}`", "did you mean `{{ host }}`?"]),
         ("labels = { a = \"{{ zzz }}\" }", &["known variables: host, zone, region, pool, name and vmid"]),
         ("labels = { a = \"x-{{ host\" }", &["unmatched `{{` or `}}`"]),
         ("labels = { a = \"-{{ host }}\" }", &["is not a valid label value"]),
         ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is reserved for the daemon", "on each node"]),
-        ("labels = { \"node-role.kubernetes.io/control-plane\" = \"\" }", &["is not for workers"]),
-        ("labels = { \"x.k8s.io/y\" = \"\" }", &["is not for workers", "your own domain"]),
+        ("labels = { \"node-role.kubernetes.io/control-plane\" = \"\" }", &["cannot be set on workers"]),
+        ("labels = { \"x.k8s.io/y\" = \"\" }", &["cannot be set on workers", "your own domain"]),
         ("labels = { \"kubernetes.io/hostname\" = \"x\" }", &["each kubelet sets", "remove it"]),
         ("taints = [\"a=b\"]", &["`a=b` is not a taint", "NoSchedule, PreferNoSchedule or NoExecute"]),
         ("startup_taints = [\"a:Never\"]", &["`a:Never` is not a taint"]),
-        ("startup_taints = [\"a*\"]", &["`a*` does not name the taints of a domain", "example.com/*"]),
-        ("startup_taints = [\"a.b/c-*\"]", &["`a.b/c-*` does not name the taints of a domain"]),
-        ("startup_taints = [\"a.b/*:Never\"]", &["`a.b/*:Never` does not name the taints of a domain"]),
+        (
+            "startup_taints = [\"a*\"]",
+            &["`a*` is not a valid pattern for the taints of a domain", "example.com/*"],
+        ),
+        ("startup_taints = [\"a.b/c-*\"]", &["`a.b/c-*` is not a valid pattern for the taints of a domain"]),
+        (
+            "startup_taints = [\"a.b/*:Never\"]",
+            &["`a.b/*:Never` is not a valid pattern for the taints of a domain"],
+        ),
         ("taints = [\"a.b/*:NoSchedule\"]", &["`a.b/*:NoSchedule` is not a taint"]),
         ("taints = [\"a:NoExecute\", \"a=b:NoExecute\"]", &["two taints `a` with the same effect"]),
         (
@@ -318,7 +325,7 @@ fn a_label_has_to_be_valid_on_every_host() {
     let rack = "a = \"rack-{{ zone }}\"";
     let report = with(rack, "").unwrap_err();
     assert!(report.contains("`rack-{{ zone }}` is not a valid label value"), "{report}");
-    assert!(report.contains(&format!("on host `pve2` it is `rack-{long}`")), "{report}");
+    assert!(report.contains(&format!("on host `pve2`, the value is `rack-{long}`")), "{report}");
     assert!(with("a = \"{{ zone }}\"", "").is_ok());
     assert!(with(rack, "hosts = [\"pve1\"]\n").is_ok(), "no machine of it is on pve2");
     let metal = format!(
@@ -367,7 +374,7 @@ fn what_kubelets_are_told_is_checked() {
         ("provider_id = \"proxmox://home\"", &["all nodes would have the same `provider_id`"]),
         (
             "provider_id = \"proxmox://{{ vm }}\"",
-            &["is not a variable of machines", "did you mean `{{ vmid }}`?"],
+            &["unknown variable `{{ vm }}`", "did you mean `{{ vmid }}`?"],
         ),
         ("annotations = { \"pve-autoscaler/retire\" = \"x\" }", &["is reserved for the daemon"]),
         ("annotations = { \"a b\" = \"x\" }", &["is not a valid annotation key"]),
@@ -377,7 +384,10 @@ fn what_kubelets_are_told_is_checked() {
         ),
         ("allocatable = { cpu = \"-100m\", memory = 1, pods = 1 }", &["`allocatable.cpu` is negative"]),
         ("allocatable = { cpu = 1, memory = \"x\", pods = 1 }", &["`allocatable.memory` is not a quantity"]),
-        ("allocatable = { cpu = 1, memory = 1, pods = 1, \"a b\" = 1 }", &["`a b` is not a resource"]),
+        (
+            "allocatable = { cpu = 1, memory = 1, pods = 1, \"a b\" = 1 }",
+            &["`a b` is not a valid resource name"],
+        ),
         ("allocatable = { \"nvidia.com/gpu\" = 1 }", &["lacks cpu, memory, pods", "or remove `allocatable`"]),
         (
             "allocatable = { cpu = \"2001m\", memory = \"1Gi\", pods = 1 }",

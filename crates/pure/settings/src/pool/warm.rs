@@ -98,7 +98,7 @@ mod tests {
             ("warm = { state = \"booted\" }", "count"),
             (
                 "warm = { count = 1, state = \"suspended\" }\nvm_options = { hostpci0 = \"mapping=gpu\" }",
-                "a machine with a device of its host cannot be suspended",
+                "a machine with a host device cannot be suspended",
             ),
         ] {
             let report = pool(text).unwrap_err();

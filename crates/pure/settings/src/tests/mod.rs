@@ -54,7 +54,7 @@ fn how_the_clusters_are_reached_is_checked() {
         (good.replace("token_file", "token"), "name it with `token_credential`"),
         (
             good.replace("ca_file = \"/c\"\n", ""),
-            "neither `ca_credential` nor `ca_file` nor `fingerprint` is given",
+            "none of `ca_credential`, `ca_file` and `fingerprint` is given",
         ),
         (good.replace("ca_file = \"/c\"\n", ""), "`ca_credential = \"pve-root-ca\"`"),
         (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
@@ -109,7 +109,7 @@ fn a_value_of_another_shape_gets_a_way_out() {
     let pool = "[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\n";
     let cases = [
         ("[pool]\nname = \"a\"\n".to_owned(), "write `[[pool]]`"),
-        (format!("{pool}memory = 8\n"), "put it in quotes, with its unit if it has one"),
+        (format!("{pool}memory = 8\n"), "put the value in quotes, with its unit if it has one"),
         ("[[pool]]\nname = \"a\"\nmax = \"1\"\n".to_owned(), "write it without quotes"),
         ("[[host]]\nname = \"a\"\nclosed = \"true\"\n".to_owned(), "write it without quotes"),
         ("[scale_down]\nutilization_threshold = '1'\n".to_owned(), "write it without quotes"),

@@ -81,7 +81,7 @@ fn scaling_is_checked() {
 #[test]
 fn a_leaders_term_ends_before_another_may_begin() {
     refuses(&[
-        ("[leader]\nlease_duration = \"10500ms\"\n", &["is not in whole seconds", "c.toml:2:18"]),
+        ("[leader]\nlease_duration = \"10500ms\"\n", &["is not a whole number of seconds", "c.toml:2:18"]),
         (
             "[leader]\nlease_duration = \"6s\"\n",
             &["`renew_deadline` is too close to `lease_duration`", "1s longer than `renew_deadline`"],
@@ -162,7 +162,10 @@ fn the_bootstrap_is_checked() {
         (ssh.replace("AAAAC", "BBBBC"), "`ssh_host_key` is not a public key"),
         (ssh.replace(&HOST_KEY[40..], ""), "`ssh_host_key` is not a public key"),
         (ssh.replace("ssh-ed25519", "ecdsa-sha2-nistp256"), "`ssh_host_key` is not a public key"),
-        (ssh.replace("ssh-ed25519", "cp1 ssh-ed25519"), "from `ssh-keyscan`, without the host's name"),
+        (
+            ssh.replace("ssh-ed25519", "cp1 ssh-ed25519"),
+            "from the output of `ssh-keyscan` without the host name",
+        ),
         (ssh.replace(HOST_KEY, "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQE="), "must be Ed25519 or ECDSA"),
         (ssh.replace("ssh_key_file = \"/k\"\n", ""), "neither `ssh_key_file` nor `ssh_key_credential`"),
         (ssh.replace("\"/k\"", "\"id_ed25519\""), "`ssh_key_file` is not an absolute path"),
@@ -175,7 +178,7 @@ fn the_bootstrap_is_checked() {
         (format!("{api}api_server = \"10.0.0.1\"\n"), "is not the address of an API server"),
         (format!("{api}api_server = \"10.0.0.1:0\"\n"), "is not the address of an API server"),
         (format!("{api}probe_port = 0\n"), "`probe_port` is zero"),
-        (format!("{api}ignore_preflight_errors = [\"Num CPU\"]\n"), "is not a preflight check"),
+        (format!("{api}ignore_preflight_errors = [\"Num CPU\"]\n"), "is not a kubeadm preflight check"),
         (format!("{api}token_ttl = \"0s\"\n"), "`token_ttl`"),
         (format!("{api}token_ttl = \"16m\"\n"), "must be at least \"17m\""),
     ] {
@@ -218,13 +221,13 @@ fn each_method_has_settings_of_its_own() {
         ),
         ("[bootstrap]\nmethod = \"command\"\n", &["`command` is missing"]),
         (&script("  "), &["`command` is empty"]),
-        (&script("echo \u{e4}"), &["other than ASCII"]),
+        (&script("echo \u{e4}"), &["non-ASCII characters"]),
         (&script(&"x".repeat(40_000)), &["longer than 32768 bytes"]),
         (
             &script("join\njoin {{ machine.nam }}"),
-            &["`command` cannot be filled in", "line 2: undefined value"],
+            &["the variables in `command` cannot be filled in", "line 2: undefined value"],
         ),
-        (&script("{% if %}"), &["`command` cannot be filled in", "line 1"]),
+        (&script("{% if %}"), &["the variables in `command` cannot be filled in", "line 1"]),
         (&script("{{ machine.mac }}"), &["line 1: undefined value"]),
         (&format!("{none}accept_degraded = true\n"), &["`accept_degraded` has no effect"]),
         (&format!("{none}probe_port = 22\n"), &["`probe_port` has no effect"]),
@@ -284,7 +287,7 @@ fn a_pool_may_have_a_bootstrap_of_its_own() {
         (&table("token_ttl = \"1m\"\n"), &["`token_ttl` is too short", "c.toml:11:13"]),
         (
             &table("method = \"command\"\ncommand = \"{{ machine.x }}\"\n"),
-            &["`command` cannot be filled in", "c.toml:12:11"],
+            &["the variables in `command` cannot be filled in", "c.toml:12:11"],
         ),
         (
             &table("method = \"none\"\n").replace("max_pods = 9", "kubelet_args = { v = 2 }"),
@@ -305,25 +308,25 @@ fn what_is_wrong_with_a_seed_has_its_place() {
     assert!(parse("c.toml", &seed(user), Needs::Plan).is_ok());
     let drive = "[pool.cloud_init]\n";
     refuses(&[
-        (&seed(""), &["pool `w`: `user_data` of the seed is missing"]),
-        (&seed(user).replace("storage = \"local\"\n", ""), &["`storage` of the seed is missing"]),
+        (&seed(""), &["pool `w`: the seed needs `user_data`"]),
+        (&seed(user).replace("storage = \"local\"\n", ""), &["the seed needs `storage`"]),
         (&seed(user).replace("\"local\"", "\"/tmp\""), &["`/tmp` is not a valid storage name"]),
         (
             &seed("user_data = \"\"\"a\n{{ machine.nam }}\"\"\""),
-            &["`user_data` cannot be filled in", "c.toml:12:13", "line 2"],
+            &["the variables in `user_data` cannot be filled in", "c.toml:12:13", "line 2"],
         ),
         (
             &format!("{}network_config = \"{{{{ secret }}}}\"", seed(user)),
-            &["`network_config` cannot be filled in"],
+            &["the variables in `network_config` cannot be filled in"],
         ),
-        (&format!("{POOL}{drive}{user}"), &["Proxmox VE's own drive uses no `storage`"]),
+        (&format!("{POOL}{drive}{user}"), &["Proxmox VE's own cloud-init drive does not use `storage`"]),
         (
             &seed(user).replace("prefix = 24\n", "prefix = 24\nsearch = \"example.org\"\n"),
-            &["`search` of a seed needs `dns`", "set `dns` as well"],
+            &["with a seed, `search` needs `dns`", "set `dns` as well"],
         ),
         (
             &seed(user).replace("prefix = 24\n", "prefix = 24\nuser = \"me\"\n"),
-            &["a seed defines its users itself", "write them into `user_data`"],
+            &["`user` and `ssh_keys` do not apply to a seed", "define users and their keys in `user_data`"],
         ),
     ]);
 }

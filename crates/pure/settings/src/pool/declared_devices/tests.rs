@@ -119,14 +119,17 @@ fn what_no_driver_could_publish_is_refused() {
         ("[[pool.device]]\ncount = 1\n".to_owned(), &["missing field `driver`"]),
         (
             "[[pool.device]]\ndriver = \"gpu/x\"\n".to_owned(),
-            &["`gpu/x` is not the name of a DRA driver", "c.toml:7:10"],
+            &["`gpu/x` is not a valid DRA driver name", "c.toml:7:10"],
         ),
         (
             format!("[[pool.device]]\ndriver = \"{}\"\n", "a.".repeat(32) + "a"),
-            &["is not the name of a DRA driver"],
+            &["is not a valid DRA driver name"],
         ),
         (format!("{GPU}counts = 1\n"), &["unknown field `counts`", "did you mean `count`?"]),
-        (format!("{GPU}count = 0\n"), &["`count` of devices of `gpu.example.com` is zero", "c.toml:8:9"]),
+        (
+            format!("{GPU}count = 0\n"),
+            &["`count` is zero for the devices of `gpu.example.com`", "c.toml:8:9"],
+        ),
         (
             format!("{GPU}count = 129\n"),
             &[
@@ -153,12 +156,12 @@ fn what_no_driver_could_publish_is_refused() {
         ),
         (
             format!("{GPU}attributes = {{ \"a-b\" = 1 }}\n"),
-            &["`a-b` is not the name of an attribute or a capacity", "c.toml:8:16"],
+            &["`a-b` is not a valid attribute or capacity name", "c.toml:8:16"],
         ),
-        (format!("{GPU}attributes = {{ \"a/b/c\" = 1 }}\n"), &["`a/b/c` is not the name"]),
-        (format!("{GPU}attributes = {{ \"/b\" = 1 }}\n"), &["`/b` is not the name"]),
-        (format!("{GPU}attributes = {{ {} = 1 }}\n", "a".repeat(33)), &["is not the name"]),
-        (format!("{GPU}capacity = {{ \"9a\" = 1 }}\n"), &["`9a` is not the name"]),
+        (format!("{GPU}attributes = {{ \"a/b/c\" = 1 }}\n"), &["`a/b/c` is not a valid attribute"]),
+        (format!("{GPU}attributes = {{ \"/b\" = 1 }}\n"), &["`/b` is not a valid attribute"]),
+        (format!("{GPU}attributes = {{ {} = 1 }}\n", "a".repeat(33)), &["is not a valid attribute"]),
+        (format!("{GPU}capacity = {{ \"9a\" = 1 }}\n"), &["`9a` is not a valid attribute"]),
         (
             format!("{GPU}attributes = {{ a = 1.5 }}\n"),
             &[
