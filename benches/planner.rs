@@ -390,7 +390,7 @@ fn fresh(world: &Snapshot) -> Snapshot {
 /// consolidation, no node is empty enough to be removed.
 fn consolidated(cpu: i64) -> (Snapshot, Config) {
     let text = "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = true\nmax_parallel_drains = 5000\n\
-                [[pool]]\nname = \"w\"\nmax = 5000\ncores = 10\nmemory = \"8GiB\"\n\
+                [[pool]]\nname = \"w\"\nmax = 5000\ncores = 10\nmemory = \"10GiB\"\n\
                 sizes = [{ cores = 5, memory = \"4GiB\" }]\n";
     (nodes_at_two_fifths(1000, 30, cpu, true), settings::parse("bench", text, Needs::Plan).unwrap())
 }
@@ -402,7 +402,10 @@ fn consolidation(criterion: &mut Criterion) {
         &mut group,
         "nothing to replace at 1000 nodes and 30000 pods",
         || consolidated(330),
-        |plan| assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty()),
+        |plan| {
+            assert!(plan.scale_down.is_empty(), "{:?}", plan.scale_down.first());
+            assert!(plan.scale_up.is_empty(), "{:?}", plan.scale_up.first());
+        },
     );
     decisions(
         &mut group,

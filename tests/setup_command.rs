@@ -407,7 +407,7 @@ async fn what_cannot_be_asked_is_named_with_a_proposal() {
     let bench = bare().await;
     let (code, said) = bench.set_up(&["--template", "9000"]).await;
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("give `--addresses`"), "{said}");
+    assert!(said.contains("pass `--addresses`"), "{said}");
     let (_, said) = bench.set_up(&["--template", "nothing"]).await;
     assert!(
         said.contains("there is no template `nothing`; the templates are ") && said.contains("9000 ("),

@@ -342,7 +342,10 @@ async fn a_mark_without_a_vmid_counts_only_where_no_other_vm_bears_it() {
         shop.describe(url, digest, "");
         let (status, said) = shop.run(&[]).await;
         assert_eq!(status, 1, "{said}");
-        assert!(said.contains("VM 9010 on pve1") && said.contains("VM 9015 on pve1, databases"), "{said}");
+        assert!(
+            said.contains("VM 9010 (k8s-worker) on pve1") && said.contains("VM 9015 (databases) on pve1"),
+            "{said}"
+        );
         assert!(shop.pve.is_as(9010, &both[0]) && shop.pve.is_as(9015, &both[1]), "{said}");
     }
     // If the template is gone, the clone is recognized by its name.

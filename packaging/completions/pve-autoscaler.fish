@@ -37,7 +37,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "retry
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "history" -d 'Show recent decisions and their outcomes'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "retire" -d 'Drain a node and destroy its machine'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "pin" -d 'Keep a node, even if it is unneeded'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "unpin" -d 'Allow a pinned node to be removed again'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "unpin" -d 'Undo `pin`: allow the node to be removed'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "adopt" -d 'Turn an existing worker into a machine of a pool'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "orphans" -d 'Show VMs of this cluster that have no record, and the evidence that they are left over'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "check" -d 'Check the configuration and both clusters, and report what is wrong'
@@ -57,7 +57,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l user -d 'The user to create in Proxmox VE' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l token -d 'The name of that user\'s token' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l resource-pool -d 'The resource pool for the machines' -r
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l template -d 'The template of the workers, by VMID or name' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l template -d 'The workers\' template, by VMID or name' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l addresses -d 'The workers\' addresses, FIRST-LAST, free and not assigned by DHCP' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l prefix -d 'The prefix length of the workers\' network (default: 24, or 64 with IPv6)' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l gateway -d 'The workers\' gateway' -r
@@ -120,7 +120,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l output -d 'Output format' -r -f -a "text\t'For people'
 json\t'For programs; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l cluster -d 'The Kubernetes cluster, if this host serves several: selects its configuration in /etc/pve-autoscaler/clusters/NAME and its daemon\'s socket' -r
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l yes -d 'Adopt the node: from then on the VM is destroyed once the node is no longer needed'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l yes -d 'Adopt the node, so that the daemon destroys its VM once the node is no longer needed'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l dry-run -d 'Show what would be written without writing it (the default without `--yes`)'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand orphans" -l socket -d 'The socket of the daemon' -r -F
@@ -185,7 +185,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt orphans check template plan snapshot simulate explain help" -f -a "history" -d 'Show recent decisions and their outcomes'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt orphans check template plan snapshot simulate explain help" -f -a "retire" -d 'Drain a node and destroy its machine'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt orphans check template plan snapshot simulate explain help" -f -a "pin" -d 'Keep a node, even if it is unneeded'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt orphans check template plan snapshot simulate explain help" -f -a "unpin" -d 'Allow a pinned node to be removed again'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt orphans check template plan snapshot simulate explain help" -f -a "unpin" -d 'Undo `pin`: allow the node to be removed'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt orphans check template plan snapshot simulate explain help" -f -a "adopt" -d 'Turn an existing worker into a machine of a pool'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt orphans check template plan snapshot simulate explain help" -f -a "orphans" -d 'Show VMs of this cluster that have no record, and the evidence that they are left over'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt orphans check template plan snapshot simulate explain help" -f -a "check" -d 'Check the configuration and both clusters, and report what is wrong'

@@ -84,7 +84,7 @@ async fn what_machines_would_inherit_is_said() {
             "no machine starts on a host whose storage `local` lacks",
         ),
         ("affinity", "0-3", "runs on CPUs 0-3 of its host"),
-        ("cpulimit", "2", "machines have 4 cores"),
+        ("cpulimit", "2", "machines have up to 4 cores"),
         ("serial1", "/dev/ttyS0", "only one machine on each host can use this device"),
         ("kvm", "0", "emulated and slow"),
     ] {

@@ -77,7 +77,8 @@ async fn a_copy_of_a_machine_is_told_and_neither_counts_nor_goes_with_it() {
     let machine = stage.pve.vm(vmid).unwrap();
     let copied = ["description", "tags"].map(|key| (key, machine.config[key].as_str()));
     made_by_hand(&stage, Vmid(9108), &copied);
-    let words = format!("which is VM {vmid}: it is a copy");
+    let name = machine.config["name"].as_str();
+    let words = format!("is a copy: it bears the mark of machine {name}, which is VM {vmid}");
     stage.until("it is reported", SURE * 2, |stage| told(stage).contains(&words)).await;
     stage.kube.scale("default", "web", 0);
     stage.until("the machine is gone", SURE * 2, |stage| stage.pve.vm(vmid).is_none()).await;

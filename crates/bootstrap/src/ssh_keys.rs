@@ -128,7 +128,7 @@ mod tests {
         let good = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBGaXJh/ormBTAFvZ92C2u7PxA1tYqpp+8X3gOycalzuZcL3S/PKBqhWX/e++D9BjsW2d0K0wMqworRaEy6Joozk=";
         assert!(described(&host_key(good).unwrap()).starts_with("ecdsa-sha2-nistp256 SHA256:"));
         let rsa = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDe5JFhjWJXsPjWIR1NUCN8Ipe3FT2SgSZEQ2T450hCtLCxnKtfi08wWiItO4L4PlzM1QZcYTUl6dzYP/2dHoJ1CtpqTqWZLx8PRVyNV+rw/D90sl/1ZR23AnhutIoccjV92P8I2XovQmMpsX7t3X7KYpNJ2doXmZ78n03yCBPd+Q==";
-        for (text, expected) in [(rsa, "kind ssh-rsa"), (&good[..60], "not a complete public key")] {
+        for (text, expected) in [(rsa, "type ssh-rsa"), (&good[..60], "not a complete public key")] {
             let error = host_key(text).unwrap_err().to_string();
             assert!(error.contains(expected) && error.contains("ssh-keyscan"), "{error}");
         }

@@ -78,10 +78,10 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
     let resolved = sized.into_iter().map(|(of, template, size)| {
         let mut chunks = Vec::new();
         if let Ok((size, pod)) = &size {
-            let left = shares.get_mut(of.namespace.as_str());
-            let count = left.as_deref().map_or(0, |left| *size.min(left));
+            let left = shares.entry(of.namespace.as_str()).or_default();
+            let count = (*size).min(*left);
             chunks = (1..=count).map(|number| Arc::new(chunk(of, pod, number))).collect();
-            left.into_iter().for_each(|left| *left -= count);
+            *left -= count;
         }
         Buffer { of, size: size.map(|(size, _)| size), template, chunks }
     });
