@@ -161,19 +161,19 @@ impl Pages {
             },
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
-            "/" => page(StatusCode::OK, TEXT, self.pages().map(|page| format!("{page}\n")).collect()),
+            "/" => page(StatusCode::OK, TEXT, self.pages().join("\n") + "\n"),
             "/status" if self.has_status() => self.status(uri.query().unwrap_or_default(), headers),
             _ => page(
                 StatusCode::NOT_FOUND,
                 TEXT,
-                format!("not found; available pages: {}\n", self.pages().collect::<Vec<_>>().join(", ")),
+                format!("not found; available pages: {}\n", self.pages().join(", ")),
             ),
         }
     }
 
-    fn pages(&self) -> impl Iterator<Item = &'static str> {
-        let status = self.has_status().then_some("/status");
-        status.into_iter().chain(["/metrics", "/healthz", "/readyz"])
+    fn pages(&self) -> &'static [&'static str] {
+        const ALL: [&str; 4] = ["/status", "/metrics", "/healthz", "/readyz"];
+        if self.has_status() { &ALL } else { &ALL[1..] }
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
