@@ -351,7 +351,7 @@ async fn a_mark_without_a_vmid_counts_only_where_no_other_vm_bears_it() {
     // If the template is gone, the clone is recognized by its name.
     shop.pve.delete_by_hand(9010);
     let (status, said) = shop.run(&[]).await;
-    assert!(status == 1 && said.contains("VM 9015 on pve1, databases"), "{said}");
+    assert!(status == 1 && said.contains("VM 9015 (databases) on pve1"), "{said}");
     assert!(shop.pve.is_as(9015, &both[1]), "{said}");
     shop.pve.set_config_by_hand(9015, "description", Some("a database"));
     let databases = shop.pve.vm(9015).unwrap();
