@@ -51,7 +51,7 @@ pub(super) struct NodePods {
     pub requested: Requested,
     /// What the node's static pods request, if it has any.
     pub statics: Option<Resources>,
-    /// Pods with annotations that decisions read.
+    /// Pods with annotations that the planner reads.
     pub annotated: Vec<Arc<Pod>>,
     /// Pods of DaemonSets.
     pub daemons: Vec<Arc<Pod>>,
