@@ -134,12 +134,13 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
         join = join_command::of_k3s(&command);
         match join.server.take() {
             Some(server) => table.set("api_server", server, "kpJoinCommand"),
-            None => table.fill(
-                "api_server",
-                "10.10.10.2:6443",
-                "the address at which nodes reach the \
-                K3s server",
-            ),
+            None => {
+                table.fill(
+                    "api_server",
+                    "10.10.10.2:6443",
+                    "the address at which nodes reach the K3s server",
+                );
+            }
         }
         table.set(
             "server_token_credential",
@@ -212,13 +213,7 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinComma
     table.set("name", name.as_str(), "kpNodeNamePrefix");
     table.set("min", 0, "kproximate has no minimum");
     let most = tree.whole(&["maxKpNodes"]).unwrap_or(3);
-    table.must(
-        "max",
-        parts::count(most),
-        3,
-        "maxKpNodes; VMs that are not ready are included in the \
-        limit",
-    );
+    table.must("max", parts::count(most), 3, "maxKpNodes; VMs that are not ready are included in the limit");
     let cores = tree.whole(&["kpNodeCores"]).unwrap_or(2);
     table.must("cores", parts::count(cores), 2, "kpNodeCores (`sizes` allows several)");
     let memory = tree.whole(&["kpNodeMemory"]).unwrap_or(2048);

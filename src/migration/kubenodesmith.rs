@@ -336,14 +336,9 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: 
                 None => table.note(format!("{why}: not converted; set `disk`, `disk_device` and `storage`")),
             },
             "scsi0" | "virtio0" | "sata0" => match disk(&value) {
-                Some(size) => table.set(
-                    "disk",
-                    size,
-                    format!(
-                        "{why}; machines' disks are enlarged to \
-                    this size"
-                    ),
-                ),
+                Some(size) => {
+                    table.set("disk", size, format!("{why}; machines' disks are enlarged to this size"));
+                }
                 None => table
                     .note(format!("{why}: machines use the template's disk; set `disk` to make it larger")),
             },

@@ -88,8 +88,7 @@ async fn round(
         Err(error) => {
             tracing::debug!(
                 error = chain(&error),
-                "cannot determine which machines are waiting for \
-                CPUs on this host"
+                "cannot determine which machines are waiting for CPUs on this host"
             );
             return;
         }
@@ -117,8 +116,7 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let request = Request::Pin { vmid: vmid.0, machine: record.id.to_string() };
     let why = match deps.helper.ask(request).await {
         Ok(Answer::Pinned { affinity, changed }) => {
-            tracing::info!(machine = %name, vmid = vmid.0, cpus = affinity, changed, "the machine is \
-                pinned to dedicated CPUs");
+            tracing::info!(machine = %name, vmid = vmid.0, cpus = affinity, changed, "the machine is pinned to dedicated CPUs");
             return Ok(());
         }
         Ok(Answer::Refused { reason }) => reason,
@@ -127,8 +125,7 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
         }
         Err(error) => chain(&error),
     };
-    tracing::warn!(machine = %name, vmid = vmid.0, why, "the machine could not be pinned to dedicated \
-        CPUs");
+    tracing::warn!(machine = %name, vmid = vmid.0, why, "the machine could not be pinned to dedicated CPUs");
     Err(format!("{name} could not be pinned to dedicated CPUs: {why}"))
 }
 

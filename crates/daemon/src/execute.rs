@@ -103,8 +103,7 @@ impl Daemon {
         let (Some(name), Some(vmid)) = (&machine.name, machine.vmid) else {
             tracing::error!(
                 pool = pool.as_str(),
-                "the plan contains a machine without a slot; ignoring \
-                the machine"
+                "the plan contains a machine without a slot; ignoring the machine"
             );
             return;
         };
@@ -116,8 +115,7 @@ impl Daemon {
             self.regions.get(prefix).and_then(|region| region.templates.pick(pool, host))
         };
         let Some(template) = found else {
-            tracing::warn!(pool = pool.as_str(), host = %machine.host, "none of the pool's templates \
-                can be cloned to the host");
+            tracing::warn!(pool = pool.as_str(), host = %machine.host, "none of the pool's templates can be cloned to the host");
             return;
         };
         let region = config.pools.iter().find(|one| one.name == *pool).and_then(|one| one.region.clone());

@@ -442,13 +442,7 @@ impl Daemon {
                 tracing::warn!(problem, kinds = kinds.join(", "), "waiting for the Kubernetes API");
             }
             let why = kinds.keys().next().map_or("the first lists have not arrived yet", String::as_str);
-            self.board.problem(
-                &Problem::Kubernetes,
-                &format!(
-                    "not all objects could be listed yet: \
-                {why}"
-                ),
-            );
+            self.board.problem(&Problem::Kubernetes, &format!("not all objects could be listed yet: {why}"));
         }
         // If the API was unavailable, another instance may have led since: the watches must be current before
         // they are used.

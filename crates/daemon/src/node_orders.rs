@@ -78,10 +78,9 @@ impl Switch {
             return Err(format!("`{name}` is already drained, and its machine is being stopped"));
         }
         match &record.intent {
-            Intent::Discard { reason, .. } => Err(format!(
-                "the machine of `{name}` has already been \
-                given up: {reason}"
-            )),
+            Intent::Discard { reason, .. } => {
+                Err(format!("the machine of `{name}` has already been given up: {reason}"))
+            }
             Intent::Create | Intent::Retire { .. } => Ok(()),
         }
     }

@@ -142,8 +142,7 @@ impl Touched {
             }
             let follows = match row.upid.kind() {
                 "qmreset" | "qmreboot" => {
-                    "its guest restarts, and its node is not ready until the \
-                    guest is up"
+                    "its guest restarts, and its node is not ready until the guest is up"
                 }
                 "qmrollback" => {
                     "its guest loses all changes since the snapshot; the VM is started again if it is \

@@ -249,8 +249,7 @@ impl Daemon {
         let what = format!("growing {}: back-off ended; its cause was: {}", record.name, backoff.reason);
         (record.takes_no_cpus, record.takes_no_memory) = (false, false);
         if let Err(error) = self.kubernetes.update_record(&mut stored).await {
-            tracing::debug!(machine = %view.record.name, %error, "the machine's back-off could not be \
-                ended yet");
+            tracing::debug!(machine = %view.record.name, %error, "the machine's back-off could not be ended yet");
             return None;
         }
         if self.registry.get(&stored.record.id).is_some_and(|now| !now.busy) {

@@ -67,10 +67,7 @@ fn warnings(config: &Config, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let unlike = unlike.map(|(pool, words)| {
         (
             format!("[[pool.device]] of {pool}"),
-            format!(
-                "{words}: the planner uses the devices that the \
-            nodes publish"
-            ),
+            format!("{words}: the planner uses the devices that the nodes publish"),
         )
     });
     newer.into_iter().chain(unlike).collect()

@@ -246,8 +246,7 @@ impl Daemon {
             return self.discard(
                 config,
                 &view,
-                "the response to the request that created its record was \
-                lost",
+                "the response to the request that created its record was lost",
             );
         }
         if active {

@@ -164,8 +164,7 @@ impl Approver {
             format!("for the name and addresses of machine {} of pool {}", view.record.id, view.record.pool);
         match self.kubernetes.approve(request, &why).await {
             Ok(()) => {
-                tracing::info!(node = %node.name, request = %request.name, "the node's serving \
-                    certificate was approved");
+                tracing::info!(node = %node.name, request = %request.name, "the node's serving certificate was approved");
                 self.failed.remove(&request.uid);
                 let note = format!("request {} for its name and addresses was approved", request.name);
                 self.say(node, EventKind::Normal, "ServingCertificateApproved", note).await;

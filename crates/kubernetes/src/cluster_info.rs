@@ -89,12 +89,9 @@ fn read(kubeconfig: &str) -> Result<ClusterInfo, Error> {
     let cluster =
         parsed.clusters.into_iter().find_map(|one| one.cluster).ok_or_else(|| unusable("no cluster"))?;
     let server = cluster.server.ok_or_else(|| unusable("the cluster in its kubeconfig has no server"))?;
-    let data = cluster.certificate_authority_data.ok_or_else(|| {
-        unusable(
-            "the cluster in its kubeconfig \
-        has no CA",
-        )
-    })?;
+    let data = cluster
+        .certificate_authority_data
+        .ok_or_else(|| unusable("the cluster in its kubeconfig has no CA"))?;
     let pem = STANDARD.decode(data.trim()).map_err(malformed)?;
     let ca_pem = String::from_utf8(pem).map_err(malformed)?;
     let ca_hash = hash_of_first(&ca_pem)?;

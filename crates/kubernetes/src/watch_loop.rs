@@ -192,12 +192,9 @@ fn summary(error: watcher::Error) -> (Option<ErrorKind>, String) {
             (Some(inner.kind()), chain(&inner))
         }
         watcher::Error::WatchError(status) => (Some(kind_of_status(&status)), status.message.clone()),
-        watcher::Error::NoResourceVersion => (
-            None,
-            "the API server returned a list without a \
-            `resourceVersion`"
-                .to_owned(),
-        ),
+        watcher::Error::NoResourceVersion => {
+            (None, "the API server returned a list without a `resourceVersion`".to_owned())
+        }
     }
 }
 

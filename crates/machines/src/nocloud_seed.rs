@@ -190,8 +190,7 @@ pub(super) async fn remove(ctx: &Context, machine: &mut MachineHandle) -> Result
     if let Some(why) = still_in_a_drive(ctx, machine, &volume(&storage, &record)).await? {
         let command = command_to_free(&record.host, &volume(&storage, &record));
         let reason = format!("{why}; to fix it: {command}");
-        tracing::warn!(machine = %record.name, vmid = record.slot.vmid.0, reason, "a machine's seed is \
-            left behind");
+        tracing::warn!(machine = %record.name, vmid = record.slot.vmid.0, reason, "a machine's seed is left behind");
     } else {
         remove_from(ctx, machine, &record.host, &storage).await?;
     }

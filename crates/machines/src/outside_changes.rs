@@ -201,8 +201,7 @@ pub(super) async fn go_on(
         (_, Some(trouble)) => return Err(trouble),
         (Ok(None), None) => return Ok(()),
         (Err(error), None) => {
-            tracing::debug!(machine = %machine.record().name, %error, "cannot determine yet what \
-                happened to a VM");
+            tracing::debug!(machine = %machine.record().name, %error, "cannot determine yet what happened to a VM");
             return Ok(());
         }
     };
@@ -223,10 +222,7 @@ pub(super) async fn go_on(
                 ctx,
                 reports,
                 machine.record(),
-                &format!(
-                    "{what}: the machine's creation continues on \
-                the new host"
-                ),
+                &format!("{what}: the machine's creation continues on the new host"),
             );
             Ok(())
         }

@@ -135,8 +135,7 @@ pub(super) async fn settle(
                 let ended =
                     in_guest(ctx, machine, command, what).await.and_then(|status| ended(&status, what));
                 if let Err(error) = ended {
-                    tracing::debug!(machine = %record.name, %error, "trying to restart its kubelet \
-                        again later");
+                    tracing::debug!(machine = %record.name, %error, "trying to restart its kubelet again later");
                 }
             }
             // The last update of the previous kubelet may still be on its way.

@@ -187,8 +187,7 @@ async fn missed_warm(ctx: &Context, mut machine: MachineHandle, reports: &Report
             }
             // The machine stays in service even if its VM cannot be configured to start with its host.
             if let Err(trouble) = warm_machine::come_up_with_host(ctx, &machine, None).await {
-                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine's VM \
-                    could not be configured to start with its host");
+                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine's VM could not be configured to start with its host");
             }
             creating(ctx, machine, reports, false).await;
         }
@@ -378,8 +377,7 @@ pub(super) async fn discarding(ctx: &Context, mut machine: MachineHandle, reason
         Ok(machine_end::Ended::Serves(kept) | machine_end::Ended::ServesForNow(kept)) => kept,
         Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
     };
-    tracing::warn!(machine = %machine.record().name, node = %node.name, why, "keeping the Node and VM \
-        of a failed machine");
+    tracing::warn!(machine = %machine.record().name, node = %node.name, why, "keeping the Node and VM of a failed machine");
     machine.node = Some(node.name.clone());
     match retirement::reopen(ctx, &mut machine, &node).await {
         Ok(()) => {

@@ -157,8 +157,7 @@ async fn hidden(ctx: &Context, machine: &MachineHandle) -> Result<Option<VmSearc
         }
         Destruction::None | Destruction::Done => {}
     }
-    tracing::info!(machine = %record.name, vmid = record.slot.vmid.0, "a VM outside our resource pool \
-        has this VMID and is left alone");
+    tracing::info!(machine = %record.name, vmid = record.slot.vmid.0, "a VM outside our resource pool has this VMID and is left alone");
     Ok(Some(VmSearch::Hidden))
 }
 

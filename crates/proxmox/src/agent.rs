@@ -145,11 +145,8 @@ impl Client {
 /// with HTTP status 200.
 fn refused(what: &str, data: &Value) -> Result<(), Error> {
     let Some(error) = data.get("result").and_then(|result| result.get("error")) else { return Ok(()) };
-    let text = text_of(error, "desc").unwrap_or_else(|| {
-        "the guest agent reported an error without a \
-        description"
-            .to_owned()
-    });
+    let text = text_of(error, "desc")
+        .unwrap_or_else(|| "the guest agent reported an error without a description".to_owned());
     Err(Error { kind: Kind::Other, call: format!("agent {what}"), status: Some(200), text })
 }
 

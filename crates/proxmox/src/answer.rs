@@ -49,8 +49,7 @@ pub(super) fn number_of(value: &Value, field: &str) -> Option<i64> {
         Value::Number(number) => number.as_i64().or_else(|| {
             #[expect(
                 clippy::cast_possible_truncation,
-                reason = "the values are sizes and counts, and \
-                `as` saturates"
+                reason = "the values are sizes and counts, and `as` saturates"
             )]
             number.as_f64().map(|number| number as i64)
         }),

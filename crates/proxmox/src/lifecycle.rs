@@ -259,14 +259,6 @@ impl Client {
         Ok(VmStatus { power, ha_managed, lock: text_of(&data, "lock") })
     }
 
-    /// Whether linked clones of a template are possible, which depends on its storage.
-    #[boxed]
-    pub async fn can_clone(&self, host: &str, vmid: Vmid) -> Result<bool, Error> {
-        let path = format!("{}/feature", vm(host, vmid));
-        let data = self.get(Lane::Lifecycle(host), &path, &[("feature", "clone".to_owned())]).await?;
-        Ok(flag_of(&data, "hasFeature"))
-    }
-
     /// The version of Proxmox VE, e.g. `9.2.11`.
     #[boxed]
     pub async fn version(&self) -> Result<String, Error> {

@@ -96,8 +96,7 @@ const TABLE: &[Entry] = &[
     (&["Resource temporarily unavailable"], "the kernel (EAGAIN)", Passes),
     (
         &["timeout waiting on systemd"],
-        "pve-common: Systemd.pm: the scope of the VM's last run still \
-        exists",
+        "pve-common: Systemd.pm: the scope of the VM's last run still exists",
         Passes,
     ),
     (&["QEMU storage daemon", "already running"], "qemu-server: OVMF.pm", Passes),

@@ -46,8 +46,7 @@ pub struct StorageStatus {
 }
 
 /// Whether a storage of this kind supports linked clones of a template's disk, according to Proxmox VE's
-/// storage plugins. Thick LVM and iSCSI do not. Returns `None` for an unknown kind. [`Client::can_clone`] can
-/// then ask Proxmox VE about a specific template.
+/// storage plugins. Thick LVM and iSCSI do not. Returns `None` for an unknown kind.
 pub fn makes_linked_clones(kind: &str) -> Option<bool> {
     match kind {
         "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs" | "lvmthin" | "zfspool" | "zfs" | "rbd" => {

@@ -46,10 +46,9 @@ pub(super) fn apply(to: &mut Value, patch: Value) -> Result<(), &'static str> {
         }
         (Value::Object(changes), Value::Array(items)) => {
             for (at, change) in changes {
-                let at: usize = at.parse().map_err(|_| {
-                    "the change refers to a list item by something other than an \
-                        index"
-                })?;
+                let at: usize = at
+                    .parse()
+                    .map_err(|_| "the change refers to a list item by something other than an index")?;
                 apply(
                     items.get_mut(at).ok_or("the change affects a list item that does not exist")?,
                     change,

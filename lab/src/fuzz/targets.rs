@@ -151,7 +151,7 @@ async fn answer(text: &str) -> Result<bool, String> {
         | pve.privileges_on("/").await.is_ok()
         | pve.vmid_taken(Vmid(9000)).await.is_ok();
     fine |= pve.storage_config().await.is_ok() | pve.storages_on("pve1", None).await.is_ok();
-    fine |= pve.version().await.is_ok() | pve.can_clone("pve1", Vmid(9000)).await.is_ok();
+    fine |= pve.version().await.is_ok();
     fine |= pve.start("pve1", Vmid(9000)).await.is_ok() | pve.destroy("pve1", Vmid(9000)).await.is_ok();
     fine |= pve.agent_os_info("pve1", Vmid(9000)).await.is_ok()
         | pve.agent_interfaces("pve1", Vmid(9000)).await.is_ok();

@@ -94,10 +94,8 @@ impl HelperDoor {
         let pool = config.pools.iter().find(|pool| pool.name == owner.pool);
         let pinning =
             pool.and_then(|pool| pool.pinning.as_ref()).ok_or("the VM's pool has no `[pool.pinning]`")?;
-        let wish = settings::wish(pinning, &file).ok_or(
-            "the VM's configuration contains no valid cores \
-            or memory",
-        )?;
+        let wish = settings::wish(pinning, &file)
+            .ok_or("the VM's configuration contains no valid cores or memory")?;
         let taken = self.taken(vmid);
         let chosen = match keeps(topology, &taken, &wish, &file.affinity()) {
             Some(kept) => kept,

@@ -42,10 +42,7 @@ fn judge(what: &str, pool: &Pool, machine: &PhysicalMachine, look: &SystemState,
         let words = "the power state is unknown, so the daemon does not switch the machine on".to_owned();
         wrong.push(Line::doubtful(what.to_owned(), words));
     }
-    let uuid = look.uuid.as_deref().unwrap_or(
-        "no uuid: the machine's Node is identified only by its \
-        name",
-    );
+    let uuid = look.uuid.as_deref().unwrap_or("no uuid: the machine's Node is identified only by its name");
     let closed = if machine.closed { ", closed" } else { "" };
     let good = format!("answers, power {:?}{closed}; {uuid}", look.power);
     let wrong = wrong.into_iter().map(|line| line.of(&pool.name)).collect();

@@ -124,8 +124,7 @@ fn most_memory(pool: &Pool, host: &Host, own: Option<&HostSettings>) -> i64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
-    reason = "an approximate amount \
-    is enough"
+    reason = "an approximate amount is enough"
 )]
 fn free_memory(pool: &Pool, host: &Host, own: Option<&HostSettings>) -> i64 {
     let promised = (host.memory as f64 * pool.memory_overcommit) as i64 - host.memory_assigned;
@@ -236,10 +235,8 @@ async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result
     }
     if !down.is_empty() {
         let message = format!("bridge `{bridge}` is down on {}", down.join(", "));
-        wrong.push(Line::doubtful(what, message).help(
-            "run `ifreload -a` on the host to bring the \
-            bridge up",
-        ));
+        wrong
+            .push(Line::doubtful(what, message).help("run `ifreload -a` on the host to bring the bridge up"));
     }
     Ok(wrong)
 }

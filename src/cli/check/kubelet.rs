@@ -49,8 +49,7 @@ const GONE: [Gone; 22] = [
     gone(
         "global-housekeeping-interval",
         37,
-        "remove the argument; `housekeeping-interval` is still \
-        supported",
+        "remove the argument; `housekeeping-interval` is still supported",
     ),
     gone("log-cadvisor-usage", 37, CADVISOR),
     gone("machine-id-file", 37, "remove the argument: the kubelet reads `/etc/machine-id`"),

@@ -24,14 +24,8 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
         for (host, problem) in there.iter().filter_map(|one| Some((one.name, one.problem?))) {
             let help = "if the mapping no longer matches the host's hardware, map the device again";
             wrong.push(
-                Line::doubtful(
-                    what.clone(),
-                    format!(
-                        "no machine can use the mapping on {host}: \
-                    {problem}"
-                    ),
-                )
-                .help(help),
+                Line::doubtful(what.clone(), format!("no machine can use the mapping on {host}: {problem}"))
+                    .help(help),
             );
         }
         wrong.extend(bus(pool, one, templates).map(|line| Line { what: what.clone(), ..line }));

@@ -105,10 +105,9 @@ fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String
         return named;
     }
     match (named, known) {
-        (Some(name), []) => table.note(format!(
-            "{place}: {name}, but the files contain no cluster with \
-            this name"
-        )),
+        (Some(name), []) => {
+            table.note(format!("{place}: {name}, but the files contain no cluster with this name"));
+        }
         (Some(name), [first, ..]) => {
             table.fill("region", first.as_str(), format!("{place}: no cluster in the files is named {name}"));
         }

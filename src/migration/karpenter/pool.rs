@@ -200,10 +200,8 @@ fn requirements(tree: &mut Tree) -> Requirements {
             (TYPE, "In") => read.sizes = Some(values.iter().filter_map(|value| instance_type(value)).collect()),
             (FAMILY, "In") => families = Some(values.iter().map(ToString::to_string).collect::<Vec<_>>()),
             (ZONE, "In") => read.hosts = values.iter().map(ToString::to_string).collect(),
-            ("kubernetes.io/arch" | "kubernetes.io/os", _) => read.notes.push(format!("{place}: {key} \
-                depends on the template")),
-            ("karpenter.sh/capacity-type", _) => read.notes.push(format!("{place}: {key}: machines have \
-                no capacity types")),
+            ("kubernetes.io/arch" | "kubernetes.io/os", _) => read.notes.push(format!("{place}: {key} depends on the template")),
+            ("karpenter.sh/capacity-type", _) => read.notes.push(format!("{place}: {key}: machines have no capacity types")),
             _ => read.notes.push(format!("{place}: {key} {operator} has no counterpart; the pool's `labels`, `hosts` or `sizes` may serve instead")),
         }
     }

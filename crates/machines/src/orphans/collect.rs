@@ -118,12 +118,8 @@ async fn discard(ctx: &Context, stored: Versioned<Record>, proof: &Verdict, repo
 async fn prove(ctx: &Context, claim: &Claim, record: &Record) -> Result<Verdict, String> {
     let asked = Instant::now();
     let (host, vmid) = (record.host.as_str(), claim.vmid);
-    let asks = |error: &dyn std::fmt::Display| {
-        format!(
-            "it cannot currently be proven to be an orphan: \
-        {error}"
-        )
-    };
+    let asks =
+        |error: &dyn std::fmt::Display| format!("it cannot currently be proven to be an orphan: {error}");
     if !ctx.watches.is_current() {
         return Err("the Kubernetes API does not answer".to_owned());
     }

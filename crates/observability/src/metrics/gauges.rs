@@ -85,8 +85,7 @@ fn total<'v>(values: impl Iterator<Item = &'v f64>) -> f64 {
 /// A count or an amount as a metric value.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "metrics are floating-point numbers, which are exact up \
-    to 2^53"
+    reason = "metrics are floating-point numbers, which are exact up to 2^53"
 )]
 pub fn number(value: i64) -> f64 {
     value as f64

@@ -72,26 +72,21 @@ macro_rules! metrics {
 metrics! {
     "The daemon" {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, labelled with the running version";
-        READY: Gauge "ready" None, &[], "1 once Kubernetes and Proxmox VE have been read and rounds are \
-            running";
+        READY: Gauge "ready" None, &[], "1 once Kubernetes and Proxmox VE have been read and rounds are running";
         LEADER: Gauge "leader" None, &[], "1 while this instance leads; only the leader reports metrics about pools, pods, machines and hosts";
         TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How many times this instance lost leadership without being stopped, by cause: `Taken` if another instance took over, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, or `ApiFailed` if the API refused a request or could not be reached";
-        PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports this \
-            metric";
+        PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports this metric";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which the daemon changes nothing";
         PROBLEM: Gauge "problem" None, &["about"], "1 while there is a problem of the kind `about`; docs/reference/alerts.md explains each kind";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds by outcome: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if the settings changed or this instance lost leadership during the round";
-        ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, excluding the waits \
-            between rounds";
-        LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "Time at which a round last \
-            completed its decisions";
+        ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, excluding the waits between rounds";
+        LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "Time at which a round last completed its decisions";
         REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the region's Proxmox VE cluster is visible and quorate. Otherwise, no nodes are added to or removed from the region's pools. The metric exists only if there are several regions";
         CREDENTIAL_END: Gauge "credential_end_timestamp" SECONDS, &["credential"], "Time at which a \
             credential expires. Credentials with an expiry time are the kubeconfig's client \
             certificate, token and certificate authority, and the authorities in Proxmox VE's `ca_file` \
             or `ca_credential`";
-        LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "Time at which Proxmox VE was last \
-            read successfully";
+        LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "Time at which Proxmox VE was last read successfully";
         DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Decisions to create a machine (`add`, for `Pods` or the pool's `Minimum`), to enlarge a running machine (`grow`, for `Pods`) or to remove a node (`remove`, with the plan's reason, or `Asked` by an operator)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, except watches, by outcome: `Ok` or the kind of failure";
         CALL: Histogram "call_duration" SECONDS, &["api"], "Time from sending a call to receiving its answer";
@@ -99,8 +94,7 @@ metrics! {
     "Pools" {
         MIN: Gauge "pool_min_nodes" None, POOL, "The pool's `min`";
         MAX: Gauge "pool_max_nodes" None, POOL, "The pool's `max`";
-        SLOTS: Gauge "pool_free_slots" None, POOL, "Free slots of the pool. Each slot is a VMID with \
-            its addresses";
+        SLOTS: Gauge "pool_free_slots" None, POOL, "Free slots of the pool. Each slot is a VMID with its addresses";
         POOL_BACKOFF: Gauge "pool_backoff" None, POOL, "1 while the pool is in back-off after failures, or has no usable template";
         POOL_BACKOFF_END: Gauge "pool_backoff_end_timestamp" SECONDS, POOL, "Time at which the pool is \
             tried again. The metric exists only while the pool is in back-off";

@@ -238,8 +238,7 @@ impl Client {
                 return Err(Error::new(
                     Kind::Malformed,
                     &call,
-                    "the system does not report its \
-                `PowerState`",
+                    "the system does not report its `PowerState`",
                 ));
             }
         };

@@ -164,8 +164,7 @@ impl Written {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    reason = "only the lowest 64 \
-    bits are needed"
+    reason = "only the lowest 64 bits are needed"
 )]
 fn low(mantissa: u128, tens: i32) -> i64 {
     match u32::try_from(tens) {

@@ -216,8 +216,7 @@ impl<'a> Round<'a> {
         let most = view.config.scale_down.max_parallel_drains;
         if drains && self.drains >= most {
             return Err(Deferral::waits(Some(format!(
-                "waiting for its turn: at most {most} drains at a \
-                time"
+                "waiting for its turn: at most {most} drains at a time"
             ))));
         }
         debug_assert!(at < view.existing, "only existing nodes are removed");

@@ -49,13 +49,7 @@ pub(super) fn ignored(snapshot: &Snapshot, annotated: &[&Arc<Pod>]) -> Vec<Ignor
         let kept = KEPT.iter().filter_map(|key| Some((*key, node.annotations.get(*key)?)));
         let wrong = kept.filter(|(_, value)| !["true", "false"].contains(&value.as_str()));
         wrong.map(|(key, value)| {
-            ignore(
-                format!("node {}", node.name),
-                key,
-                value,
-                "only `true` prevents \
-                the removal of a Node",
-            )
+            ignore(format!("node {}", node.name), key, value, "only `true` prevents the removal of a Node")
         })
     });
     let mut all: Vec<IgnoredAnnotation> = of_nodes.chain(of_pods).collect();

@@ -82,10 +82,8 @@ impl<'a> Gangs<'a> {
             groups.iter().map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect();
         for ((namespace, name), members) in members {
             let Some(group) = groups.get(&(namespace, name)) else {
-                let message = format!(
-                    "kube-scheduler is waiting for the pod's PodGroup \
-                    `{namespace}/{name}`"
-                );
+                let message =
+                    format!("kube-scheduler is waiting for the pod's PodGroup `{namespace}/{name}`");
                 gangs.settle(
                     pods,
                     &members.waiting,

@@ -279,11 +279,7 @@ fn state(request: &ProvisioningRequest, bound: i64, now: Timestamp) -> Option<(R
         return if bound >= request.pods() {
             outcome(RequestOutcome::Consumed, "all of its pods have a node")
         } else if age(provisioned.since) > BOOKED {
-            outcome(
-                RequestOutcome::BookingExpired,
-                "its room was held for ten minutes and is now \
-                released",
-            )
+            outcome(RequestOutcome::BookingExpired, "its room was held for ten minutes and is now released")
         } else {
             outcome(RequestOutcome::Booked, "its room is held")
         };

@@ -164,8 +164,7 @@ proptest! {
         let made = || plan.scale_up.iter().flat_map(|pool| &pool.machines);
         prop_assert!(made().all(|machine| !machine.pods.is_empty()));
         let new = plan.pods.iter().filter(|one| one.verdict == PodOutcome::NewNode).count();
-        prop_assert_eq!(made().map(|machine| machine.pods.len()).sum::<usize>(), new, "a pod on a machine that is not \
-            created");
+        prop_assert_eq!(made().map(|machine| machine.pods.len()).sum::<usize>(), new, "a pod on a machine that is not created");
     }
 
     // No pod in this test has anti-affinity. The second plan may place pods with anti-affinity on different

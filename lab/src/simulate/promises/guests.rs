@@ -50,10 +50,7 @@ impl Checker {
         self.inner().figures.clones += 1;
         let text = String::from_utf8_lossy(body);
         let Some(vmid) = newid(body) else {
-            return self.violated(&format!(
-                "a clone request contains no \
-            VMID: {text}"
-            ));
+            return self.violated(&format!("a clone request contains no VMID: {text}"));
         };
         self.inner().asked.insert(vmid, Instant::now());
         self.inner().started.remove(&vmid);

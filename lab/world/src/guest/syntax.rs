@@ -346,10 +346,9 @@ impl Parser {
                 self.expect("}")?;
                 Ok(Command::Group(body, self.redirects()?))
             }
-            Some(word @ ("function" | "select")) => Err(format!(
-                "{word} is not supported by this \
-                guest's shell"
-            )),
+            Some(word @ ("function" | "select")) => {
+                Err(format!("{word} is not supported by this guest's shell"))
+            }
             Some(word) if RESERVED.contains(&word) => Err(format!("Syntax error: \"{word}\" unexpected")),
             _ => self.simple(),
         }

@@ -80,8 +80,7 @@ impl Pve {
             Some(vm) => vm.machine = Some(machine),
             None => {
                 return Err(Refusal::failed(format!(
-                    "VM {vmid} was removed or already started in the \
-                meantime"
+                    "VM {vmid} was removed or already started in the meantime"
                 )));
             }
         }

@@ -185,8 +185,7 @@ impl Running {
                     vmid,
                     number,
                     ?pressed,
-                    "the guest's console showed no output; reset the \
-                    guest"
+                    "the guest's console showed no output; reset the guest"
                 );
             }
         };

@@ -15,8 +15,7 @@ pub(super) fn type_named(name: &str) -> Option<&'static str> {
 /// The value as an integer. `None` if it is not a whole number.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "only whole numbers whose absolute value is below \
-    9e15 are converted"
+    reason = "only whole numbers whose absolute value is below 9e15 are converted"
 )]
 pub(super) fn whole(value: &Value) -> Option<i64> {
     match value {

@@ -199,8 +199,7 @@ impl Value {
 /// Compares two numbers, which may be of different types.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "if one of the numbers is a double, the other is \
-    converted to a double"
+    reason = "if one of the numbers is a double, the other is converted to a double"
 )]
 fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {

@@ -137,11 +137,7 @@ impl fmt::Display for DeviceProblem {
                     constraint excludes one of them"
                 )
             }
-            Self::Capacity { name } => write!(
-                f,
-                "the requested amount of the capacity {name} is not \
-                valid"
-            ),
+            Self::Capacity { name } => write!(f, "the requested amount of the capacity {name} is not valid"),
             Self::Selector { of, expression, device, fault } => {
                 write!(
                     f,

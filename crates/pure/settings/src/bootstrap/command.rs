@@ -37,8 +37,7 @@ impl Written {
             checker.wrong(
                 "`command` is empty".to_owned(),
                 script.span(),
-                "expected a script for \
-                `/bin/sh`",
+                "expected a script for `/bin/sh`",
                 "",
             );
         } else if !text.is_ascii() {

@@ -102,8 +102,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
             title,
             key,
             "only for Proxmox VE's own drive",
-            "define users and their keys in \
-            `user_data`",
+            "define users and their keys in `user_data`",
         );
     }
     if let (Some(search), true, None) = (&pool.search, pool.dns.is_empty(), &this.network_config) {

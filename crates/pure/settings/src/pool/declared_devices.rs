@@ -208,8 +208,7 @@ impl Written {
                 title,
                 count.span(),
                 "must be at least 1",
-                "if machines have no such devices, \
-                remove the table",
+                "if machines have no such devices, remove the table",
             );
         }
         let names = self.attributes.len() + self.capacity.len();

@@ -183,8 +183,7 @@ fn vlan(pool: &str, written: Option<&Spanned<u16>>, checker: &mut Checker) {
             title,
             vlan.span(),
             "must be from 1 to 4094",
-            "if you do not want a VLAN, remove \
-            the setting",
+            "if you do not want a VLAN, remove the setting",
         );
     }
 }

@@ -172,8 +172,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
             title,
             reserve.span(),
             "has no effect",
-            "set `storage` or `extra_disks`, or \
-            remove `storage_reserve`",
+            "set `storage` or `extra_disks`, or remove `storage_reserve`",
         );
     }
     let Some(written) = &pool.storage else { return Vec::new() };

@@ -89,8 +89,7 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<Pci> {
                 title,
                 one.mapping.span(),
                 "second",
-                "remove this table, and set `count` in \
-                the first one",
+                "remove this table, and set `count` in the first one",
             );
         }
         sum = sum.saturating_add(one.count());
@@ -147,8 +146,7 @@ impl Written {
                 title,
                 count.span(),
                 "must be at least 1",
-                "to use no device from this \
-                mapping, remove the table",
+                "to use no device from this mapping, remove the table",
             );
         }
         let kind = self.mdev.as_ref();

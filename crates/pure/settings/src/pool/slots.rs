@@ -85,14 +85,7 @@ fn twice(pool: &Written, lists: &[Vec<Piece>], checker: &mut Checker) {
         if let Some((piece, other)) = pair {
             let shared = back(piece.first.max(other.first));
             let title = format!("pool `{}`: {shared} is listed for two network devices", pool.name.get_ref());
-            checker.clash(
-                title,
-                piece.at.clone(),
-                "second",
-                other.at.clone(),
-                "narrow one of the two \
-                lists",
-            );
+            checker.clash(title, piece.at.clone(), "second", other.at.clone(), "narrow one of the two lists");
         }
     }
 }
