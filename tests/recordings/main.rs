@@ -279,7 +279,7 @@ fn a_round_is_taken_out_for_a_plan() {
     let early = snapshot(&["--at", "2020-01-01T00:00:00Z"]);
     assert_eq!(early.status.code(), Some(3));
     let words = String::from_utf8(early.stderr).unwrap();
-    assert!(words.contains("nothing was recorded at 2020-01-01T00:00:00Z or before"), "{words}");
+    assert!(words.contains("nothing was recorded at or before 2020-01-01T00:00:00Z"), "{words}");
 }
 
 #[test]
