@@ -22,7 +22,8 @@ use model::pod::Pod;
 use model::prediction::kind;
 
 /// Maximum number of pod kinds of a gang that are looked at before their own turn, together with a kind whose
-/// turn it is. If more kinds of the gang would have to wait, the whole gang is postponed.
+/// turn it is. If more kinds of the gang would have to wait, the whole gang is postponed until it is the turn
+/// of its oldest pod's kind.
 const KINDS: usize = 16;
 
 /// Pending gangs, in the order of their turns.
@@ -130,8 +131,13 @@ impl<'a> Gangs<'a> {
             let groups: BTreeMap<usize, usize> = late.iter().map(|&pod| (pods[pod].group, pod)).collect();
             allowance.spend(10 * groups.len());
             let kinds: BTreeSet<String> = groups.into_values().map(|pod| kind(pods[pod].pod)).collect();
-            let has_turn = gang.members.iter().any(|&pod| pods[pod].settled.is_none());
-            let settled = (!has_turn || kinds.len() > KINDS).then_some(PodOutcome::Unfinished);
+            let has_turn = if kinds.len() > KINDS {
+                // Each kind has its turn, so the gang is not postponed forever.
+                oldest(&gang, pods).is_some_and(|pod| pods[pod].settled.is_none())
+            } else {
+                gang.members.iter().any(|&pod| pods[pod].settled.is_none())
+            };
+            let settled = (!has_turn).then_some(PodOutcome::Unfinished);
             for &pod in &late {
                 pods[pod].settled = settled;
             }
@@ -226,6 +232,13 @@ pub(super) fn put_off(pods: &mut [Waiting], members: &[usize]) {
             pods[pod].settled = Some(PodOutcome::Unfinished);
         }
     }
+}
+
+/// The oldest of the gang's pods that may be placed in this round or a later one.
+fn oldest(gang: &Gang, pods: &[Waiting]) -> Option<usize> {
+    let may_be_placed = |pod: &usize| matches!(pods[*pod].settled, None | Some(PodOutcome::Unfinished));
+    let age = |pod: &usize| (pods[*pod].pod.created, &pods[*pod].pod.digest().id);
+    gang.members.iter().copied().filter(may_be_placed).min_by(|a, b| age(a).cmp(&age(b)))
 }
 
 /// The pods of each PodGroup that has a pending pod.

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -29,8 +28,8 @@ pub(super) struct PodsByNode<'p> {
     priorities: (Vec<Arc<PriorityClass>>, i32),
     /// All pods, in the order in which they were passed.
     all: Cow<'p, [Arc<Pod>]>,
-    /// The pods that have no node, in order of their names.
-    unbound: Vec<Arc<Pod>>,
+    /// The positions in `all` of the pods that have no node, in order of the pods' names.
+    unbound: Vec<usize>,
     /// The pods of each node, by node name. The map may contain names of nodes that do not exist. The order
     /// of the entries has no effect.
     nodes: HashMap<String, NodePods, FixedState>,
@@ -69,25 +68,31 @@ impl PodsByNode<'static> {
         if self.priorities != priorities {
             *self = Self { priorities, ..Self::default() };
         }
-        let mut unbound = UnboundChanges::default();
-        let mut before = std::mem::take(&mut self.all).into_owned().into_iter().peekable();
-        let mut all = Vec::with_capacity(pods.len());
+        let mut were_unbound = std::mem::take(&mut self.unbound);
+        were_unbound.sort_unstable();
+        let mut were_unbound = were_unbound.into_iter().peekable();
+        let before = std::mem::take(&mut self.all).into_owned().into_iter().enumerate();
+        let before = before.map(|(at, pod)| (pod, were_unbound.next_if_eq(&at).is_some()));
+        let mut before = before.peekable();
+        let (mut all, mut unbound) = (Vec::with_capacity(pods.len()), Unbound::default());
         for pod in pods {
             let is_gone = |known: &Arc<Pod>| !Arc::ptr_eq(known, pod) && known.digest().id <= pod.digest().id;
-            while let Some(gone) = before.next_if(is_gone) {
-                self.remove(gone, &mut unbound);
+            while let Some((gone, _)) = before.next_if(|(known, _)| is_gone(known)) {
+                self.remove(&gone);
             }
-            let same = before.next_if(|known| Arc::ptr_eq(known, pod));
-            all.push(same.unwrap_or_else(|| {
-                self.add(pod, &mut unbound);
-                pod.clone()
-            }));
+            let same = before.next_if(|(known, _)| Arc::ptr_eq(known, pod));
+            let (pod, is_unbound) = same.unwrap_or_else(|| (pod.clone(), self.add(pod)));
+            all.push(pod);
+            if is_unbound {
+                unbound.push_last(&all);
+            }
         }
-        for gone in before {
-            self.remove(gone, &mut unbound);
+        for (gone, _) in before {
+            self.remove(&gone);
         }
+        self.unbound = unbound.in_order(&all);
         self.all = Cow::Owned(all);
-        self.refresh(unbound, snapshot, config);
+        self.refresh(snapshot, config);
     }
 }
 
@@ -96,17 +101,19 @@ impl<'p> PodsByNode<'p> {
     pub(super) fn new(pods: &'p [Arc<Pod>], snapshot: &Snapshot, config: &Config) -> Self {
         let mut new = Self { all: Cow::Borrowed(pods), ..Self::default() };
         new.nodes.reserve(snapshot.nodes.len());
-        let mut unbound = UnboundChanges::default();
-        for pod in pods {
-            new.add(pod, &mut unbound);
+        let mut unbound = Unbound::default();
+        for (at, pod) in pods.iter().enumerate() {
+            if new.add(pod) {
+                unbound.push_last(&pods[..=at]);
+            }
         }
-        new.refresh(unbound, snapshot, config);
+        new.unbound = unbound.in_order(pods);
+        new.refresh(snapshot, config);
         new
     }
 
     /// Updates the sums of nodes whose pods have changed.
-    fn refresh(&mut self, unbound: UnboundChanges, snapshot: &Snapshot, config: &Config) {
-        unbound.apply(&mut self.unbound);
+    fn refresh(&mut self, snapshot: &Snapshot, config: &Config) {
         let priorities = Priorities::new(snapshot, config);
         self.nodes.retain(|_, node| {
             node.refresh(&priorities);
@@ -114,21 +121,17 @@ impl<'p> PodsByNode<'p> {
         });
     }
 
-    fn add(&mut self, pod: &Arc<Pod>, unbound: &mut UnboundChanges) {
-        match pod.node.as_deref() {
-            Some(name) => self.nodes.entry_ref(name).or_default().add(pod.clone()),
-            None => unbound.add(pod.clone()),
-        }
+    /// Adds a pod to its node. Returns whether the pod has no node.
+    fn add(&mut self, pod: &Arc<Pod>) -> bool {
+        let Some(name) = pod.node.as_deref() else { return true };
+        self.nodes.entry_ref(name).or_default().add(pod.clone());
+        false
     }
 
-    fn remove(&mut self, pod: Arc<Pod>, unbound: &mut UnboundChanges) {
-        match pod.node.as_deref() {
-            Some(name) => {
-                if let Some(node) = self.nodes.get_mut(name) {
-                    node.remove(&pod);
-                }
-            }
-            None => unbound.gone.push(pod),
+    /// Removes a pod from its node, if it has one.
+    fn remove(&mut self, pod: &Arc<Pod>) {
+        if let Some(node) = pod.node.as_deref().and_then(|name| self.nodes.get_mut(name)) {
+            node.remove(pod);
         }
     }
 
@@ -138,8 +141,8 @@ impl<'p> PodsByNode<'p> {
     }
 
     /// The pods that have no node, in order of their names.
-    pub(super) fn unbound(&self) -> &[Arc<Pod>] {
-        &self.unbound
+    pub(super) fn unbound(&self) -> impl ExactSizeIterator<Item = &Arc<Pod>> {
+        self.unbound.iter().map(|at| &self.all[*at])
     }
 
     /// The pods of a node.
@@ -161,44 +164,31 @@ impl<'p> PodsByNode<'p> {
     }
 }
 
-/// The pods to add to and remove from the list of pods without a node.
+/// Collects the positions of the pods that have no node. It stores positions, because a clone of tens of
+/// thousands of `Arc`s would write to each pod's memory.
 #[derive(Default)]
-struct UnboundChanges {
-    new: Vec<Arc<Pod>>,
-    /// Whether the pods in `new` are not in order.
+struct Unbound {
+    positions: Vec<usize>,
+    /// Whether the pods at these positions are not in order.
     is_mixed: bool,
-    gone: Vec<Arc<Pod>>,
 }
 
-impl UnboundChanges {
-    /// Compares each pod with the one before while both are in the processor's cache. A separate pass over
-    /// tens of thousands of pods would fetch them from memory again.
-    fn add(&mut self, pod: Arc<Pod>) {
-        self.is_mixed = self.is_mixed || self.new.last().is_some_and(|last| order(last, &pod).is_gt());
-        self.new.push(pod);
+impl Unbound {
+    /// Adds the last of these pods. Compares it with the pod that was added before, while both are in the
+    /// processor's cache. A separate pass over tens of thousands of pods would fetch them from memory again.
+    fn push_last(&mut self, pods: &[Arc<Pod>]) {
+        let at = pods.len() - 1;
+        let before = self.positions.last().map(|before| &pods[*before]);
+        self.is_mixed = self.is_mixed || before.is_some_and(|before| order(before, &pods[at]).is_gt());
+        self.positions.push(at);
     }
 
-    fn apply(self, pods: &mut Vec<Arc<Pod>>) {
-        if self.new.is_empty() && self.gone.is_empty() {
-            return;
+    /// The positions, in order of the pods' names.
+    fn in_order(mut self, pods: &[Arc<Pod>]) -> Vec<usize> {
+        if self.is_mixed {
+            self.positions.sort_by(|a, b| order(&pods[*a], &pods[*b]));
         }
-        if pods.is_empty() && self.gone.is_empty() && !self.is_mixed {
-            *pods = self.new;
-            return;
-        }
-        let mut gone: BTreeMap<*const Pod, usize> = BTreeMap::new();
-        for pod in &self.gone {
-            *gone.entry(Arc::as_ptr(pod)).or_default() += 1;
-        }
-        pods.retain(|pod| match gone.get_mut(&Arc::as_ptr(pod)) {
-            Some(left) if *left > 0 => {
-                *left -= 1;
-                false
-            }
-            _ => true,
-        });
-        pods.extend(self.new);
-        sort(pods);
+        self.positions
     }
 }
 
@@ -266,6 +256,8 @@ fn order(a: &Arc<Pod>, b: &Arc<Pod>) -> Ordering {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use model::pod::PodPhase;
     use proptest::prelude::*;
@@ -288,7 +280,8 @@ mod tests {
     /// Everything that is known about the pods, with the nodes sorted by name.
     fn known(pods: &PodsByNode) -> String {
         let nodes: BTreeMap<&String, &NodePods> = pods.nodes.iter().collect();
-        format!("{:?}\n{:?}\n{nodes:?}", pods.all, pods.unbound)
+        let unbound: Vec<&Arc<Pod>> = pods.unbound().collect();
+        format!("{:?}\n{unbound:?}\n{nodes:?}", pods.all)
     }
 
     proptest! {

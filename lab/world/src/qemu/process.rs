@@ -180,13 +180,10 @@ impl Running {
             let running = inner.upgrade().map(Running);
             async move {
                 let Some(running) = running else { return };
-                let pressed = running.press_reset().await;
-                tracing::warn!(
-                    vmid,
-                    number,
-                    ?pressed,
-                    "the guest's console showed no output; reset the guest"
-                );
+                tracing::warn!(vmid, number, "the guest's console showed no output; resetting the guest");
+                if let Err(error) = running.press_reset().await {
+                    tracing::warn!(vmid, number, %error, "the guest was not reset");
+                }
             }
         };
         tokio::spawn(async move { ended.run_until_cancelled(hang::until_it_speaks(&console, reset)).await });
