@@ -31,7 +31,7 @@ const GRID: (usize, usize) = (160, 256);
 /// The maximum number of sets of pods that are added to the linear program.
 const ROUNDS: usize = 400;
 /// The maximum number of kinds of pods for which the relaxation is calculated. With more kinds, the search
-/// for sets takes too long, and the bound from sizes alone is good.
+/// for sets takes too long, and the bound from sizes alone is tight.
 const MOST_KINDS: usize = 60;
 /// The maximum rounding error in a sum of floating-point numbers.
 const SLACK: f64 = 1e-6;

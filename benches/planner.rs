@@ -409,7 +409,7 @@ fn consolidation(criterion: &mut Criterion) {
     );
     decisions(
         &mut group,
-        "1000 nodes and 30000 pods, 50 nodes weighed",
+        "1000 nodes and 30000 pods, 50 nodes removed",
         || consolidated(250),
         |plan| assert_eq!(plan.scale_down.len(), 50),
     );

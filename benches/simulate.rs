@@ -1,4 +1,4 @@
-//! Measures how long `simulate` takes for one day of a cluster, and how large the day's record is. The
+//! Measures how long `simulate` takes for one day of a cluster, and how large the day's recording is. The
 //! cluster has 50 nodes and 1500 pods, and one pod is replaced every ten seconds. A smaller `ROUNDS` makes
 //! the day shorter.
 
@@ -32,7 +32,7 @@ vmids = "9100-9199"
 "#;
 /// The number of rounds in a day.
 const DAY: u64 = 8640;
-/// The maximum size of a day's record, in bytes.
+/// The maximum size of a day's recording, in bytes.
 const MOST_BYTES: u64 = 20_000_000;
 
 fn main() {

@@ -126,7 +126,7 @@ async fn slots_that_others_have_are_named() {
     let kube = KubeSpec { nodes: vec![other, own], ..KubeSpec::demo() };
     let bench = Bench::new(spec, kube).await;
     let (status, lines) = bench.about("slots").await;
-    assert_eq!(status, 0, "what is only doubtful is no error");
+    assert_eq!(status, 0, "these findings are not errors");
     let said: Vec<_> = lines.iter().map(words).collect();
     assert_eq!(said.len(), 4, "{said:#?}");
     assert!(said[0].starts_with("9101 is VM `database` on pve2, which is unmanaged"), "{said:#?}");
@@ -177,7 +177,7 @@ async fn a_token_that_others_can_read_is_refused() {
     let (status, said) = bench.check().await;
     assert_eq!(status, 2, "{said}");
     assert!(said.contains("others can read") && said.contains("chmod 0600"), "{said}");
-    assert!(said.contains("v1.36.2"), "the other cluster is looked at all the same: {said}");
+    assert!(said.contains("v1.36.2"), "the other cluster is still checked: {said}");
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn a_configuration_that_is_only_enough_for_plans_says_what_the_daemon_lack
     for text in ["the `[kubernetes]` table is missing", "`template`"] {
         assert!(said.contains(text), "{text}: {said}");
     }
-    assert!(said.contains("PVE 9.2.11"), "what can be looked at is: {said}");
+    assert!(said.contains("PVE 9.2.11"), "Proxmox VE is still checked: {said}");
     let (status, said) = bench.check_with(&["--for", "plan"]).await;
     assert_eq!(status, 0, "{said}");
 }

@@ -1,5 +1,5 @@
-//! The printed help of each command. If a change affects what operators see, these files change.
-//! `UPDATE_HELP=1 cargo test --test help_texts` updates them.
+//! Compares the printed help of each command with a stored file, so that any change in what operators see
+//! shows up as a difference. `UPDATE_HELP=1 cargo test --test help_texts` updates the files.
 
 use std::path::Path;
 use std::process::Command;

@@ -47,7 +47,7 @@ fn the_configuration_in_the_readme_is_all_that_the_daemon_needs() {
     let readme = text("README.md");
     let written = readme.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
     settings::parse("README.md", written, Needs::Run).unwrap();
-    assert!(written.lines().count() < 25, "it is to be a small one");
+    assert!(written.lines().count() < 25, "the configuration is not small");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_configuration_that_is_installed_needs_only_what_it_marks() {
     }
     settings::parse("config.toml", &installed.replace("#: ", ""), Needs::Run).unwrap();
     let lines = installed.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
-    assert!(lines.count() < 25, "it is to be a small one");
+    assert!(lines.count() < 25, "the configuration is not small");
     // If a configuration file of the package changes, an upgrade may ask the administrator about it. The
     // package therefore does not install the configuration reference as `config.toml`, because the reference
     // changes with each release.
@@ -378,8 +378,8 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     for part in parts {
         assert!(printed.contains(part), "{part} is not granted:\n{printed}");
     }
-    // Of these mappings, only PCI devices become part of the machines' own configuration. Only they require
-    // `VM.Config.HWType`.
+    // The daemon itself adds only PCI devices to machines; other mapped devices are inherited from the
+    // template. So only mappings of PCI devices require `VM.Config.HWType`.
     for (mapping, path, hardware) in [
         ("gpu", "/mapping/pci/gpu", true),
         ("pci/gpu", "/mapping/pci/gpu", true),

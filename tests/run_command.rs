@@ -209,7 +209,7 @@ async fn a_cluster_that_does_not_answer_does_not_end_it_and_a_signal_does() {
         let (status, said) = daemon.ends().await;
         assert_eq!(status, Some(0), "{said}");
         assert!(said.contains(&format!("signal=\"SIG{name}\"")), "{said}");
-        assert!(!bench.path("control.sock").exists(), "the socket goes with its daemon");
+        assert!(!bench.path("control.sock").exists(), "the daemon removes its socket");
     }
 }
 

@@ -106,7 +106,8 @@ impl Bench {
 
     async fn set_up_by(&self, administrator: &[&str], more: &[&str]) -> (i32, String) {
         let file = |name: &str| self.path(name).display().to_string();
-        // Uses the umask of a user who has just copied a secret, so that no other user can read new files.
+        // An administrator may have set this umask to protect a secret. It keeps other users from reading
+        // new files.
         let mut command = Command::new("sh");
         command
             .args(["-c", r#"umask 077; exec "$@""#, "sh", env!("CARGO_BIN_EXE_pve-autoscaler")])
@@ -155,7 +156,7 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     let (code, again) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{again}");
     let made: Vec<&str> = again.lines().filter(|line| line.trim_start().starts_with("created")).collect();
-    assert_eq!(made.len(), 1, "only what Kubernetes gets again: {made:?}");
+    assert_eq!(made.len(), 1, "only the Kubernetes objects are applied again: {made:?}");
     assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);
 

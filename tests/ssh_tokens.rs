@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
-/// Long enough for an operation that ends, even on a busy machine.
+/// Long enough for any operation that ends at all, even on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn key(seed: u8) -> PrivateKey {

@@ -204,7 +204,7 @@ async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_cha
     let said = shop.good(&[]).await;
     assert_eq!(said.matches("kept").count(), 2, "{said}");
     let writes = shop.pve.calls().split_off(calls).into_iter().filter(|call| call.method != "GET").count();
-    assert_eq!(writes, 0, "what is there is left alone");
+    assert_eq!(writes, 0, "existing templates are left alone");
 
     shop.describe(NEXT, 'b', "");
     shop.good(&[]).await;
@@ -217,7 +217,7 @@ async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_cha
     let said = shop.good(&[]).await;
     assert!(said.contains("VM 9010, version") && said.contains("was destroyed"), "{said}");
     assert_eq!(shop.pve.vmids(), [9000, 9012, 9013]);
-    assert!(shop.pve.is_as(9000, &by_hand), "what is not ours is as it was");
+    assert!(shop.pve.is_as(9000, &by_hand), "the template that was made by hand is unchanged");
 
     shop.good(&["k8s-worker", "--force"]).await;
     assert_eq!(shop.named("k8s-worker"), [9010, 9011], "replaced although nothing has changed");
@@ -237,7 +237,7 @@ async fn a_former_version_stays_while_linked_clones_need_it() {
     shop.good(&[]).await;
     let said = shop.good(&[]).await;
     assert!(said.contains("is kept: clones of it are in use"), "{said}");
-    assert!(!said.lines().any(|line| line.trim().starts_with("done")), "nothing of it was done: {said}");
+    assert!(!said.lines().any(|line| line.trim().starts_with("done")), "no step was done: {said}");
     assert!(shop.pve.vm(9010).is_some() && shop.pve.vm(9011).is_none(), "only the one without clones goes");
     shop.pve.delete_by_hand(9105);
     shop.good(&[]).await;
@@ -293,7 +293,7 @@ async fn a_vm_of_others_in_the_range_is_gone_round() {
     assert!(said.contains("was not created by") && shop.pve.vm(9011).is_some(), "{said}");
 }
 
-/// A user's full clone of our template, with a VMID in the range. It has the template's description, because
+/// A user's full clone of the template, with a VMID in the range. It has the template's description, because
 /// Proxmox VE copies the description to clones.
 fn clone_by_hand(shop: &Shop, vmid: Vmid) {
     let mut clone = VmSpec::machine(vmid.0, "pve1", "databases");
@@ -316,8 +316,8 @@ async fn a_clone_that_a_user_made_of_the_template_is_left_alone() {
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
     assert_eq!(shop.pve.vmids(), [9000, 9012, 9013, 9015]);
-    // If the replaced version is needed again, it is created from its image. The user's clone is not finished
-    // in its place.
+    // If the replaced version is needed again, it is created from its image. The user's clone is not turned
+    // into that version.
     shop.describe(URL, 'a', "");
     shop.good(&[]).await;
     assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
@@ -348,7 +348,7 @@ async fn a_mark_without_a_vmid_counts_only_where_no_other_vm_bears_it() {
         );
         assert!(shop.pve.is_as(9010, &both[0]) && shop.pve.is_as(9015, &both[1]), "{said}");
     }
-    // If the template is gone, the clone is recognized by its name.
+    // If the template is gone, the clone's name still shows that the mark may not be its own.
     shop.pve.delete_by_hand(9010);
     let (status, said) = shop.run(&[]).await;
     assert!(status == 1 && said.contains("VM 9015 (databases) on pve1"), "{said}");

@@ -171,8 +171,8 @@ fn each_crate_of_the_daemon_is_known_to_its_log() {
 }
 
 /// Without a box, the body of an async function is compiled again in each crate that awaits it. Functions
-/// with `impl` or type parameters are compiled in the calling crate in any case. No other crate awaits the
-/// inner functions of `crates/daemon`, and those of `crates/runtime` are small.
+/// with `impl` or type parameters are compiled in the calling crate in any case. Two crates are exempt: no
+/// other crate awaits the inner functions of `crates/daemon`, and those of `crates/runtime` are small.
 #[test]
 fn async_functions_that_other_crates_call_are_boxed() {
     let mut found = Vec::new();
@@ -197,7 +197,8 @@ fn async_functions_that_other_crates_call_are_boxed() {
 fn the_labs_world_knows_nothing_of_the_daemon() {
     let found = offences(&["lab/world/src"], &["pve_autoscaler", "k8s_openapi"]);
     assert!(found.is_empty(), "{}", found.join("\n"));
-    // Without the dependency, nothing from it can be named; a variable may still be called `kube`.
+    // A variable may be called `kube`, so the code is not searched for this name. Without a dependency in the
+    // manifest, nothing from it can be used.
     let manifest =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/world/Cargo.toml")).unwrap();
     for dependency in ["pve-autoscaler", "stage", "kube", "k8s-openapi"] {

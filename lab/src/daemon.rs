@@ -28,7 +28,7 @@ pub fn launch(program: &Path, directory: &Path) -> anyhow::Result<Child> {
     start(Command::new(program), directory)
 }
 
-/// Like [`launch`], but with this host name. Changing the host name requires rights over namespaces.
+/// Like [`launch`], but with this host name. Requires the right to create a UTS namespace.
 ///
 /// # Errors
 /// Returns an error if the daemon cannot be started.

@@ -129,7 +129,7 @@ impl Failure {
             Self::File(name, error) => format!("cannot read the snapshot `{name}`: {error}"),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::NoCluster { name, file, there } => {
-                format!("no cluster `{name}` is configured (`{file}` is missing): {there}")
+                format!("no cluster `{name}` is configured (`{file}` does not exist): {there}")
             }
             Self::Shared { with, clashes } => {
                 let all: Vec<&str> = clashes.iter().map(|clash| clash.words.as_str()).collect();

@@ -168,7 +168,7 @@ fn render(story: &Story, plan: Option<&Plan>) -> String {
     for one in missed {
         let place = one.pool.as_deref().map_or_else(|| one.node.clone(), |pool| format!("pool {pool}"));
         let _ =
-            writeln!(text, "  missed prediction, in effect for {place} until {}: {}", one.until, one.words());
+            writeln!(text, "  missed prediction for {place}, in effect until {}: {}", one.until, one.words());
     }
     text
 }

@@ -231,7 +231,7 @@ pub(super) fn client(settings: &Proxmox) -> Result<Client, Failure> {
 }
 
 /// Creates a client for a management controller, which switches a host or machine on and off. The password is
-/// read each time.
+/// read again for each client.
 pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure> {
     let trust = trust(&settings.trust)?;
     let password = settings

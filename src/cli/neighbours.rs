@@ -188,8 +188,8 @@ impl Both<'_> {
                     Ordering::Equal => format!("VMID {first}"),
                     Ordering::Less => format!("VMIDs {first}-{last}"),
                 };
-                let help = "give each its own VMIDs. If the VMIDs belong to different Proxmox VE \
-                    clusters, name both Proxmox VE clusters (`region` in `[proxmox]`)";
+                let help = "give each Kubernetes cluster its own VMIDs. If the VMIDs belong to different \
+                    Proxmox VE clusters, name both Proxmox VE clusters (`region` in `[proxmox]`)";
                 found.push(self.between(*own, *other, &what, help));
             }
         }
@@ -300,8 +300,8 @@ impl Neighbour {
     fn runs(&self, own: &Path) -> bool {
         let Some((run, _)) = cluster::of_socket(own) else { return true };
         match UnixStream::connect(cluster::socket(&run, self.name.as_ref())) {
-            // A dead daemon's socket is missing or refuses connections. Any other error, such as a denied
-            // permission, does not prove that the daemon is dead.
+            // The socket of a dead daemon does not exist or refuses connections. Any other error, such as a
+            // denied permission, does not prove that the daemon is dead.
             Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused),
             Ok(_) => true,
         }
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(vmids(&named("east", "10.0.0.1"), &named("west", "10.0.0.2")), 0);
         assert_eq!(vmids(&named("east", "10.0.0.1"), &named("west", "10.0.0.1")), 1, "one endpoint");
         assert_eq!(vmids(&named("east", "10.0.0.1"), &named("east", "10.0.0.2")), 1);
-        assert_eq!(vmids(PROXMOX, &named("west", "10.0.0.2")), 1, "one without a name may be any");
+        assert_eq!(vmids(PROXMOX, &named("west", "10.0.0.2")), 1, "an unnamed region may be any region");
     }
 
     #[tokio::test(start_paused = true)]
@@ -498,7 +498,7 @@ mod tests {
             4
         );
         drop(listening);
-        assert!(start(Some("shop")).await.is_ok(), "what a dead daemon has left");
+        assert!(start(Some("shop")).await.is_ok(), "the socket of a dead daemon remains");
         // The daemon whose cluster's name sorts first waits for the other daemon to end. If the other daemon
         // keeps running, the waiting one ends instead.
         let listening = UnixListener::bind(host.socket(Some("shop"))).unwrap();

@@ -11,7 +11,7 @@ use observability::{DEFAULT_SOCKET, Order, SocketError, order};
 const WHAT: &str = "\
 Effects
   no machine is added, not even to keep a pool at its minimum, and no removal begins
-  machines whose clone has begun are finished; the others wait
+  machines whose cloning has begun are completed; the others wait
   drains are given up, and the nodes return to service
   VM shutdowns and removals already in progress are completed
   unneeded nodes come no closer to removal during the pause

@@ -114,8 +114,8 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
         let acts = if status.leads { "" } else { "; it does nothing until it holds the lease" };
         writeln!(out, ", {}, the last {age} ago{old}{acts}", counted(status.rounds, "round"))
     } else {
-        // Each round resets the age of the status, even before Proxmox VE has been read. Therefore, the age
-        // shows how long the daemon has been waiting only until the first round.
+        // Each round resets the age of the status, even before Proxmox VE has been read. From the first
+        // round on, therefore, the age no longer shows how long the daemon has been waiting.
         let after = if status.rounds == 0 { format!(" after {}", span(age)) } else { String::new() };
         writeln!(out, ", still waiting for its first look at both clusters{after}")
     };

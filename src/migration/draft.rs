@@ -1,6 +1,6 @@
 //! A configuration that is being written. A comment before each line says where the setting comes from. At
-//! the end, our own parser reads the text, and each line that it refuses is replaced by a comment or a
-//! placeholder.
+//! the end, pve-autoscaler's own parser reads the text, and each line that it refuses is replaced by a
+//! comment or a placeholder.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -63,7 +63,7 @@ impl Table {
         });
     }
 
-    /// Adds a required setting. If our parser refuses `value`, `instead` replaces it.
+    /// Adds a required setting. If pve-autoscaler's parser refuses `value`, `instead` replaces it.
     pub fn must(
         &mut self,
         key: &str,
@@ -131,7 +131,7 @@ impl Draft {
         self.unknown.extend(names.into_iter().map(|name| plain(&name)));
     }
 
-    /// The text, without anything that our own parser refuses.
+    /// The text, without anything that pve-autoscaler's own parser refuses.
     pub fn finish(mut self, origin: Origin) -> Migrated {
         // Each iteration replaces at least one line, or is the last.
         let most: usize = self.tables.iter().map(|table| table.lines.len() + 1).sum();

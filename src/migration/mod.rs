@@ -3,7 +3,7 @@
 //!
 //! This module converts text to text, and reads and writes no files. The following applies to every result:
 //!
-//! * it passes our own parser (`Needs::Plan`): what the parser refuses is left out and reported;
+//! * it passes the daemon's own parser (`Needs::Plan`): what the parser refuses is left out and reported;
 //! * no setting is dropped silently: unknown ones are listed by name;
 //! * no secret is copied, and no unknown value is repeated.
 

@@ -91,7 +91,7 @@ fn cluster(at: usize, side: ProxmoxSide) -> Table {
     let stand_in = "autoscaler@pve!agent";
     match &side.user {
         Some(said) if said.value.contains('!') => {
-            // The part after `=` would be the secret.
+            // If the text has the form `ID=SECRET`, the secret is not copied.
             let id = said.value.split('=').next().unwrap_or_default();
             table.must("token_id", id, stand_in, said.source.clone());
         }

@@ -118,7 +118,7 @@ pub async fn look(
         };
         let mark = TemplateMark::read(config.get("description"))
             .filter(|mark| mark.cluster == cluster && mark.template == template.name)
-            // A clone made by hand inherits the mark of another VM.
+            // A clone made by hand inherits a mark that names another VM.
             .filter(|mark| mark.vmid.is_none_or(|own| own == guest.vmid));
         if mark.is_some() || config.is_template() && named(config.get("name")) {
             found.push(Found { vmid: guest.vmid, host: guest.host.clone(), config, mark });
@@ -408,7 +408,7 @@ fn options(template: &Template, mark: &TemplateMark, file: &str) -> BTreeMap<Str
     options
 }
 
-/// Repeats an operation that is safe to repeat, until it succeeds, fails permanently, or the limit is
+/// Repeats an operation that is safe to repeat, until it succeeds or fails permanently, or until the limit is
 /// exceeded.
 async fn patiently<T>(limit: Duration, mut attempt: impl AsyncFnMut() -> Result<T, Stop>) -> Result<T, Stop> {
     let (started, mut pause) = (Instant::now(), LOOK);

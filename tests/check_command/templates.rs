@@ -200,7 +200,7 @@ async fn hosts_that_no_template_reaches_are_named() {
         said.contains("there is no such host") && said.contains("the hosts are pve1, pve2, pve3"),
         "{said}"
     );
-    // One template on each host, all with the same name: every host is reached.
+    // Each host has its own template with this name, so clones can be made on every host.
     bench.configure(&POOL.replace("9000", "\"k8s-worker-local\""));
     let (status, said) = bench.check().await;
     assert_eq!(status, 0, "{said}");

@@ -1,5 +1,5 @@
-//! Complete output as people see it. Any change in wording shows up as a difference. `INSTA_UPDATE=always
-//! cargo test --test check_command texts` updates the files.
+//! Compares complete output, as people see it, with stored files, so that any change in wording shows up as a
+//! difference. `INSTA_UPDATE=always cargo test --test check_command texts` updates the files.
 
 use std::path::Path;
 

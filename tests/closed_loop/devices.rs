@@ -245,8 +245,8 @@ impl World {
                     format!("device.driver == \"{}\"", self.draw.of(&[DRIVERS[0], DRIVERS[0], DRIVERS[1]]));
                 spec["selectors"] = json!([{"cel": {"expression": expression}}]);
             }
-            // Only one class serves the resource. If there were two, the choice would depend on the order in
-            // which the scheduler had seen them.
+            // Only one class provides the extended resource. If two classes did, the scheduler's choice would
+            // depend on the order in which it had seen them.
             if number == extended {
                 spec["extendedResourceName"] = json!("example.com/gpu");
             }

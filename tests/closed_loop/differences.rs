@@ -1,4 +1,4 @@
-//! Compares our filters with the scheduler's.
+//! Compares the daemon's filters with the scheduler's.
 
 use pve_autoscaler::model::Snapshot;
 use pve_autoscaler::{scheduling, snapshot};
@@ -9,8 +9,8 @@ use crate::judge::Judge;
 use crate::oddities;
 use crate::worlds::{self, Draw};
 
-/// Returns the number of pod-node pairs in this seed's world, and the pairs for which our filters disagree
-/// with the scheduler's.
+/// Returns the number of pod-node pairs in this seed's world, and the pairs for which the daemon's filters
+/// disagree with the scheduler's.
 pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     let mut cluster = worlds::draw(seed);
     let mut draw = Draw(fastrand::Rng::with_seed(seed.wrapping_add(3 << 32)));
@@ -36,11 +36,11 @@ fn compare(judge: &mut Judge, seed: u64, objects: &[Value], snapshot: &Snapshot)
     let ours = scheduling::explain(snapshot, None);
     let (mut pairs, mut wrong) = (0, Vec::new());
     if ours.len() != real.pods.len() {
-        wrong.push(format!("seed {seed}: {} pods wait, we say {}", real.pods.len(), ours.len()));
+        wrong.push(format!("seed {seed}: {} pods wait, the daemon says {}", real.pods.len(), ours.len()));
     }
     for one in ours {
         let Some(verdict) = real.pods.get(&one.pod) else {
-            wrong.push(format!("seed {seed}: {} waits for us alone", one.pod));
+            wrong.push(format!("seed {seed}: {} waits only according to the daemon", one.pod));
             continue;
         };
         for answer in one.nodes {
@@ -54,7 +54,7 @@ fn compare(judge: &mut Judge, seed: u64, objects: &[Value], snapshot: &Snapshot)
             if !same {
                 let theirs = verdict.all.get(&answer.node);
                 wrong.push(format!(
-                    "seed {seed}: {} on {}: {:?}, we say {:?}",
+                    "seed {seed}: {} on {}: {:?}, the daemon says {:?}",
                     one.pod, answer.node, theirs, answer.filter
                 ));
             }

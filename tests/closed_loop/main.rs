@@ -31,7 +31,7 @@ const FRESH: u64 = 50;
 /// The maximum number of machines created in total, as a percentage of the machines in the first plans.
 const PERCENT: usize = 105;
 
-/// The seeds to play: those that were requested, or the known ones and fresh ones.
+/// The seeds to play: those that were requested, or else the seeds of the fixed and the additional worlds.
 fn seeds() -> Vec<u64> {
     let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     match (asked("LOOP_SEED"), asked("LOOP_WORLDS")) {
@@ -81,7 +81,7 @@ fn what_is_planned_runs_wherever_the_scheduler_puts_it() {
     assert!(unlucky <= sum.removed.max(2 * UNLUCKY), "{sum}");
     // With only a few worlds, the percentage means nothing.
     if sum.worlds >= 300 {
-        assert!(sum.planned > 1000, "hardly a machine was made: {sum}");
+        assert!(sum.planned > 1000, "hardly any machines were made: {sum}");
         assert!(sum.made * 100 <= sum.planned * PERCENT, "{sum}");
     }
 }

@@ -169,8 +169,8 @@ fn constrain(draw: &mut Draw, spec: &mut Value, own: usize) {
     let key = draw.of(&[HOSTNAME, HOSTNAME, ZONE]);
     let other = if draw.percent(50) { own } else { draw.0.usize(..=own) };
     let term = json!([{"topologyKey": key, "labelSelector": app(other)}]);
-    // Pod affinity uses zones only: on a single node, which may belong to any pool, room for further pods is
-    // limited.
+    // Pod affinity uses only zones, because a single node, whatever its pool, has room for only a few more
+    // pods.
     let beside = json!([{"topologyKey": ZONE, "labelSelector": app(other)}]);
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     match draw.0.u32(..10) {

@@ -45,7 +45,7 @@ fn holds(name: &str, files: &BTreeMap<String, String>) {
     }
     for there in fs::read_dir(&folder).unwrap() {
         let there = there.unwrap().file_name().into_string().unwrap();
-        assert!(files.contains_key(&there), "nothing makes {name}/{there} now");
+        assert!(files.contains_key(&there), "{name}/{there} is not generated: delete it");
     }
 }
 

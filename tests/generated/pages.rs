@@ -48,7 +48,7 @@ fn page(mut command: Command, name: &str, others: &[String]) -> String {
     if has_commands {
         man.render_subcommands_section(&mut rendered).unwrap();
     }
-    // The first lines define characters for pages with quotations, which these pages do not have.
+    // The lines that define the apostrophe `\*(Aq` are left out, and groff's `\(aq` is used instead.
     let rendered = String::from_utf8(rendered).unwrap();
     for line in rendered.lines().filter(|line| !line.starts_with(".ie ") && !line.starts_with(".el ")) {
         let _ = writeln!(out, "{}", bold(line.trim_end()).replace("\\*(Aq", "\\(aq"));
@@ -100,7 +100,8 @@ impl Below {
             0 if next.starts_with("  ") && !row.ends_with('.') => self.heading(row),
             0 => self.paragraph(row),
             2 => self.row(row),
-            // A row that is indented deeper than the text above it is a command to copy, and keeps its lines.
+            // A row that is indented deeper than the text above it is a command to copy. It stays on its own
+            // line.
             _ if indent > self.column => {
                 let _ = writeln!(self.out, ".nf\n{}\n.fi", roff::plain(row));
             }

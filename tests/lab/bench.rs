@@ -59,7 +59,7 @@ impl Bench {
         let token =
             kube.service_accounts.first().map_or(KubeSpec::DEMO_ADMIN_TOKEN, |one| &one.token).to_owned();
         let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
-        // The program under test uses this machine's clock.
+        // The program under test uses the real time, so the embedded Kubernetes starts at the real time.
         let kube = Kube::new(kube, WorldClock::starting_at(SystemClock.now()), 11);
         let served = kube.clone();
         let handler = move |request| {

@@ -1,4 +1,4 @@
-//! The embedded Proxmox VE, for tests that need no Kubernetes behind its guests.
+//! The embedded Proxmox VE, for tests whose guests do not join a Kubernetes cluster.
 
 use std::sync::Arc;
 

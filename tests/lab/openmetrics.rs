@@ -19,7 +19,7 @@ pub type Families = BTreeMap<String, Family>;
 
 /// Reads a whole page.
 pub fn read(text: &str) -> Families {
-    let body = text.strip_suffix("# EOF\n").expect("it ends with the mark of its end");
+    let body = text.strip_suffix("# EOF\n").expect("the page ends with `# EOF`");
     let mut families = Families::new();
     let mut current = String::new();
     for line in body.lines() {
@@ -31,7 +31,7 @@ pub fn read(text: &str) -> Families {
         let mut words = comment.splitn(3, ' ');
         let (what, name, rest) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap_or(""));
         if what == "HELP" {
-            assert!(!families.contains_key(name), "{name} is there twice");
+            assert!(!families.contains_key(name), "{name} appears twice");
             assert!(is_name(name) && rest.ends_with('.') && !rest.ends_with(".."), "{line}");
             name.clone_into(&mut current);
         }
@@ -87,12 +87,12 @@ fn sample(line: &str, family_name: &str, family: &mut Family) {
     for label in labels.split("\",").filter(|label| !label.is_empty()) {
         let (label, value) = label.split_once("=\"").unwrap_or_else(|| panic!("labels of {line}"));
         assert!(is_name(label) && !value.trim_end_matches('"').contains('"'), "{line}");
-        assert!(own.insert(label), "{label} is there twice in {line}");
+        assert!(own.insert(label), "{label} appears twice in {line}");
         if label != "le" {
             family.labels.insert(label.to_owned());
         }
     }
-    assert!(family.samples.insert(key.to_owned(), value).is_none(), "{key} is there twice");
+    assert!(family.samples.insert(key.to_owned(), value).is_none(), "{key} appears twice");
 }
 
 /// Asserts that the counts of a histogram's buckets never decrease, and that the last bucket is infinite and

@@ -60,7 +60,7 @@ async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "in a namespace of its own only"]
+#[ignore = "runs only in a separate namespace"]
 async fn a_machine_is_what_its_configuration_says_until_it_is_destroyed() {
     let Some(image) = place::image() else { return };
     let stage = Stage::new(&image, Firmware::Bios).await;
@@ -153,8 +153,8 @@ async fn the_agent_answers_as_proxmox_passes_it_on(stage: &Stage) {
     assert_eq!(forgotten.kind, Kind::NotFound, "{forgotten}");
 }
 
-/// A failed unit makes a system `degraded` permanently. Waiting does not help, so the user decides whether a
-/// degraded system is acceptable.
+/// A failed unit makes a system `degraded` permanently. Waiting does not help, so the setting
+/// `accept_degraded` decides whether a degraded system may join.
 async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
     stage.run(VMID, "systemd-run --unit=broken /bin/false; sleep 1").await;
     let status = stage.run(VMID, "systemctl is-system-running").await;

@@ -1,6 +1,6 @@
 //! Runs the daemon as a process, with a real control plane and a real machine. The machine is created ahead
 //! of demand and suspended. A pod that cannot be scheduled wakes the machine, which becomes a node, runs the
-//! pod, and is removed. It boots from OVMF and has a TPM.
+//! pod, and is removed. The machine boots from OVMF and has a TPM.
 
 use std::time::Duration;
 
@@ -52,11 +52,11 @@ spec:
 /// The minimum time for which the machine is suspended. It is longer than [`APART`], so that the test notices
 /// a clock that was not set.
 const SLEEP: Duration = Duration::from_secs(15);
-/// The maximum error of the guest's clock in seconds after it was set, even on a busy machine.
+/// The maximum error of the guest's clock in seconds after it was set, even on a busy computer.
 const APART: i64 = 8;
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "in a namespace of its own only"]
+#[ignore = "runs only in a separate namespace"]
 async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     let Some(image) = place::image().filter(|_| place::has_uefi()) else { return };
     let scene = Scene::new(&image, Firmware::Uefi, &format!("{POOL}{WARM}")).await;
@@ -67,7 +67,7 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     let config = scene.stage.pve.vm(VMID.0).unwrap().config;
     let uuid = config["smbios1"].trim_start_matches("uuid=").to_lowercase();
     let seen = node["status"]["nodeInfo"]["systemUUID"].as_str().unwrap().to_lowercase();
-    assert_eq!(seen, uuid, "by this the daemon knows which VM a Node is");
+    assert_eq!(seen, uuid, "the daemon finds a Node's VM by this UUID");
     assert_eq!(node["metadata"]["name"], *config["name"]);
     scene.until("the pod runs on it", SOON, async || scene.pod_runs().await).await;
     it_lives_in_the_present(&scene).await;
@@ -122,17 +122,17 @@ async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
     let runs = async || {
         let pods = scene.list("/api/v1/namespaces/default/pods").await;
         let failed = pods.iter().find(|pod| pod["status"]["phase"] == "Failed");
-        assert_eq!(failed.map(|pod| &pod["status"]), None, "its kubelet turned a pod away");
+        assert_eq!(failed.map(|pod| &pod["status"]), None, "its kubelet rejected a pod");
         let all = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count() == 2;
         all.then_some(())
     };
-    scene.until("the pod runs on what was plugged", BOOT, runs).await;
+    scene.until("the pod runs on the added resources", BOOT, runs).await;
     let (cpus, same, has) = look().await;
     assert_eq!((cpus.as_str(), &same), ("3", &boot));
     let promised = guest_sees(512 << 20) >> 10;
     assert!(
         has - had >= promised,
-        "its kernel makes {} KiB of 512 MiB, {promised} are reckoned with",
+        "its kernel offers {} KiB of the added 512 MiB; at least {promised} KiB are expected",
         has - had
     );
     let now = scene.node(true).await.unwrap();
@@ -158,7 +158,7 @@ async fn it_lives_in_the_present(scene: &Scene) {
     let volumes = scene.stage.pve.volumes_of(VMID.0);
     assert!(!volumes.iter().any(|one| one.contains("state")), "{volumes:?}");
     let starts = scene.stage.pve.task_exits().into_iter().filter(|(upid, _)| upid.contains(":qmstart:"));
-    assert_eq!(starts.count(), 2, "one boot, and one awakening");
+    assert_eq!(starts.count(), 2, "one boot, and one resume");
 }
 
 async fn its_first_boot_was_told_by_our_seed(scene: &Scene, name: &str) {
@@ -189,7 +189,7 @@ async fn the_kubelet_has_the_settings_of_its_pool(scene: &Scene, node: &Value) {
     let kubelet = scene.until("the kubelet serves", SOON, configz).await["kubeletconfig"].take();
     assert_eq!(kubelet["maxPods"], 57, "{kubelet}");
     assert_eq!(kubelet["imageGCHighThresholdPercent"], 91, "{kubelet}");
-    assert_eq!(kubelet["imageGCLowThresholdPercent"], 80, "the rest is the cluster's: {kubelet}");
+    assert_eq!(kubelet["imageGCLowThresholdPercent"], 80, "other settings come from the cluster: {kubelet}");
     assert_eq!(kubelet["serverTLSBootstrap"], true, "{kubelet}");
     let requests = scene.list("/apis/certificates.k8s.io/v1/certificatesigningrequests").await;
     let serving = requests.iter().filter(|one| one["spec"]["signerName"] == "kubernetes.io/kubelet-serving");
@@ -213,7 +213,7 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     assert_eq!(again.exit_code, Some(1), "{again:?}");
     let said = again.stdout + &again.stderr;
     assert!(said.contains("/etc/kubernetes/kubelet.conf already exists"), "{said}");
-    assert!(started.elapsed() < Duration::from_mins(1), "it is refused before anybody is asked");
+    assert!(started.elapsed() < Duration::from_mins(1), "kubeadm refuses before it connects");
     // The daemon's script first checks whether the guest has already joined.
     let settle = WaitForBoot {
         settle: Duration::from_mins(1),
@@ -272,8 +272,8 @@ async fn everything_goes_with_the_workload(scene: &Scene) {
     assert_eq!(
         scene.stage.client.isos(HOST, "local").await.unwrap(),
         Vec::<String>::new(),
-        "nor is its seed left"
+        "its seed is deleted, too"
     );
     let said = scene.said();
-    assert!(!said.contains(ClusterSpec::DEMO_SECRET), "the log keeps the token to itself");
+    assert!(!said.contains(ClusterSpec::DEMO_SECRET), "the log does not contain the token");
 }

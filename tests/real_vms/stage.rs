@@ -190,8 +190,8 @@ fn cluster(firmware: Firmware) -> ClusterSpec {
     cluster
 }
 
-/// Guests get a network only in a separate namespace. If this process's namespace has another interface, the
-/// hardware cannot be opened.
+/// Guests get a network only in a separate namespace: [`Hardware::open`] fails if this process's namespace
+/// has an interface other than `lo`.
 pub async fn is_refused_beside_other_interfaces() {
     let others = std::fs::read_dir("/sys/class/net").unwrap().flatten().any(|one| one.file_name() != "lo");
     if !others {

@@ -29,12 +29,12 @@ const ROWS: [(&str, &str, Option<&str>); 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "in a namespace of its own only"]
+#[ignore = "runs only in a separate namespace"]
 async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
     let Some(image) = place::image() else { return };
     let times: Option<u32> = std::env::var(TIMES).ok().and_then(|text| text.parse().ok());
     let Some(times) = times else {
-        eprintln!("on demand alone: {TIMES} says how often figures are to be taken");
+        eprintln!("skipped: {TIMES} is not set to the number of measurements");
         return;
     };
     for (before, pool, waits) in ROWS {

@@ -34,8 +34,8 @@ impl Cluster {
         Self { now, time, made: pods, random: fastrand::Rng::with_seed(7) }
     }
 
-    /// The cluster ten seconds later: one pod has gone and another has come, another one waits, and the hosts
-    /// report other figures.
+    /// The cluster ten seconds later: one pod has been replaced by a new one, one has become ready or
+    /// unready, and the hosts report other figures.
     pub fn next_round(&mut self) -> Snapshot {
         self.now.time = self.time;
         self.now.memory.name_seed = self.random.u64(..);

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use cluster::Cluster;
 
-/// More than any test writes.
+/// A limit for a folder's recordings, in bytes, that no test reaches.
 const MUCH: u64 = 1 << 30;
 /// The number of rounds in an hour in which nothing is urgent.
 const HOUR: usize = 360;
@@ -138,7 +138,7 @@ fn a_clock_that_stays_ahead_for_a_while_drops_nothing() {
     // The clock stays ahead for ten minutes, in which 60 rounds are recorded.
     let kept: Vec<usize> = (0..60).map(|_| keep(&mut cluster)).collect();
     assert_eq!(kept, [2; 60]);
-    // A clock that is ahead for longer counts as right.
+    // A clock that is ahead for longer is considered correct.
     cluster.time += SignedDuration::from_hours(1);
     assert_eq!(keep(&mut cluster), 2);
 }
@@ -206,7 +206,7 @@ fn a_file_that_cannot_be_begun_is_not_left_behind_and_room_is_made_first() {
     let name = format!("recording-{}.jsonl.gz", format!("{:.9}", round.time).replace(':', "-"));
     std::fs::create_dir(folder.path().join(name)).unwrap();
     Writer::default().keep(folder.path(), (1, MUCH), &round).unwrap_err();
-    assert!(!old[0].exists(), "what is old goes first");
+    assert!(!old[0].exists(), "old files are deleted first");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_file_without_its_end_is_read_as_far_as_it_goes() {
     assert_eq!(damages, [said]);
 }
 
-/// Returns the number of rounds that can be read, and a description of each damage.
+/// Returns the number of rounds that can be read, and a description of each damaged file.
 fn count(folder: &Path) -> (usize, Vec<String>) {
     let mut rounds = Recording::open(folder).unwrap().rounds();
     let mut count = 0;

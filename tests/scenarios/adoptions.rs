@@ -47,7 +47,7 @@ fn quick() -> String {
         .replace("[[pool]]\n", "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]\n")
 }
 
-/// A stage with a running daemon, and a worker that nothing marks as ours.
+/// A stage with a running daemon, and a worker that has no record, no mark and no label of a pool.
 async fn with_a_foreign_worker() -> (Stage, String, u32) {
     let mut stage = Stage::running(&quick());
     stage.deploy("web", 1, "1500m", "1Gi");
@@ -75,7 +75,7 @@ async fn a_foreign_worker_is_left_alone_until_it_is_adopted_and_then_goes_as_any
     let operator = Operator::new(&stage, &quick());
     stage.kube.scale("default", "web", 0);
     stage
-        .throughout("it is no machine's", Duration::from_mins(20), |stage| {
+        .throughout("it is not a machine", Duration::from_mins(20), |stage| {
             is_there(stage, &node)
                 && stage.pve.vm(vmid).is_some_and(|vm| vm.running)
                 && stage.status().machines.is_empty()
@@ -106,7 +106,7 @@ async fn a_worker_that_is_adopted_at_another_host_counts_for_its_pools_maximum_a
     Operator::new(&stage, &one).adopt(&stage, &node).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     let alone = |stage: &Stage| stage.vms(9100..=9109) == [vmid];
-    stage.throughout("none is made beside it", Duration::from_mins(4), alone).await;
+    stage.throughout("no other machine is made", Duration::from_mins(4), alone).await;
     assert_eq!(stage.status().machines.len(), 1, "{}", stage.scene());
 }
 
@@ -126,7 +126,7 @@ async fn nothing_is_made_beside_an_adopted_worker_while_its_record_cannot_be_rea
     adoption::carry_out(&operator.client, &operator.cluster, &operator.config, &adoption).await.unwrap();
     stage.deploy("more", 1, "1500m", "1Gi");
     let alone = |stage: &Stage| stage.vms(9100..=9109) == [vmid];
-    stage.throughout("none is made beside it", Duration::from_mins(4), alone).await;
+    stage.throughout("no other machine is made", Duration::from_mins(4), alone).await;
     assert_eq!(stage.status().machines.len(), 1, "{}", stage.scene());
     assert!(stage.status().problems.is_empty(), "{:?}", stage.status().problems);
 }

@@ -72,7 +72,7 @@ async fn a_node_that_registers_again_has_the_time_of_any_other_to_be_ready() {
     // is twenty minutes.
     let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
     stage.until("it runs again", SOON, runs).await;
-    stage.throughout("its plug is not pulled", Duration::from_mins(14), runs).await;
+    stage.throughout("its VM is not stopped", Duration::from_mins(14), runs).await;
     stage.kube.set_nodes_never_ready(false);
     let open = |stage: &Stage| {
         let node = stage.kube.get("Node", "", &name);

@@ -22,7 +22,7 @@ fn with(bootstrap: &str) -> String {
     ONE_POOL.replace("method = \"kubeadm\"\n", bootstrap)
 }
 
-/// A token that has already expired by the API server's clock is never signed.
+/// `cluster-info` is never signed with a token that has already expired by the API server's clock.
 #[tokio::test(start_paused = true)]
 async fn a_machine_joins_however_wrong_the_clock_is_and_it_is_said() {
     for minutes in [-180, -60, 0, 60] {
@@ -37,7 +37,7 @@ async fn a_machine_joins_however_wrong_the_clock_is_and_it_is_said() {
     }
 }
 
-/// The demo cluster, with a template without a guest agent.
+/// The demo cluster, whose template has no guest agent.
 fn without_agent() -> ClusterSpec {
     let mut cluster = ClusterSpec::demo();
     for vm in cluster.vms.iter_mut().filter(|vm| vm.vmid == TEMPLATE) {
@@ -88,13 +88,13 @@ async fn a_template_that_joins_by_itself_needs_no_agent_and_no_token() {
     assert_eq!(records, ["machine-workers-9100", "machine-workers-9101", "bootstrap-token-abcdef"]);
     stage.kube.scale("default", "web", 0);
     stage
-        .until("all is gone again", Duration::from_mins(30), |stage| {
+        .until("only the template's own token is left", Duration::from_mins(30), |stage| {
             stage.vms(9100..=9109).is_empty() && stage.leftovers() == ["bootstrap-token-abcdef"]
         })
         .await;
     let calls = stage.pve.calls();
     let of = |kind: &str| calls.iter().filter(|call| call.path.ends_with(kind)).count();
-    assert_eq!((of("/status/shutdown"), of("/status/stop")), (2, 0), "the power button, not the plug");
+    assert_eq!((of("/status/shutdown"), of("/status/stop")), (2, 0), "VMs are shut down, not stopped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,7 +188,7 @@ async fn a_machine_that_waits_and_is_started_by_an_administrator_is_kept_as_the_
         stage.until("the pods run", SOON, |stage| stage.running_pods() == running).await;
         let another = |stage: &Stage| stage.vms(9100..=9109).len() > number && waits(stage);
         stage.until("another one is kept in its place", SOON, another).await;
-        assert_eq!(stage.vms(9100..=9109).len(), number + 1, "none was made again");
+        assert_eq!(stage.vms(9100..=9109).len(), number + 1, "no other machine was made");
         assert_eq!(
             stage.pve.vm(vmid).unwrap().config["onboot"],
             "1",
@@ -284,7 +284,7 @@ async fn a_node_that_registers_again_unseen_while_its_machine_is_to_go_is_not_st
     stage.pve.power_off_host(&host);
     stage.kube.scale("default", "web", 0);
     let goes = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Draining");
-    stage.until("it is to go", Duration::from_mins(40), goes).await;
+    stage.until("it is to be removed", Duration::from_mins(40), goes).await;
     stage.kube.remove("Node", "", &name);
     stage.kube.scale("default", "web", 1);
     tokio::time::sleep(Duration::from_mins(1)).await;
@@ -449,7 +449,7 @@ async fn a_machine_that_is_given_up_goes_once_its_volumes_are_detached() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     stage.pve.set_away(false);
     let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
-    stage.throughout("it keeps its power", Duration::from_mins(1), runs).await;
+    stage.throughout("it is not stopped", Duration::from_mins(1), runs).await;
     stage.kube.remove("VolumeAttachment", "", "csi-1");
     stage.until("it is gone", SOON, |stage| stage.pve.vm(9100).is_none()).await;
 }
@@ -459,5 +459,5 @@ async fn a_node_that_becomes_ready_too_late_no_longer_gets_pods() {
     let stage = ready_too_late().await;
     stage.throughout("no pod runs", Duration::from_mins(1), |stage| stage.running_pods() == 0).await;
     stage.pve.set_away(false);
-    stage.until("it runs on another one", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
+    stage.until("it runs on another node", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
 }

@@ -46,7 +46,7 @@ async fn while_paused_nothing_is_made_whichever_instance_leads_and_afterwards_it
     stage.start_on("pve1");
     stage.until("one leads", SOON, |stage| stage.leaders() == ["pve1"]).await;
     stage.start_on("pve2");
-    // A pause ordered at a standby immediately applies to the leader.
+    // A pause that is requested from a standby applies to the leader immediately.
     stage.order("pve2", pause()).await;
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.until("it is shown", SOON, |stage| stage.status().paused.is_some()).await;
@@ -93,7 +93,8 @@ async fn who_begins_to_lead_while_the_switch_cannot_be_read_goes_on_with_nothing
             json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": paused["data"] });
         stage.kube.apply(&map).unwrap();
     }
-    // The daemon's stored state is in the same object as the pause, and is read first.
+    // This object contains the daemon's stored state and the pause. The first read, of the state, succeeds;
+    // the next reads, of the pause, fail.
     let effects = [
         (1, Effect::Delay(Duration::from_millis(1))),
         (3, Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) }),

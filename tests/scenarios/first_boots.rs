@@ -1,4 +1,4 @@
-//! How a template's first boot may go: quickly, slowly, and never quite completely.
+//! First boots of a template's clones: quick ones, slow ones, and ones that end degraded.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     let refused = ONE_POOL.replace("method = \"kubeadm\"", "method = \"kubeadm\"\naccept_degraded = false");
     let stage = degraded(&refused);
     stage.until("a VM is there", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
-    // `SOON` is shorter than the time limits for systemd and for the machine, so the machine is given up
-    // because it is degraded.
+    // `SOON` is shorter than the time limits for systemd and for the machine. If the machine is given up
+    // within `SOON`, the reason can only be that it is degraded.
     let gone = |stage: &Stage| stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty();
     stage.until("it is gone", SOON, gone).await;
     let told =

@@ -86,7 +86,7 @@ async fn no_machine_is_made_for_a_part_of_a_gang() {
     members(&stage, "train", 3);
     let words =
         "its gang needs 3 pods to run at the same time, but only 2 would fit (workers: at its maximum of 2)";
-    stage.until("it is said why", SOON, |stage| is_said(stage, words)).await;
+    stage.until("the reason is reported", SOON, |stage| is_said(stage, words)).await;
     let told = |stage: &Stage| {
         let events = stage.kube.list("Event");
         events.iter().filter(|one| one["message"].as_str().is_some_and(|note| note.contains(words))).count()

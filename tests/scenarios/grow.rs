@@ -82,7 +82,7 @@ async fn a_machine_grows_for_a_pod_that_fits_no_node_and_no_other_is_made() {
     assert_eq!(made, ["6", "2", "1", "network,disk,usb,cpu,memory"].map(String::from));
     let before = capacity(&stage);
     stage.deploy("large", 1, "3", "5Gi");
-    stage.until("its kubelet starts again while nothing can come", SOON, is_closed).await;
+    stage.until("its Node is closed while its kubelet restarts", SOON, is_closed).await;
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
     let after = capacity(&stage);
@@ -239,7 +239,7 @@ async fn a_machine_that_is_moved_while_it_grows_is_known_as_it_is_and_never_shri
     let to = if stage.pve.vm(9100).unwrap().node == "pve1" { "pve2" } else { "pve1" };
     stage.pve.migrate_by_hand(9100, to);
     stage.until("it is over", LATE, |stage| !record(stage).contains("growing")).await;
-    stage.until("its Node says what its VM has", SOON, |stage| capacity(stage).0 == "3").await;
+    stage.until("its Node reports what its VM has", SOON, |stage| capacity(stage).0 == "3").await;
     let record = record(&stage);
     assert!(record.contains("\"cores\":3") && record.contains(&format!("\"host\":\"{to}\"")), "{record}");
     let here = json!({ "nodeSelector": { "kubernetes.io/hostname": stage.pve.config_of(9100, "name") } });
@@ -287,7 +287,7 @@ async fn cores_that_were_raised_for_the_next_start_are_none_that_a_machine_has()
     assert_eq!(
         stage.pve.waits_for_start(9100),
         ["cores"],
-        "what an administrator wants at the next start stays"
+        "an administrator's change for the next start stays"
     );
     assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
 }
@@ -302,7 +302,7 @@ async fn a_daemon_that_is_killed_at_any_call_of_it_goes_on_where_it_was() {
         stage.start_until(calls + 15 + cut * 7);
         stage.deploy("large", 1, "3", "5Gi");
         let over = |stage: &Stage| stage.is_cut() || decided(stage, "has grown");
-        stage.until("it is cut, or has grown", SOON, over).await;
+        stage.until("the daemon is cut off, or the machine has grown", SOON, over).await;
         let grown = !stage.is_cut();
         stage.kill();
         stage.start();
@@ -319,5 +319,5 @@ async fn a_daemon_that_is_killed_at_any_call_of_it_goes_on_where_it_was() {
         }
         last = cut;
     }
-    assert!(last > 1, "it was cut in between, and not only {last} times");
+    assert!(last > 1, "the daemon was cut off during the growth only {last} times");
 }

@@ -72,7 +72,7 @@ async fn a_kubelet_that_says_late_what_was_taken_back_is_asked_again() {
     let before = memory(&stage);
     stage.deploy("large", 1, "1500m", "5Gi");
     stage.until("it is given up", LATE, |stage| decided(stage, "could not grow")).await;
-    stage.throughout("it is open and true", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
+    stage.throughout("all is as before", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +82,7 @@ async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not
     let stage = deaf_to_cpus(kube).await;
     let before = memory(&stage);
     stage.deploy("large", 1, "1500m", "5Gi");
-    stage.until("its guest gets to know", SOON, is_closed).await;
+    stage.until("its Node is closed", SOON, is_closed).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     // The guest agent no longer answers, so the kubelet cannot be restarted after memory was unplugged again.
     stage.pve.inject(Fault {
@@ -95,12 +95,12 @@ async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not
             body: "{\"data\":null}".to_owned(),
         },
     });
-    stage.until("its Node says more", SOON, |stage| memory(stage).0 > memory(stage).1).await;
+    stage.until("its Node reports too much", SOON, |stage| memory(stage).0 > memory(stage).1).await;
     stage.throughout("it is closed", LATE, is_closed).await;
     let told = |stage: &Stage| decided(stage, "but its Node still reports more");
     stage.until("that is said", LATE, told).await;
     stage.pve.forget_faults();
-    stage.until("it is open and true", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
+    stage.until("all is as before", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
     stage.until("it is over", SOON, |stage| growths(stage) == (1, 1)).await;
     assert!(!record(&stage).contains("growing"), "{}", record(&stage));
 }
@@ -120,7 +120,7 @@ async fn a_daemon_that_is_killed_while_it_takes_back_goes_on_with_that() {
         let calls = stage.calls.load(std::sync::atomic::Ordering::Relaxed);
         stage.wire("pve1").cut_after(calls + cut * 3);
         let over = |stage: &Stage| stage.is_cut() || decided(stage, "could not grow");
-        stage.until("it is cut, or over", SOON, over).await;
+        stage.until("the daemon is cut off, or it is over", SOON, over).await;
         let was_over = !stage.is_cut();
         stage.kill();
         stage.start();
@@ -134,7 +134,7 @@ async fn a_daemon_that_is_killed_while_it_takes_back_goes_on_with_that() {
         }
         last = cut;
     }
-    assert!(last > 1, "it was cut in between, and not only {last} times");
+    assert!(last > 1, "the daemon was cut off during the growth only {last} times");
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +157,7 @@ async fn a_growth_that_proxmox_refuses_says_nothing_of_the_guests_of_the_pool() 
     stage.deploy_with("cpu", 1, "1500m", "100Mi", &on(Vmid(9101)));
     stage.until("the other one grows", SOON, |stage| stage.running_pods() == 3).await;
     assert_eq!(stage.pve.config_of(9101, "vcpus").as_deref(), Some("3"));
-    assert_eq!(config(&stage, "vcpus"), "2", "what was plugged of the first one is taken back");
+    assert_eq!(config(&stage, "vcpus"), "2", "the first one loses the CPUs that were plugged in");
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,7 +173,7 @@ async fn memory_that_comes_says_nothing_of_cpus_that_did_not() {
     stage
         .order("pve1", pve_autoscaler::observability::Order::Retry { name: Some("workers".to_owned()) })
         .await;
-    stage.until("an operator ends that", SOON, |stage| growths(stage).0 == 3).await;
+    stage.until("it is tried again once an operator says so", SOON, |stage| growths(stage).0 == 3).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,12 +184,12 @@ async fn memory_that_is_set_for_the_next_start_does_not_concern_a_growth_of_cpus
     stage.until("it is over", LATE, |stage| growths(stage) == (1, 1)).await;
     assert!(decided(&stage, "has grown"), "{:#?}", stage.status().decisions);
     assert_eq!(config(&stage, "vcpus"), "3");
-    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "what an administrator wants stays");
+    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "an administrator's change stays");
     stage.deploy("larger", 1, "100m", "6Gi");
     stage
         .until("memory waits for its next start", LATE, |stage| {
             decided(stage, "another client has set `memory`")
         })
         .await;
-    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "it stays then, too");
+    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "it stays even then");
 }

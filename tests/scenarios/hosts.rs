@@ -53,7 +53,7 @@ async fn a_host_that_no_pod_needs_is_shut_down_and_the_quorum_stays() {
     let mut stage = stage(&settings(""));
     stage.start();
     stage
-        .throughout("all are on for their time", Duration::from_mins(9), |stage| off(stage).is_empty())
+        .throughout("all stay on for the idle time", Duration::from_mins(9), |stage| off(stage).is_empty())
         .await;
     stage.until("one host is off", SOON, |stage| off(stage).len() == 1).await;
     // Quorum requires two of the three votes.
@@ -88,7 +88,7 @@ async fn a_host_is_woken_for_pods_that_find_no_room_and_goes_again_afterwards() 
     assert_eq!(posts(&stage, "/wakeonlan"), 0, "there was room");
     stage.deploy("web", 3, "1500m", "1Gi");
     stage
-        .until("it is said what the third waits for", SOON, |stage| {
+        .until("the reason why the third waits is reported", SOON, |stage| {
             let why = format!("{host} is coming up");
             stage.status().pods.iter().any(|pod| pod.why.contains(&why))
         })
@@ -113,7 +113,7 @@ async fn a_host_that_went_off_while_a_right_was_missing_is_woken_once_it_is_ther
     stage.start();
     one_is_off(&stage).await;
     stage.deploy("web", 3, "1500m", "1Gi");
-    stage.throughout("no host is woken in vain", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
+    stage.throughout("no host is woken", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
     stage.pve.restrict_tags(list("pve-autoscaler"));
     stage.until("the pods run", Duration::from_mins(15), |stage| stage.running_pods() == 3).await;
     assert!(off(&stage).is_empty());
@@ -200,7 +200,7 @@ async fn a_host_that_was_woken_is_used_though_it_cannot_be_asked_what_keeps_host
         assert!(off(&stage).is_empty(), "{path}");
         stage.deploy("web", 0, "1500m", "1Gi");
         stage
-            .throughout("none goes of which not all is known", Duration::from_mins(30), |stage| {
+            .throughout("no host goes while reads fail", Duration::from_mins(30), |stage| {
                 off(stage).is_empty() || path == "/nodes/pve2/version"
             })
             .await;
@@ -311,7 +311,7 @@ async fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
     assert!(stage.status().hosts.iter().any(|host| host.why.contains("guest 120, which is being migrated")));
     stage.pve.set_config_by_hand(120, "lock", None);
-    stage.until("one goes that was idle all the while", SOON, |stage| off(stage).len() == 1).await;
+    stage.until("one that was idle all the while goes", SOON, |stage| off(stage).len() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,7 +365,7 @@ async fn a_host_that_another_client_switched_off_is_not_woken() {
 async fn what_has_begun_goes_on_after_a_crash_and_at_another_leader() {
     let mut stage = stage(&apart(""));
     stage.start();
-    stage.until("a host is asked to go", LATER, |stage| posts(stage, "/status") == 1).await;
+    stage.until("a host is asked to shut down", LATER, |stage| posts(stage, "/status") == 1).await;
     stage.kill();
     tokio::time::sleep(Duration::from_mins(5)).await;
     let host = off(&stage)[0];
@@ -402,7 +402,7 @@ async fn nothing_is_switched_without_a_word_in_the_hosts_own_table() {
     stage.start();
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
     let calls = stage.pve.calls();
-    assert!(calls.iter().all(|call| call.path != "/cluster/ceph/metadata"), "nothing is asked either");
+    assert!(calls.iter().all(|call| call.path != "/cluster/ceph/metadata"), "Ceph is not asked either");
 }
 
 #[tokio::test(start_paused = true)]

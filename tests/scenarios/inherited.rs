@@ -78,7 +78,7 @@ async fn a_machine_that_was_protected_later_goes_once_an_administrator_says_so()
         let status = serde_json::to_string(&stage.status()).unwrap();
         status.contains("qm set 9100 --protection 0")
     };
-    stage.until("it is said what to do", LATE, told).await;
+    stage.until("the command is reported", LATE, told).await;
     stage.pve.set_config_by_hand(9100, "protection", None);
     stage.until("the VM is gone", LATE, |stage| stage.vms(9100..=9109).is_empty()).await;
 }

@@ -8,7 +8,7 @@ use crate::stage::log::Arrived;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// The longest hand-over after a crash.
+/// The longest time that a hand-over may take after a crash.
 const HAND_OVER: Duration = Duration::from_secs(15);
 
 fn three() -> Stage {
@@ -148,8 +148,8 @@ async fn a_leader_that_stood_still_writes_nothing_after_its_term() {
     }
 }
 
-/// All instances wake up at the same moment, as if the whole machine had been paused. The previous leader has
-/// to claim the lease again before it writes.
+/// All instances wake up at the same moment, as if all hosts had been paused. The previous leader has to
+/// claim the lease again before it writes.
 #[tokio::test(start_paused = true)]
 async fn after_a_jump_of_the_clock_no_instance_writes_before_it_has_claimed_the_lease_again() {
     for after in 0..30 {
@@ -207,5 +207,5 @@ async fn who_led_before_shows_no_problem_that_only_who_leads_looks_at() {
     stage.until("the other one says so", SOON, |stage| problems(stage, &now).contains_key("proxmox")).await;
     stage.pve.set_away(false);
     stage.until("the other one sees it again", SOON, |stage| problems(stage, &now).is_empty()).await;
-    stage.until("it shows nothing of it", SOON, |stage| problems(stage, &leader).is_empty()).await;
+    stage.until("the old leader reports no problem", SOON, |stage| problems(stage, &leader).is_empty()).await;
 }

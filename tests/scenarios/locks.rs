@@ -81,7 +81,7 @@ async fn a_template_that_is_locked_for_a_backup_is_cloned_once_it_is_not() {
         let why = |stage: &Stage| stage.status().pools.iter().find_map(|pool| pool.backoff.clone());
         let told = |stage: &Stage| why(stage).is_some_and(|why| why.contains("it is locked (backup)"));
         stage.until("it is said", SOON, told).await;
-        stage.throughout("no clone is asked for", locked, |stage| stage.vms(9100..=9109).is_empty()).await;
+        stage.throughout("no clone is requested", locked, |stage| stage.vms(9100..=9109).is_empty()).await;
         assert_eq!(failures(&stage), [""; 0]);
         stage.pve.set_config_by_hand(9000, "lock", None);
         stage.until("the pod runs", limit, |stage| stage.running_pods() == 1).await;

@@ -12,7 +12,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
 /// The value of `orphans_after`. [`LOOKED`] is longer, so that the daemon reads the VMs several more times
-/// after this.
+/// once `orphans_after` has passed.
 const AFTER: Duration = Duration::from_mins(30);
 const LOOKED: Duration = Duration::from_mins(45);
 const HOUR: Duration = Duration::from_hours(1);
@@ -59,7 +59,7 @@ async fn orphans_are_collected_once_everything_is_proven_and_one_an_hour() {
     let (mut stage, both) = two_without_records(&collecting()).await;
     stage.throughout("both are there", AFTER, |stage| stage.vms(9100..=9109) == both).await;
     stage.until("one is gone", LOOKED.saturating_sub(AFTER), |stage| stage.vms(9100..=9109).len() == 1).await;
-    // The hourly limit survives a restart, and so does the time already counted.
+    // The limit of one orphan an hour also holds across a restart.
     stage.stop().await;
     stage.start();
     let left = stage.vms(9100..=9109);

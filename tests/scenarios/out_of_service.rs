@@ -55,8 +55,8 @@ async fn a_silent_node_goes_and_its_volume_is_let_go_of_once_its_vm_is_off() {
     stage.kube.set_kubelet_silent(&name, true);
     let off = |stage: &Stage| stage.pve.vm(9100).is_none_or(|vm| !vm.running);
     stage.until("its VM is off", LATER, |stage| !is_attached(stage) || off(stage)).await;
-    assert!(is_attached(&stage), "the volume is let go of while the VM runs");
-    stage.until("the volume is let go of", SOON, |stage| !is_attached(stage)).await;
+    assert!(is_attached(&stage), "the volume is released while the VM runs");
+    stage.until("the volume is released", SOON, |stage| !is_attached(stage)).await;
     let gone = |stage: &Stage| stage.kube.get("Node", "", &name).is_none();
     stage.until("the node is gone", SOON, gone).await;
     stage.until("the pod runs elsewhere", SOON, |stage| stage.running_pods() == 1).await;
@@ -80,9 +80,9 @@ async fn a_host_that_is_off_for_long_enough_lets_go_of_pods_and_volumes_until_it
     let host = stage.pve.vm(9100).unwrap().node;
     stage.pve.power_off_host(&host);
     let early = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);
-    stage.throughout("nothing is let go of", Duration::from_secs(290), early).await;
+    stage.throughout("nothing is released", Duration::from_secs(290), early).await;
     stage.until("the node is out of service", Duration::from_mins(1), |stage| is_out(stage, &name)).await;
-    stage.until("the volume is let go of", SOON, |stage| !is_attached(stage)).await;
+    stage.until("the volume is released", SOON, |stage| !is_attached(stage)).await;
     let told = stage.status().decisions.iter().any(|one| one.what.contains("is taken out of service"));
     assert!(told, "{:?}", stage.status().decisions);
     stage.pve.power_on_host(&host);
@@ -96,7 +96,7 @@ async fn a_host_that_is_off_keeps_pods_and_volumes_where_no_setting_says_otherwi
     let (stage, name) = node_with_a_volume(&text).await;
     stage.pve.power_off_host(&stage.pve.vm(9100).unwrap().node);
     let kept = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);
-    stage.throughout("nothing is let go of", Duration::from_hours(1), kept).await;
+    stage.throughout("nothing is released", Duration::from_hours(1), kept).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +106,7 @@ async fn no_node_is_out_of_service_by_the_word_of_a_minority() {
     let kept = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);
     stage.pve.set_quorum(false);
     stage.pve.power_off_host(&host);
-    stage.throughout("nothing is let go of without quorum", Duration::from_mins(20), kept).await;
+    stage.throughout("nothing is released without quorum", Duration::from_mins(20), kept).await;
     stage.pve.set_quorum(true);
     // The time without quorum does not count towards the five minutes.
     stage.throughout("its time begins again", Duration::from_mins(4), kept).await;
@@ -132,7 +132,7 @@ async fn a_kubelet_that_reports_keeps_its_node_in_service_whatever_its_host_is_s
     let other = ["pve1", "pve2", "pve3"].into_iter().find(|host| *host != stage.pve.vm(9100).unwrap().node);
     stage.pve.power_off_host(other.unwrap());
     let kept = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);
-    stage.throughout("nothing is let go of", Duration::from_mins(20), kept).await;
+    stage.throughout("nothing is released", Duration::from_mins(20), kept).await;
     stage.kube.set_kubelet_silent(&name, true);
     stage.until("it is out of service", SOON, |stage| is_out(stage, &name)).await;
 }
@@ -162,7 +162,7 @@ async fn a_pause_holds_it_up() {
     stage.order("pve1", Order::Pause { reason: "the rack is being rewired".to_owned() }).await;
     stage.pve.power_off_host(&stage.pve.vm(9100).unwrap().node);
     let kept = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);
-    stage.throughout("nothing is let go of", Duration::from_mins(20), kept).await;
+    stage.throughout("nothing is released", Duration::from_mins(20), kept).await;
     stage.order("pve1", Order::Resume).await;
     stage.until("the node is out of service", SOON, |stage| is_out(stage, &name)).await;
 }

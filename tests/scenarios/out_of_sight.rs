@@ -1,5 +1,5 @@
-//! VMs that the daemon cannot see for a while, or that have moved. The daemon does not conclude that a VM is
-//! gone because it cannot see the VM.
+//! VMs that the daemon cannot see for a while, or that have moved. A VM that the daemon cannot see is not
+//! assumed to be gone.
 
 use std::time::Duration;
 
@@ -225,7 +225,7 @@ async fn a_node_that_registers_again_and_never_is_ready_goes_with_its_machine_in
     stage.kube.set_nodes_never_ready(true);
     stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
-    stage.throughout("it has its time", Duration::from_mins(15), runs).await;
+    stage.throughout("its VM runs on", Duration::from_mins(15), runs).await;
     stage.stall.set(false);
     stage.until("its VM is gone", Duration::from_mins(30), |stage| stage.pve.vm(9100).is_none()).await;
     stage.until("its Node is gone", SOON, |stage| node(stage, &name).is_none()).await;

@@ -246,8 +246,8 @@ async fn time_without_the_api_is_not_counted_where_nothing_may_be_begun_at_first
     let no_switch = || {
         deploy_on(&stage, "further", "more");
         tokio::spawn(async move {
-            // The daemon's stored state is in the object that contains the pause. It is read first, and the
-            // watches resume after that.
+            // The object contains both the daemon's stored state and the pause. Reads of it fail only after
+            // the daemon has read the state and its watches have resumed.
             tokio::time::sleep(Duration::from_secs(20)).await;
             let effect = Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) };
             let path = "/api/v1/namespaces/pve-autoscaler/configmaps/autoscaler-state".to_owned();
@@ -274,7 +274,7 @@ async fn a_pool_whose_machines_get_no_token_is_left_alone_longer_each_time() {
         stage.pve.task_exits().into_iter().filter(|(upid, _)| upid.contains(":qmclone:")).count()
     };
     let made = clones(&stage);
-    assert!((5..=14).contains(&made), "{made} machines were made in vain");
+    assert!((5..=14).contains(&made), "{made} machines were made");
     stage.kube.forget_faults();
     stage.until("the pod runs", Duration::from_mins(35), |stage| stage.running_pods() == 1).await;
 }

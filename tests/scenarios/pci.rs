@@ -107,7 +107,7 @@ async fn as_many_machines_are_made_as_hosts_have_free_gpus() {
         })
         .await;
     assert!(why(&stage).contains("pve3 has no device of the mapping `gpu`"), "{}", why(&stage));
-    // The other VM releases its device.
+    // The unmanaged VM stops, and releases its device.
     stage.pve.stop_by_hand(700);
     stage.until("there is a third machine", SOON, |stage| stage.ready_nodes("workers").len() == 3).await;
     announce(&stage);
@@ -251,14 +251,14 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_keeps_its_device() {
     rights(&stage, false);
     stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
     let alone = |stage: &Stage| stage.status().machines.len() == 1;
-    stage.throughout("none is made beside it", Duration::from_mins(5), alone).await;
+    stage.throughout("no other machine is made", Duration::from_mins(5), alone).await;
     rights(&stage, true);
     stage
         .until("another is made in its place", SOON * 5, |stage| stage.ready_nodes("workers").len() == 1)
         .await;
 }
 
-/// A renamed VM is read repeatedly, so it is found to run before the list shows that.
+/// A renamed VM is read repeatedly, so the daemon finds it running before the list shows that it runs.
 #[tokio::test(start_paused = true)]
 async fn a_warm_machine_that_an_administrator_started_keeps_its_device_before_the_list_shows_it() {
     for instant in 0..30 {
@@ -299,5 +299,5 @@ async fn a_device_that_another_vm_has_unseen_costs_one_machine() {
         exits.iter().filter_map(|(_, exit)| exit.as_ref()).filter(|exit| *exit != "OK").collect();
     assert_eq!(failed, ["could not find a free device for 'hostpci0'"]);
     stage.until("the failed one is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
-    assert!(stage.pve.vm(700).is_some_and(|vm| vm.running), "the other VM is as it was");
+    assert!(stage.pve.vm(700).is_some_and(|vm| vm.running), "the other VM still runs");
 }

@@ -14,7 +14,7 @@ use world::proxmox::spec::ClusterSpec;
 
 use crate::stage::Stage;
 
-/// A machine boots for two minutes.
+/// A machine takes two minutes to boot.
 const SOON: Duration = Duration::from_mins(6);
 const LATER: Duration = Duration::from_mins(40);
 
@@ -111,7 +111,8 @@ async fn a_machine_is_switched_on_for_pods_and_off_after_them() {
 async fn a_machine_that_another_cluster_switches_on_in_the_same_moment_is_left_to_it() {
     let mut stage = stage(&["metal-1"], "");
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
-    // The record that claims the machine takes a while to be written, and the other cluster does not wait.
+    // Writing the record that claims the machine takes a while. Meanwhile, the other cluster switches the
+    // machine on.
     let path = "/api/v1/namespaces/*/configmaps/*".to_owned();
     stage.kube.inject(Fault {
         method: "PUT".to_owned(),
@@ -459,14 +460,22 @@ async fn a_restart_at_any_call_switches_each_machine_once_and_none_off_with_pods
         stage.start_until(20 + part * 19);
         stage.deploy("web", 1, "1", "1Gi");
         let end = stage.now().checked_add(jiff::SignedDuration::from_mins(9)).unwrap();
-        stage.until("it is cut, or served", LATER, move |stage| stage.is_cut() || stage.now() > end).await;
+        stage
+            .until("the daemon is cut off, or the time is over", LATER, move |stage| {
+                stage.is_cut() || stage.now() > end
+            })
+            .await;
         if stage.is_cut() {
             stage.kill();
             stage.start();
         }
         stage.until("its pod runs", LATER, |stage| stage.running_pods() == 1).await;
         stage.kube.scale("default", "web", 0);
-        stage.until("it is cut, or off", LATER, |stage| stage.is_cut() || !on(stage, "metal-1")).await;
+        stage
+            .until("the daemon is cut off, or the machine is off", LATER, |stage| {
+                stage.is_cut() || !on(stage, "metal-1")
+            })
+            .await;
         if stage.is_cut() {
             stage.kill();
             stage.start();
@@ -537,8 +546,8 @@ async fn a_machine_that_is_switched_on_before_its_node_is_deleted_is_left_on() {
     });
     stage.kube.scale("default", "web", 0);
     stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
-    // The machine must be on again soon, while its Node still counts as ready; the next run knows only what
-    // the record says.
+    // The machine is switched on again soon, while its Node still counts as ready. After its restart, the
+    // daemon knows only what the record says.
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
     tokio::time::sleep(Duration::from_secs(10)).await;
     stage.kube.reset_metal("metal-1", "On");

@@ -80,15 +80,15 @@ async fn without_a_helper_a_machine_is_given_up_and_the_next_one_goes_elsewhere(
     let stage = stage(&pinned("hosts = [\"pve1\", \"pve2\"]\nplacement = \"pack\""), &["pve2"]);
     stage.deploy("web", 1, "1500m", "1Gi");
     stage
-        .until("it is said what to do", SOON, |stage| said(stage, ENABLE) && said(stage, "as root on pve1"))
+        .until("the command is reported", SOON, |stage| said(stage, ENABLE) && said(stage, "as root on pve1"))
         .await;
     let problems = stage.status_of("pve1").problems;
     assert!(format!("{problems:?}").contains("does not answer"), "{problems:?}");
     let started = |path: &str| path.contains("/pve1/") && path.ends_with("/status/start");
-    assert!(!stage.pve.calls().iter().any(|call| started(&call.path)), "it never runs without");
+    assert!(!stage.pve.calls().iter().any(|call| started(&call.path)), "it never runs without its CPUs");
     stage.until("the pod runs elsewhere", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.pve.vm(stage.vms(9100..=9109)[0]).unwrap().node, "pve2");
-    // The machine that was refused no longer waits.
+    // The machine that was given up no longer waits for CPUs.
     stage.until("it is over", SOON, |stage| stage.status_of("pve1").problems.is_empty()).await;
 }
 
@@ -159,17 +159,17 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
     let words = problem(&stage).unwrap();
     assert!(words.contains("retire workers-") && words.contains("CPUs 0-15 of pve2"), "{words}");
     stage
-        .throughout("it is said also where this one stands by", Duration::from_mins(2), |stage| {
+        .throughout("it is reported whether or not pve2 leads", Duration::from_mins(2), |stage| {
             problem(stage).is_some()
         })
         .await;
     stage.helpers.disable("pve2");
     stage
-        .until("without its helper it is not said for ever", SOON * 2, |stage| problem(stage).is_none())
+        .until("without its helper, it is no longer reported", SOON * 2, |stage| problem(stage).is_none())
         .await;
     stage.helpers.enable("pve2", topology());
-    stage.until("it is said again", SOON, |stage| problem(stage).is_some()).await;
+    stage.until("it is reported again", SOON, |stage| problem(stage).is_some()).await;
     stage.pve.set_config_by_hand(9100, "affinity", Some(&own));
     stage.pve.stop_by_hand(9100);
-    stage.until("it is well again", SOON, |stage| problem(stage).is_none()).await;
+    stage.until("all is well again", SOON, |stage| problem(stage).is_none()).await;
 }

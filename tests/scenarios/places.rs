@@ -76,7 +76,7 @@ async fn the_status_config_map_follows_a_scale_up_and_a_scale_down() {
         .await;
     stage.kube.scale("default", "web", 0);
     stage
-        .until("it could lose it", SOON, |stage| group(stage)["scaleDown"]["status"] == "CandidatesPresent")
+        .until("its node could go", SOON, |stage| group(stage)["scaleDown"]["status"] == "CandidatesPresent")
         .await;
     let late = group(&stage)["scaleDown"].clone();
     assert_eq!(late["candidates"], 1);

@@ -63,8 +63,8 @@ async fn of_machines_that_the_scheduler_does_not_use_there_are_two_an_hour_and_f
     stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.throughout("none is made", 15 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     tokio::time::sleep(Duration::from_hours(6)).await;
-    // Machines may be created at the beginning, and then after 30 minutes, one hour, two hours and four
-    // hours.
+    // The first machine is created at once. The waits before the next ones are 30 minutes, one hour, two
+    // hours and four hours.
     let made = decided(&stage, "+ ").len();
     assert!((2..=4).contains(&made), "{made}: {:?}", stage.status().decisions);
     assert_eq!(missed(&stage).len(), made);
@@ -144,10 +144,10 @@ async fn no_further_node_goes_while_the_pods_of_one_that_went_do_not_run() {
             .iter()
             .any(|what| what.contains("removing no more nodes of workers for now: pod default/small-"))
     };
-    stage.until("a removal is found to have gone wrong", 10 * MINUTE, no_further).await;
+    stage.until("no further node is to be removed", 10 * MINUTE, no_further).await;
     let left = stage.ready_nodes("workers");
     assert!(left.len() > 1, "{:?}", stage.status().decisions);
-    // Another node may appear when a machine is tried again.
+    // A new node may appear when the daemon tries again to create a machine for the pods.
     let all_there = |stage: &Stage| {
         let ready = stage.ready_nodes("workers");
         left.iter().all(|node| ready.contains(node))

@@ -229,7 +229,7 @@ async fn a_record_of_before_there_were_regions_belongs_to_the_first_cluster() {
     stage.start();
     stage.throughout("it serves", Duration::from_mins(5), |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);
-    stage.until("it goes where it is", SOON * 2, |stage| machines(&stage.pve).is_empty()).await;
+    stage.until("its own VM is removed", SOON * 2, |stage| machines(&stage.pve).is_empty()).await;
     stage.until("its record is gone", SOON, |stage| stage.leftovers().is_empty()).await;
     assert_eq!(machines(&east), [9100]);
 }

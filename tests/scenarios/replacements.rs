@@ -52,8 +52,8 @@ async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
     let old = stage.ready_nodes("workers");
     stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
     replaced(&stage, &old).await;
-    // The same reason text is also used for a pool's minimum. This pool has no minimum, so both new machines
-    // replace nodes.
+    // Machines for a pool's minimum have a reason with the same text. This pool has no minimum, so both new
+    // machines replace nodes.
     let decisions = stage.status().decisions;
     let told =
         decisions.iter().filter(|one| one.what.ends_with("or to replace a node that is being removed"));
@@ -111,8 +111,8 @@ async fn a_node_whose_vm_is_protected_takes_no_turn_and_goes_once_it_is_not() {
             let nodes = stage.status().nodes;
             nodes.into_iter().find(|node| node.name == *first).map(|node| node.why).unwrap_or_default()
         };
-        stage.until("it is said why", SOON, |stage| why(stage).contains("its VM is protected")).await;
-        stage.until("no other one is left", LATER, |stage| stage.vms(9100..=9109).len() == 2).await;
+        stage.until("the reason is reported", SOON, |stage| why(stage).contains("its VM is protected")).await;
+        stage.until("only two VMs are left", LATER, |stage| stage.vms(9100..=9109).len() == 2).await;
         stage
             .throughout("nothing is made in its place", Duration::from_mins(30), |stage| {
                 stage.vms(9100..=9109).len() == 2 && !gone(stage, first)
@@ -189,7 +189,7 @@ async fn nodes_are_replaced_in_their_window_alone() {
     // The virtual time begins at midnight.
     let three: jiff::Timestamp = "2026-11-21T03:00:00Z".parse().unwrap();
     stage
-        .until("it is said when they will be", SOON, |stage| {
+        .until("the start of the window is reported", SOON, |stage| {
             let nodes = stage.status().nodes;
             nodes.iter().any(|one| one.why.contains("the next one opens at 2026-11-21T03:00:00Z"))
         })
@@ -266,7 +266,7 @@ async fn a_node_that_cannot_be_emptied_holds_up_no_other_and_is_tried_less_and_l
     stage.until("it is replaced", LATER * 2, |stage| !stage.ready_nodes("workers").contains(&first)).await;
 }
 
-/// Either the daemon's clock is wrong, or that of the machine that reports when the kubelet fell silent.
+/// Either the daemon's clock is wrong, or the clock by which Kubernetes dates the kubelet's silence.
 #[tokio::test(start_paused = true)]
 async fn a_kubelet_that_is_silent_for_a_moment_costs_no_node_however_wrong_a_clock_is() {
     for minutes in [-10, 0, 60, 600] {

@@ -47,7 +47,7 @@ async fn room_for_a_request_is_made_as_one_held_and_taken_by_its_pods() {
     install(&stage);
     stage.kube.apply(&template("job", "1500m")).unwrap();
     stage.start();
-    // Six nodes are more than the pool may have: no machine is created for them, not even five.
+    // Six nodes are more than the pool may have, so no machine is created at all, not even five.
     stage.kube.apply(&request("large", ATOMIC, "job", 6)).unwrap();
     stage.until("it is accepted", SOON, |stage| says(stage, "large", "Accepted", "True", "Accepted")).await;
     stage

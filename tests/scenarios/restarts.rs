@@ -62,7 +62,7 @@ async fn a_machine_that_joins_is_finished_whatever_other_settings_say_since() {
             let runs = stage.pve.vm(9100).is_some_and(|vm| vm.running);
             runs && stage.status().machines.iter().any(|one| one.phase == phase)
         };
-        stage.until("it has come so far", Duration::from_mins(3), comes).await;
+        stage.until("it has reached this phase", Duration::from_mins(3), comes).await;
         let name = stage.status().machines[0].name.clone();
         stage.kill();
         stage.reload(&format!("{ONE_POOL}vm_options = {{ cpu = \"host\" }}\ndisk = \"20GiB\"\n"));

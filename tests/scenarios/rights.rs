@@ -214,7 +214,7 @@ fn is_ours(event: &Value) -> bool {
 /// Creates a stage inside a runtime.
 type Make = Box<dyn FnOnce() -> Stage + Send>;
 
-/// Runs [`life`] once for each variant in a world of its own, several at a time.
+/// Runs [`life`] once for each variant, each in a world of its own, and several at a time.
 fn play(variants: Vec<(String, Make)>) -> BTreeMap<String, ClusterResources> {
     let todo = Mutex::new(variants.into_iter());
     let done = Mutex::new(BTreeMap::new());
@@ -253,7 +253,7 @@ fn a_life_goes_wrong_without_any_single_privilege_of_the_shipped_roles() {
     let (roles, grants) = script();
     let mut variants = vec![("nothing".to_owned(), roles.clone())];
     for (role, privileges) in &roles {
-        // `Pool.Audit` is for `adopt`, which these lives do not include.
+        // `Pool.Audit` is for `adopt`, which `life` does not run.
         for privilege in privileges.iter().filter(|one| *one != "Pool.Audit") {
             let mut less = roles.clone();
             less.get_mut(role).unwrap().retain(|one| one != privilege);

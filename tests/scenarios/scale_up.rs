@@ -96,7 +96,7 @@ fn promised(text: String) -> String {
 async fn none_is_made_beside_one_that_is(phase: &str, stage: &Stage) {
     stage.deploy("web", 1, "1500m", "1Gi");
     let so_far = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == phase);
-    stage.until("the first has come so far", SOON, so_far).await;
+    stage.until("the first has reached this phase", SOON, so_far).await;
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.throughout("there is one machine", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     assert_eq!(stage.running_pods(), 1);
@@ -123,7 +123,7 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_takes_its_memory() {
     rights(&stage, false);
     stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
     let alone = |stage: &Stage| stage.status().machines.len() == 1;
-    stage.throughout("none is made beside it", Duration::from_mins(5), alone).await;
+    stage.throughout("no other machine is made", Duration::from_mins(5), alone).await;
     rights(&stage, true);
     stage.until("the pod runs", SOON * 5, |stage| stage.running_pods() == 1).await;
 }
@@ -161,7 +161,7 @@ async fn a_machine_that_is_given_up_takes_its_memory_when_it_comes_up_with_its_h
         tokio::time::sleep(Duration::from_secs(off)).await;
         stage.pve.power_on_host("pve1");
         let begun = |stage: &Stage| stage.status().machines.iter().any(|one| one.pool == "others");
-        stage.until("one of the other pool is made", SOON * 5, begun).await;
+        stage.until("a machine of the other pool is made", SOON * 5, begun).await;
         let beside = stage.pve.vm(9100).is_some_and(|vm| vm.running);
         assert!(!beside, "there was room for one of them, with the host off for {off} s");
     }
@@ -180,7 +180,7 @@ async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
     assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
     stage.deploy_with("db", 1, "1500m", "1Gi", &of("others"));
     let begun = |stage: &Stage| stage.status().machines.iter().any(|one| one.pool == "others");
-    stage.until("one of the other pool is made", SOON, begun).await;
+    stage.until("a machine of the other pool is made", SOON, begun).await;
     assert!(!stage.pve.vm(9100).is_some_and(|vm| vm.running), "there was room for one of them");
 }
 
@@ -344,7 +344,7 @@ async fn a_foreign_vm_on_one_of_the_vmids_is_left_alone_and_another_one_is_taken
 async fn a_foreign_vm_that_takes_the_vmid_at_the_last_moment_is_left_alone() {
     let stage = Stage::running(ONE_POOL);
     stage.until("the daemon has looked", SOON, |stage| stage.status().rounds > 1).await;
-    // Created right after the daemon has read Proxmox VE, so that only the clone request detects it.
+    // This VM is created right after the daemon has read Proxmox VE, so only the clone request reveals it.
     assert!(stage.pve.create_by_hand(VmSpec::machine(9100, "pve2", "unmanaged-vm")));
     let before = stage.pve.vm(9100);
     stage.deploy("web", 1, "1", "1Gi");

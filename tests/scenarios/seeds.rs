@@ -173,7 +173,7 @@ async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
     stage.pve.forget_faults();
     stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
     stage.until("one seed is left", SOON, |stage| stage.pve.files().len() == 1).await;
-    assert_ne!(stage.pve.files(), first, "the machine with the old texts was given up");
+    assert_ne!(stage.pve.files(), first, "the machine with the old seed was given up");
     all_gone(&stage).await;
 }
 
@@ -292,14 +292,14 @@ async fn dropping_the_record_of_a_vmid_that_another_vm_has_now_reports_the_seed(
     stage.pve.inject(Fault { method: "DELETE".into(), path, times: 1, effect: Effect::Lose });
     stage.kube.scale("default", "web", 0);
     let asked = |stage: &Stage| stage.pve.calls().iter().any(|call| call.method == "DELETE");
-    stage.until("its destruction is asked for", LATE, asked).await;
+    stage.until("its destruction is requested", LATE, asked).await;
     stage.pve.delete_by_hand(9100);
     assert!(stage.pve.create_by_hand(VmSpec::machine(9100, &host, "taken")));
     let command = format!(
         "or, if it is an unmanaged VM: on {host}: pvesm free {seed}; kubectl -n pve-autoscaler delete configmap -l "
     );
     let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains(&command));
-    stage.until("the commands are told", LATE, told).await;
+    stage.until("the commands are reported", LATE, told).await;
     stage.pve.free_by_hand(&seed);
     stage.kube.remove("ConfigMap", "pve-autoscaler", "machine-workers-9100");
     stage.until("the machine is forgotten", LATE, |stage| stage.status().machines.is_empty()).await;

@@ -151,7 +151,7 @@ async fn requests_that_are_refused_hold_up_no_other() {
     stage.kube.apply(&request("renewal", &user, &own)).unwrap();
     let approved =
         |stage: &Stage| is_approved(&stage.kube.get("CertificateSigningRequest", "", "renewal").unwrap());
-    stage.until("the one that is as it should be is approved", SOON, approved).await;
+    stage.until("the valid request is approved", SOON, approved).await;
     assert_eq!(of(&stage, &node).iter().filter(|one| is_untouched(one)).count(), 100);
 }
 

@@ -31,8 +31,8 @@ async fn a_pools_settings_reach_its_kubelets_and_are_reckoned_with_before_there_
         let all = stage.kube.list("CertificateSigningRequest");
         all.iter().any(|one| one["spec"]["username"] == json!(format!("system:node:{}", names[0])))
     };
-    stage.until("its kubelet asks for its certificate", SOON, asked).await;
-    stage.throughout("no node is made in vain", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("its kubelet requests a certificate", SOON, asked).await;
+    stage.throughout("only one node is made", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     let pods = stage.status().pods;
     let why = pods.iter().find(|pod| pod.pod.contains("large")).unwrap();
     assert_eq!(why.why, "workers: wants 1800m CPU, 1750m free");

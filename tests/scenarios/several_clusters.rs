@@ -95,8 +95,8 @@ async fn of_two_that_want_the_last_room_one_gets_it_and_the_other_says_why_it_wa
 
 #[tokio::test(start_paused = true)]
 async fn of_two_that_wake_a_kept_machine_for_the_last_room_one_waits() {
-    // Whether both clusters keep a machine or only the first one, and the first one's head start in
-    // milliseconds.
+    // Whether both clusters keep a warm machine (otherwise, only the first cluster does), and the first
+    // cluster's head start in milliseconds.
     for (both_keep, head_start) in [
         (false, 0),
         (false, 1000),

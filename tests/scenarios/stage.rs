@@ -46,7 +46,7 @@ pub struct Stage {
     kubes: Kubes,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
-    /// How far the clock of a host is ahead if a daemon is started on it.
+    /// How far a newly started daemon's clock is ahead of the world's clock.
     pub ahead: SignedDuration,
     world: WorldClock,
     instances: BTreeMap<String, Actor>,
@@ -224,7 +224,7 @@ impl Stage {
     /// Ends the daemon on this host in the same way.
     pub async fn stop_on(&mut self, host: &str) {
         if let Some(instance) = self.instances.remove(host) {
-            assert!(instance.stop().await, "the daemon ends soon, and well");
+            assert!(instance.stop().await, "the daemon ends soon, without an error");
         }
     }
 
@@ -275,7 +275,7 @@ impl Stage {
         let started = Instant::now();
         while !is_so(self) {
             assert!(started.elapsed() <= limit, "still not true after {limit:?}: {what}; {}", self.scene());
-            // What takes minutes need not be measured to a tenth of a second.
+            // A wait of minutes need not be measured to a tenth of a second.
             tokio::time::sleep(LOOK.max(started.elapsed() / 100).min(COARSE)).await;
         }
         started.elapsed()

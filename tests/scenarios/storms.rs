@@ -9,8 +9,8 @@ use world::kubernetes::{Effect, Fault, KubeEvent, samples};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// The maximum time between the scheduler's verdict and the clone request: one window, and the calls after
-/// it.
+/// The maximum time between the scheduler's verdict and the clone request: one batch window, and the calls
+/// that follow it.
 const AT_ONCE: Duration = Duration::from_millis(150);
 
 async fn unschedulable(events: &mut tokio::sync::broadcast::Receiver<KubeEvent>) -> Timestamp {
@@ -47,7 +47,7 @@ async fn a_machine_is_asked_for_at_once_while_other_pods_change_all_the_time() {
             let calls = stage.pve.calls();
             calls.iter().skip(known).find(|call| call.path.ends_with("/clone")).map(|call| call.time)
         };
-        stage.until("a clone is asked for", SOON, |stage| asked(stage).is_some()).await;
+        stage.until("a clone is requested", SOON, |stage| asked(stage).is_some()).await;
         let took = asked(&stage).unwrap().duration_since(since);
         assert!(Duration::try_from(took).unwrap() <= AT_ONCE, "after {took:#}");
     }

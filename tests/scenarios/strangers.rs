@@ -83,7 +83,7 @@ async fn a_copy_of_a_machine_is_told_and_neither_counts_nor_goes_with_it() {
     stage.kube.scale("default", "web", 0);
     stage.until("the machine is gone", SURE * 2, |stage| stage.pve.vm(vmid).is_none()).await;
     tokio::time::sleep(SURE).await;
-    assert!(stage.pve.vm(9108).is_some(), "the copy has an owner");
+    assert!(stage.pve.vm(9108).is_some(), "the copy is left alone");
     assert!(told(&stage).contains("VM 9108 `somebodys` on pve2"), "{}", told(&stage));
 }
 
@@ -176,10 +176,10 @@ async fn an_address_stays_its_vms_that_moves_and_that_is_asked_again_there() {
     let closed = |stage: &Stage| told(stage).contains("10.10.10.11");
     stage.throughout("the slot is closed", Duration::from_mins(2), closed).await;
     stage.pve.migrate_by_hand(120, "pve1");
-    stage.until("it is asked there", SOON, |stage| told(stage).contains("`somebodys` on pve1")).await;
+    stage.until("its new host is reported", SOON, |stage| told(stage).contains("`somebodys` on pve1")).await;
     stage.pve.set_config_by_hand(120, "ipconfig0", None);
     stage.pve.migrate_by_hand(120, "pve2");
-    stage.until("it is asked again", SOON, |stage| told(stage).is_empty()).await;
+    stage.until("it is read again", SOON, |stage| told(stage).is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]

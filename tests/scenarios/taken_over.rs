@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(6);
 /// How long a call takes at most.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
-/// Puts a running unmanaged VM in place of our VM. The token has the same rights on both.
+/// Puts a running unmanaged VM in place of the machine's VM. The token has the same rights on both VMs.
 fn take_over(stage: &Stage) -> Timestamp {
     let host = stage.pve.vm(9100).unwrap().node;
     stage.pve.delete_by_hand(9100);
@@ -77,7 +77,7 @@ async fn no_guest_is_told_to_join_that_is_not_ours() {
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
         taken += 1;
     }
-    assert!(taken > 3, "it was taken over while it booted {taken} times");
+    assert!(taken > 3, "it was taken over only {taken} times while it booted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +127,7 @@ async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Sta
     let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
     stage.pve.inject(fault);
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("it has come so far", SOON, far_enough).await;
+    stage.until("it has come far enough", SOON, far_enough).await;
     let since = take_over(&stage);
     stage.pve.stop_by_hand(9100);
     tokio::time::sleep(AFTER).await;
@@ -236,7 +236,7 @@ async fn no_guest_is_told_to_grow_that_is_not_ours() {
     let since = take_over(&stage);
     stage.deploy("large", 1, "1500m", "1Gi");
     let grows = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("~ "));
-    stage.until("it is decided before anybody has seen it", SOON, grows).await;
+    stage.until("the growth is decided on before the new VM is noticed", SOON, grows).await;
     is_left_alone(&stage, since, "a machine that is to grow").await;
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
 }

@@ -1,5 +1,5 @@
-//! Administrators and other tools change a machine's VM. In every phase, the daemon notices this within half
-//! a minute and reports it with the user who did it. In the end, the pods run.
+//! Administrators and other tools change a machine's VM. In every phase, the daemon reports the change, and
+//! the user who made it, within half a minute. In the end, the pods run.
 
 use std::time::Duration;
 
@@ -152,7 +152,7 @@ async fn a_vm_that_is_renamed_or_protected_serves_on_and_is_a_problem_until_that
         let shown = |stage: &Stage| stage.status().problems.values().any(|one| one.contains(command));
         stage.until("the command is shown", NOTICED, shown).await;
         stage.reload(&ONE_POOL.replacen("cluster", "mode = \"observe\"\ncluster", 1));
-        stage.until("one that only observes says nothing of it", NOTICED, |stage| !shown(stage)).await;
+        stage.until("a daemon that only observes does not report it", NOTICED, |stage| !shown(stage)).await;
         stage.reload(ONE_POOL);
         stage.until("the command is shown again", NOTICED, shown).await;
         stage.pve.set_config_by_hand(9100, "name", name.as_deref());
@@ -390,10 +390,10 @@ async fn who_changed_a_vm_is_told_though_the_hosts_clock_differs() {
         let stage = at_with(At::Ready, SignedDuration::from_mins(minutes)).await;
         stage.pve.touch(9100, WHO, &Touch::Stopped);
         let words = "root@pam stopped its VM: starting the VM again";
-        stage.until(&format!("that is said, {minutes}"), NOTICED, |stage| said(stage, words)).await;
+        stage.until(&format!("stop reported, {minutes} min"), NOTICED, |stage| said(stage, words)).await;
         stage.pve.touch(9100, WHO, &Touch::Reset);
         let words = "root@pam reset its VM";
-        stage.until(&format!("the reset is said, {minutes}"), SOON, |stage| said(stage, words)).await;
+        stage.until(&format!("reset reported, {minutes} min"), SOON, |stage| said(stage, words)).await;
     }
 }
 

@@ -52,7 +52,8 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
         stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
         assert!(rests(&stage, Vmid(9100), state), "{state:?}");
         assert_eq!((tokens(&stage), stage.ready_nodes("workers").len()), (0, 0), "{state:?}");
-        // If a clock stood still for longer than certificates tolerate, it is set before the join.
+        // The clock of a suspended guest stands still. If it stood still for longer than certificates
+        // tolerate, it is set before the join.
         let rest = if state == WarmState::Suspended { 6 } else { 1 };
         tokio::time::sleep(Duration::from_mins(rest)).await;
         assert_eq!(stage.vms(9100..=9109), [9100], "{state:?}");
@@ -65,8 +66,8 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
         stage.until("the token is gone", SOON, |stage| tokens(stage) == 0).await;
     }
     let [full, linked, stopped, booted, suspended] = took[..] else { panic!("{took:?}") };
-    // A linked clone takes so little time that the variation of boot times may hide it. A full clone, a boot,
-    // or reading memory takes longer.
+    // A linked clone is so quick that the variation of boot times may hide the time it takes. A full clone, a
+    // boot, or reading memory takes longer.
     let stopped_at_best = stopped.saturating_sub(Duration::from_secs(4));
     assert!(linked < full && stopped_at_best < linked && stopped < full, "{took:?}");
     assert!(suspended < stopped && booted < suspended, "{took:?}");
@@ -96,7 +97,7 @@ async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_templa
     // If a machine is moved, the daemon follows it, and replaces it with a machine on a host that its pool
     // may use.
     stage.pve.migrate_by_hand(9100, "pve3");
-    stage.until("it is of no use there", Duration::from_mins(2), |stage| !there(stage)).await;
+    stage.until("the move is noticed", Duration::from_mins(2), |stage| !there(stage)).await;
     let replaced = |stage: &Stage| waiting(stage) == 1 && there(stage) && stage.vms(9100..=9109) == [9101];
     stage.until("another one waits", Duration::from_mins(5), replaced).await;
 }
@@ -239,7 +240,7 @@ async fn a_machine_that_an_administrator_stopped_started_or_removed_is_made_agai
         stage.deploy("web", 1, "1", "1Gi");
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
         if what == "replaced" {
-            assert_eq!(stage.pve.vm(9100).unwrap().config["name"], "taken", "it is another owner's");
+            assert_eq!(stage.pve.vm(9100).unwrap().config["name"], "taken", "the unmanaged VM is left alone");
         }
     }
 }

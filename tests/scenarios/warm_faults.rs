@@ -71,7 +71,7 @@ async fn a_suspension_that_is_killed_leaves_a_lock_that_an_administrator_is_told
     // The removal is retried again and again, and the report stays visible.
     for _ in 0..3 {
         tokio::time::sleep(SOON * 2).await;
-        stage.until("he is still told", SOON, told).await;
+        stage.until("it is still reported", SOON, told).await;
     }
     stage.pve.set_config_by_hand(9100, "lock", None);
     stage.until("the other is gone", LATE, |stage| stage.vms(9100..=9109) == [9101]).await;

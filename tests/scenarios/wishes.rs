@@ -428,7 +428,7 @@ async fn a_pause_is_shown_at_once_and_back_offs_end_when_an_operator_says_so() {
         status.hosts.iter().any(|host| host.backoff_until.is_some())
             || status.pools.iter().any(|pool| pool.backoff_until.is_some())
     };
-    stage.until("something is left alone", Duration::from_mins(15), left_alone).await;
+    stage.until("a back-off begins", Duration::from_mins(15), left_alone).await;
     stage.pve.set_guest_faults(9000, GuestFaults::default());
     let refused = stage.try_order("pve1", Order::Retry { name: Some("pve9".to_owned()) }).await;
     assert!(refused.unwrap_err().contains("no pool or host `pve9`"));
@@ -479,7 +479,7 @@ async fn a_growth_is_tried_again_where_no_instance_led_when_an_operator_said_so(
 async fn the_growth_of_a_machine_that_is_busy_is_tried_again_once_it_is_not() {
     let stage = left_as_it_is().await;
     let node = stage.ready_nodes("workers").remove(0);
-    // The machine's task tries to restore what its Node has lost; for the moment, the attempt fails.
+    // The machine's task tries to restore the label that its Node has lost; for the moment, this fails.
     let body = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503 });
     stage.kube.inject(Fault {
         method: "PATCH".to_owned(),
@@ -492,7 +492,7 @@ async fn the_growth_of_a_machine_that_is_busy_is_tried_again_once_it_is_not() {
     tokio::time::sleep(Duration::from_secs(15)).await;
     stage.order("pve1", Order::Retry { name: Some("workers".to_owned()) }).await;
     tokio::time::sleep(Duration::from_secs(15)).await;
-    assert!(!decided(&stage, GROWS_AGAIN), "its task has its record in hand: {}", stage.scene());
+    assert!(!decided(&stage, GROWS_AGAIN), "a task is still working on the machine: {}", stage.scene());
     stage.kube.forget_faults();
     stage.until("it is tried again", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
 }

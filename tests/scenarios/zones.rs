@@ -53,7 +53,7 @@ async fn a_machine_that_was_moved_keeps_its_label_and_is_told() {
     };
     stage.until("it is reported", SOON, told).await;
     stage.throughout("the label stays", SOON, |stage| zone(stage) == born).await;
-    // If a Node has lost its pool's label, it still keeps its zone when the pool's label is restored.
+    // When the pool's label, which the Node loses here, is restored, the zone's label stays as it is.
     let node = stage.ready_nodes("workers").remove(0);
     let bare = json!({ "metadata": { "labels": { "pve-autoscaler/pool": null } } });
     stage.kube.patch_by_hand("Node", "", &node, &bare);

@@ -169,11 +169,11 @@ mod tests {
                 let content = said("isoinfo", &["-J", "-x", "/network-config", "-i"]).unwrap();
                 assert_eq!(content, "n".repeat(5000));
             }
-            None => eprintln!("skipped: isoinfo is not there"),
+            None => eprintln!("skipped: isoinfo is not installed"),
         }
         match said("/usr/sbin/blkid", &["-p", "-s", "LABEL", "-s", "TYPE", "-o", "value"]) {
             Some(label) => assert_eq!(label.split_whitespace().collect::<Vec<_>>(), ["cidata", "iso9660"]),
-            None => eprintln!("skipped: blkid is not there"),
+            None => eprintln!("skipped: blkid is not installed"),
         }
     }
 }

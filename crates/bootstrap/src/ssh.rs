@@ -173,8 +173,7 @@ impl TokenHost {
         printed
     }
 
-    /// Reads the private key. Its file may be on a file system that hangs, such as Proxmox VE's without
-    /// quorum.
+    /// Reads the private key. Its file may be on a file system that hangs, such as `/etc/pve` without quorum.
     async fn private_key(&self) -> Result<PrivateKey, SshError> {
         let source = self.settings.key.clone();
         let read = tokio::task::spawn_blocking(move || source.read()).await;
@@ -187,7 +186,7 @@ impl TokenHost {
         let Ssh { host, port, user, .. } = &self.settings;
         let unreachable = |source| SshError::Unreachable { address: address.clone(), source };
         let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-        // The server presents a key of the first of these kinds that it has.
+        // The server presents the first of these kinds of keys that it has.
         let mut kinds = vec![expected.algorithm()];
         kinds.extend(KINDS.into_iter().filter(|kind| *kind != expected.algorithm()));
         let config = client::Config {

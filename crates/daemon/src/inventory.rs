@@ -32,8 +32,8 @@ const BLIND: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug)]
 pub(super) struct Observation {
     pub seen: Arc<ClusterResources>,
-    /// What rules out switching hosts off. `None` if no host may be switched off, or if this is not known
-    /// yet.
+    /// What was found out about the hosts that may be switched off. `None` if there are no such hosts, or if
+    /// nothing is known about them yet.
     pub survey: Option<Arc<Survey>>,
     /// The PCI devices that pools assign to machines.
     pub devices: Arc<Devices>,
@@ -54,8 +54,8 @@ impl Observation {
         self.taken.elapsed() <= limit && now.duration_since(self.at) <= limit_of_day
     }
 
-    /// The hosts in the planner's form. `counts_stopped`: whether the CPUs and memory assigned to stopped VMs
-    /// are included, if another client may start these VMs at any time.
+    /// The hosts in the planner's form. If `counts_stopped`, the CPUs and memory assigned to stopped guests
+    /// that another client may start at any time are included.
     pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
         let mut hosts = self.seen.hosts(counts_stopped);
         self.devices.give(&mut hosts);
@@ -313,9 +313,9 @@ fn online_since(look: &Observation, last: Option<&Observation>) -> BTreeMap<Stri
 /// but no VM can be created, started or destroyed.
 pub(super) const NOT_QUORATE: &str = "the cluster is not quorate";
 
-/// Returns the cluster's list, and the reason why the daemon cannot act on the cluster (`None` if it can). If
-/// the token may not read the quorum, or if there is only one cluster and it does not report its quorum, the
-/// daemon only notices a lost quorum when an action fails.
+/// Returns the cluster's list, and the reason why the daemon cannot act on the cluster (`None` if it can).
+/// The cluster counts as quorate if the token may not read the quorum, or if the query fails and there is
+/// only one cluster. In these cases, the daemon only notices a lost quorum when an action fails.
 async fn look(proxmox: &Client, several: bool) -> Result<(ClusterResources, Option<String>), Error> {
     let seen = proxmox.resources().await?;
     match proxmox.quorate().await {

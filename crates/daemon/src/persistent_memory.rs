@@ -1,5 +1,5 @@
 //! The state that is remembered between rounds and stored in Kubernetes, so that a restart loses nothing:
-//! cool-downs, back-offs, learned shapes.
+//! cool-downs, back-offs, learned node sizes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

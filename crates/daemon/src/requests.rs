@@ -1,4 +1,4 @@
-//! The conditions of ProvisioningRequests: whether all of their pods fit, or why not.
+//! The conditions of ProvisioningRequests: whether all of their pods fit, and if not, why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Handles hosts whose `pvestatd` is silent. Proxmox VE's list then contains only the names of these hosts,
-//! so the daemon keeps using the last data that the list contained about them.
+//! Handles hosts whose `pvestatd` is silent. Proxmox VE's list then contains only the name of such a host and
+//! no other data about it, so the daemon keeps using the last data that the list contained.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -1,6 +1,6 @@
-//! Writes the statuses of CapacityBuffers and ProvisioningRequests, but limits how often. Otherwise, a status
-//! might be written in every round, because the figures in its messages may change with each observation of
-//! the hosts, and because the API server may keep refusing it.
+//! Writes the statuses of CapacityBuffers and ProvisioningRequests, and limits how often each one is written.
+//! Otherwise, a status might be written in every round, because the figures in its messages may change with
+//! each observation of the hosts, or because the API server may keep refusing it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -244,8 +244,8 @@ impl Strangers {
         one.says = says.or_else(|| one.says.take());
     }
 
-    /// Returns the VMs whose mark contains this cluster's id (`cluster`), even if another Kubernetes cluster
-    /// with the same id set the mark.
+    /// Returns the VMs whose mark contains this cluster's id (`cluster`), even if the mark was set by another
+    /// Kubernetes cluster with the same id.
     pub fn marked(&self, config: &Config, views: &[MachineView]) -> Vec<Marked> {
         let all = self.without(config, views).into_iter();
         let marked = all.filter_map(|(prefix, vmid, stranger)| {

@@ -1,5 +1,5 @@
-//! Compares the machines with Proxmox VE's list of VMs. Finds VMs that are gone, off, on a different host, or
-//! have become templates.
+//! Compares the machines with Proxmox VE's list of VMs. Finds VMs that are gone, are off, are on a different
+//! host, or have become templates.
 //!
 //! The list of VMs lags, so if it shows something unexpected, the machine's task checks the VM itself. The
 //! first check follows the first such observation, so that changes by other clients are noticed within about

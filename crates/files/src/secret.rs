@@ -45,7 +45,7 @@ pub enum SecretError {
     /// The credential is missing: systemd did not start this process, or the unit has no `LoadCredential=`.
     #[error(
         "the credential `{}` is missing: set `LoadCredential={}:/path/to/file` in the systemd unit; a \
-            command that systemd does not start reads `{}` instead",
+            command that was not started by systemd reads `{}` instead",
         .0.name, .0.name, .0.folder.join(&.0.name).display()
     )]
     NoCredentials(Credential),

@@ -214,8 +214,8 @@ impl Cluster {
         ClockDifference::of(self.time.now()?, self.clock.now())
     }
 
-    /// The later of this host's time and the API server's time. A deadline that is computed from it has
-    /// therefore not already passed on the API server.
+    /// The later of this host's time and the API server's time. A deadline that is computed from it cannot
+    /// already have passed by the API server's clock.
     pub(super) fn latest_now(&self) -> Timestamp {
         let own = self.clock.now();
         self.time.now().map_or(own, |time| time.max(own))

@@ -19,7 +19,7 @@ impl Cluster {
     /// The version of the stored status, for [`Cluster::store_status`].
     ///
     /// # Errors
-    /// The call failed.
+    /// Returns an error if the call fails.
     #[boxed]
     pub async fn status_version(&self) -> Result<Option<String>, Error> {
         let stored = self.call("read the stored status", self.config_maps().get_opt(NAME)).await?;

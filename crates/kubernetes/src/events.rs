@@ -132,7 +132,7 @@ impl Recorder {
         let event = Event {
             metadata: ObjectMeta {
                 // The event's name consists of the object's name, followed by the time in hexadecimal, as in
-                // client-go. The number distinguishes two events with the same time.
+                // client-go. The number at the end distinguishes two events with the same time.
                 name: Some(format!("{name}.{:x}.{number:x}", now.as_nanosecond())),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()

@@ -66,7 +66,7 @@ impl Cluster {
     /// without a PersistentVolume is listed by the name of its VolumeAttachment.
     ///
     /// # Errors
-    /// The call failed.
+    /// Returns an error if the call fails.
     #[boxed]
     pub async fn attached(&self, node: &str) -> Result<BTreeSet<String>, Error> {
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());

@@ -1,5 +1,5 @@
-//! PodGroups. They are watched if the API server serves them. This requires the feature gate
-//! `GenericWorkload`, and the API version of PodGroups in `--runtime-config`.
+//! PodGroups. They are watched if the API server serves them. To serve them, the API server needs the feature
+//! gate `GenericWorkload`, and the API version of PodGroups in `--runtime-config`.
 
 use k8s_openapi::api::scheduling::v1beta1 as scheduling;
 

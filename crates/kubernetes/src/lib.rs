@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  Cluster ──┬─ Watches: watch streams ─> convert ─> caches of plain data ─> model::Snapshot, `changed`
-//!            ├─ records, memory: what the daemon remembers, as ConfigMaps of its own namespace
+//!            ├─ records, memory: what the daemon remembers, in ConfigMaps in its own namespace
 //!            ├─ nodes, evictions: conditional writes, and what each refusal means
 //!            ├─ tokens, cluster-info: what a machine needs to join
-//!            ├─ serving: requests of kubelets for their serving certificates
+//!            ├─ serving: kubelets' requests for serving certificates
 //!            ├─ lease: which of several instances is the leader
 //!            └─ events, rights: what operators see
 //! ```

@@ -1,8 +1,8 @@
 //! The data that the daemon remembers between rounds (its memory), and operators' orders to the leader. Both
 //! are stored in one ConfigMap in the daemon's namespace.
 //!
-//! The leader writes the memory. The instance that receives an order writes the order. Each write preserves
-//! the other data, and is based on the version that was read.
+//! The leader writes the memory. The instance that receives an order writes the order. Each write keeps
+//! the rest of the ConfigMap, and is based on the version that was read.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ impl Cluster {
     /// Returns only the version, so that unreadable data can be overwritten.
     ///
     /// # Errors
-    /// The call failed.
+    /// Returns an error if the call fails.
     #[boxed]
     pub async fn memory_version(&self) -> Result<Option<MemoryVersion>, Error> {
         let found = self.call("read the stored state", self.config_maps().get_opt(NAME)).await?;
@@ -112,7 +112,7 @@ impl Cluster {
     /// pause.
     ///
     /// # Errors
-    /// The call failed.
+    /// Returns an error if the call fails.
     #[boxed]
     pub async fn pause(&self) -> Result<Option<Pause>, Error> {
         Ok(self.orders().await?.0)
@@ -121,7 +121,7 @@ impl Cluster {
     /// The pause, if the pause switch is on, and whether a retry order is stored.
     ///
     /// # Errors
-    /// The call failed.
+    /// Returns an error if the call fails.
     #[boxed]
     pub async fn orders(&self) -> Result<(Option<Pause>, bool), Error> {
         let found = self.call("read the `paused` switch", self.config_maps().get_opt(NAME)).await?;

@@ -1,8 +1,8 @@
 //! Decides which changes trigger a round.
 //!
 //! A kubelet updates its Node every few minutes even if nothing has happened. Such an update must not trigger
-//! a round. Neither must the daemon's own annotations on a Node, because that round would write annotations
-//! again.
+//! a round. Nor must a change to the daemon's own annotation on a Node: otherwise, a round that writes the
+//! annotation would trigger the next round.
 
 use model::buffer::{BufferStatus, CapacityBuffer};
 use model::pod::Scheduling;
@@ -154,7 +154,7 @@ mod tests {
         }
         let mut longer = waits.clone();
         longer.priority = Some(1);
-        assert_eq!(pod(Some(&waits), Some(&longer)), Worth::Round, "it has waited before");
+        assert_eq!(pod(Some(&waits), Some(&longer)), Worth::Round, "it was already pending");
         assert_eq!(pod(None, Some(&waits)), Worth::Haste);
         assert_eq!(pod(Some(&waits), None), Worth::Round);
     }

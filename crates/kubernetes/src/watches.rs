@@ -431,8 +431,8 @@ impl Starter<'_> {
         );
     }
 
-    /// Watches namespaces. The uid of `kube-system`, which exists as long as the cluster, is used as the
-    /// cluster's uid.
+    /// Watches namespaces. The uid of `kube-system`, which exists for as long as the cluster does, is used as
+    /// the cluster's uid.
     fn namespaces(&self, store: &Store<Namespace>, uid: &Arc<OnceLock<String>>) {
         let uid = uid.clone();
         let convert = move |one: &core::Namespace| {

@@ -83,7 +83,7 @@ async fn through_api(
     }
 }
 
-/// Deletes every token that was minted for the machine.
+/// Deletes every token that was created for the machine.
 pub(super) async fn delete_all(
     ctx: &Context,
     machine: &MachineHandle,

@@ -105,7 +105,7 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// A token that was minted for one machine. Its secret is stored nowhere else.
+/// A token that was created for one machine. Its secret is stored nowhere else.
 #[derive(Clone, Debug)]
 pub(super) struct Ticket {
     /// `id.secret`.

@@ -292,7 +292,7 @@ async fn clone(
     }
 }
 
-/// The maximum time that a clone is delayed to read its template again.
+/// The maximum time for which a clone is delayed in order to read its template again.
 const TEMPLATE_READ: Duration = Duration::from_secs(1);
 /// The key in a record's `made_of` under which the template's identity is stored.
 const TEMPLATE: &str = "template";

@@ -43,8 +43,8 @@ pub(super) fn next(
     (wanted(pool, record, current, tags), true)
 }
 
-/// The changes that the VM needs to match the pool's settings. `rules` says which tags the token may change,
-/// if known.
+/// The changes that the VM needs to match the pool's settings. `rules`, if known, says which tags the token
+/// may change.
 fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRules>) -> Change {
     let mut change = Change { delete: unwanted(pool, current), ..Change::default() };
     let mut values = size(pool, record, current);

@@ -43,7 +43,7 @@ fn configured(pool: &Pool, options: &[(&str, &str)]) -> VmConfig {
             return config;
         }
     }
-    panic!("the changes do not end");
+    panic!("changes are left after three calls");
 }
 
 #[test]

@@ -106,8 +106,8 @@ pub(super) async fn run(
     // remaining cleanup takes.
     machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
-    // Leftover disks are checked last. If an administrator has to remove disks, everything else is done, so
-    // the record can then be dropped by hand.
+    // Leftover disks are checked last. If an administrator has to remove disks, everything else is already
+    // done, so the record can be dropped by hand afterwards.
     nocloud_seed::remove(ctx, machine).await?;
     bootstrap_tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
     leftover_disks::none(ctx, machine).await?;

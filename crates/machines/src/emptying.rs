@@ -19,7 +19,7 @@ use model::snapshot::BEING_DELETED_TAINT;
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
 /// The maximum number of rounds in which pods are evicted and volumes are awaited. After the last round, the
-/// node counts as empty even if the answers were slow.
+/// node counts as empty even if it was last seen empty longer than [`FRESH`] ago.
 const TURNS: u32 = 3;
 
 pub(super) fn leaving() -> Taint {

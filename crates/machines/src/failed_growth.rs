@@ -37,7 +37,7 @@ pub(super) async fn take(
     let Some(before) = machine.record().growing.clone() else { return Ok(None) };
     let host = machine.record().host.clone();
     let (mut now, is_there) = counted(ctx, machine, &before).await?;
-    // The Node is read directly, because pods are scheduled by what the kubelet reported last.
+    // The Node is read directly, because kube-scheduler relies on what the kubelet reported last.
     let said = node_now(ctx, machine).await?.map(|node| node.capacity);
     let mut left = None;
     if let Some(said) = said.filter(|_| is_there) {
@@ -74,7 +74,7 @@ async fn counted(
     let stock = retry_until!(ctx.config.limits.configure, machine.seed(), {
         let config = match vm_search::find(ctx, machine).await? {
             VmSearch::There(config) => config,
-            // If the VM becomes visible again, its size is never reduced.
+            // If the VM becomes visible again, it keeps its size, even if that is larger.
             VmSearch::Gone | VmSearch::NotOurs | VmSearch::Hidden => return Ok((before, false)),
             VmSearch::BeingCloned | VmSearch::BeingDestroyed => {
                 let what =
@@ -202,9 +202,9 @@ mod tests {
             |vcpus: u32, memory: &str| serde_json::json!({"cores": 6, "vcpus": vcpus, "memory": memory});
         let both = [MEMORY, VCPUS];
         assert_eq!(asked((3, 5 * GIB), next(3, "5120"), &both), [VCPUS, MEMORY]);
-        assert_eq!(asked((3, 5 * GIB), next(2, "4096"), &[VCPUS]), [VCPUS], "it was to be plugged out");
+        assert_eq!(asked((3, 5 * GIB), next(2, "4096"), &[VCPUS]), [VCPUS], "a deferred unplug");
         assert_eq!(asked((3, 5 * GIB), next(5, "current=8192"), &both), [""; 0], "others want more");
-        assert_eq!(asked((3, 4 * GIB), next(3, "8192"), &both), [VCPUS], "CPUs alone were plugged");
+        assert_eq!(asked((3, 4 * GIB), next(3, "8192"), &both), [VCPUS], "only CPUs were plugged");
     }
 
     #[test]
@@ -224,12 +224,12 @@ mod tests {
         };
         let text = |text: &str| Some(text.to_owned());
         let all = (4, 3 * GIB);
-        assert_eq!(back(all, 4000, 1010), (None, None), "the Node reports all of it");
-        assert_eq!(back(all, 2000, 0), (text("2"), text("2048")), "it reports none of it");
-        assert_eq!(back(all, 2000, 1010), (text("2"), None), "its memory came");
-        assert_eq!(back(all, 3000, 3), (text("3"), text("2048")), "one CPU came, and its kernel keeps less");
-        assert_eq!(back(all, 4000, 500), (None, text("2560")), "one of two DIMMs came");
+        assert_eq!(back(all, 4000, 1010), (None, None), "the Node reports all that was plugged");
+        assert_eq!(back(all, 2000, 0), (text("2"), text("2048")), "the Node reports nothing new");
+        assert_eq!(back(all, 2000, 1010), (text("2"), None), "the Node reports only the memory");
+        assert_eq!(back(all, 3000, 3), (text("3"), text("2048")), "one more CPU, and 3 MiB that is no DIMM");
+        assert_eq!(back(all, 4000, 500), (None, text("2560")), "the Node reports one of two DIMMs");
         assert_eq!(back((2, 2 * GIB), 2000, 0), (None, None), "nothing was plugged");
-        assert_eq!(back((6, 8 * GIB), 2000, 0), (None, None), "an administrator gave it more");
+        assert_eq!(back((6, 8 * GIB), 2000, 0), (None, None), "an administrator has enlarged the VM");
     }
 }

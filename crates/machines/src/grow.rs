@@ -265,7 +265,7 @@ mod tests {
             (record.takes_no_cpus, record.takes_no_memory, record.grow_backoff.is_some())
         };
         assert_eq!(told(3, 5 * GIB), (false, false, false));
-        assert_eq!(told(2, 5 * GIB), (true, false, true), "its memory came: of CPUs that says nothing");
+        assert_eq!(told(2, 5 * GIB), (true, false, true), "plugged memory proves nothing about CPUs");
         assert_eq!(told(3, 4 * GIB), (false, true, true));
     }
 
@@ -289,13 +289,13 @@ mod tests {
         assert_eq!(
             asked(&config(2, 5120), &[MEMORY]),
             Ok((set, vec![VCPUS, MEMORY])),
-            "it was asked for before"
+            "the memory was requested earlier"
         );
         let refused = asked(&config(2, 8192), &[MEMORY]).unwrap_err();
         assert!(refused.contains("another client has set `memory`") && refused.contains("8192"), "{refused}");
         let record = Record { memory: 4 * GIB, ..growing() };
         let waiting = BTreeSet::from([MEMORY.to_owned()]);
         let cpus = wanted(&record, &grow, &now, &config(2, 8192), &waiting).unwrap();
-        assert_eq!(cpus.asked, [VCPUS], "CPUs alone: what waits of memory is none of its business");
+        assert_eq!(cpus.asked, [VCPUS], "only CPUs grow: the deferred memory change is ignored");
     }
 }

@@ -24,7 +24,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The word for this rule.
+    /// The word for this rule in the docs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Set => "set",
@@ -98,9 +98,9 @@ pub const ALL: &[Inherited] = &[
     told(
         "cicustom",
         Rule::Checked,
-        "`network` is removed if the pool assigns addresses, because otherwise all machines would have \
-            the same network configuration; `check` reports which settings have no effect because of \
-            `user`, and which hosts lack the storage of these files",
+        "its entry `network` is removed if the pool assigns addresses, because otherwise all machines \
+            would have the same network configuration; `check` reports which settings have no effect \
+            because of its entry `user`, and which hosts lack the storage of the files",
     ),
     told("cipassword", Rule::Left, "the template's password works on every machine"),
     told("citype", Rule::Left, "the format of the data that the guest reads"),
@@ -343,7 +343,7 @@ mod tests {
             let file = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join(format!("../../../shared/pve/apidoc-{release}.json"));
             let Ok(text) = std::fs::read_to_string(&file) else {
-                eprintln!("skipped: {} is not there", file.display());
+                eprintln!("skipped: {} does not exist", file.display());
                 return;
             };
             let all = options(&serde_json::from_str(&text).unwrap());
@@ -353,7 +353,7 @@ mod tests {
                 .filter(|option| !ORDERS.contains(&option.as_str()))
                 .filter(|option| !ALL.iter().any(|one| one.option == option.as_str()))
                 .collect();
-            assert!(without.is_empty(), "{release}: nothing is decided about {without:?}");
+            assert!(without.is_empty(), "{release}: no rule for {without:?}");
         }
     }
 

@@ -30,8 +30,8 @@ const MADE_OF: &str = "cloud_init";
 /// Makes sure that the machine's seed is on its storage, if the pool has seeds.
 ///
 /// # Errors
-/// Returns an error if the upload failed, or if the pool's seed differs from the recorded one. Only a
-/// recorded seed is removed with the machine.
+/// Returns an error if the upload failed, or if the pool's seed differs from the recorded one: a seed that is
+/// not recorded would not be removed with the machine.
 pub(super) async fn provide(
     ctx: &Context,
     machine: &MachineHandle,

@@ -79,7 +79,7 @@ pub(super) async fn serve(ctx: &Context, machine: &mut MachineHandle, node: &Nod
 
 /// Whether the Node of a machine in service is incomplete: it was deleted and has registered again, still has
 /// the start-up taint, or lacks the pool's label. If the Node is not ready, only the label is checked,
-/// because every Node has time to become ready again.
+/// because every Node is given time to become ready again.
 pub fn is_bare(record: &Record, node: &Node) -> bool {
     let registered_again = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
     let starting = || node.taints.iter().any(|taint| taint.key == STARTING_TAINT);

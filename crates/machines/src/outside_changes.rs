@@ -1,7 +1,7 @@
 //! Changes that other clients make to a machine's VM while a task works on the machine: they destroy the VM,
 //! switch it off, move it, make it a template, or hide it from the token.
 //!
-//! The cluster's list, which is read anyway, contains such changes. The daemon compares the list with the
+//! The cluster's list, which is read anyway, shows such changes. The daemon compares the list with the
 //! registry and notifies the machine's task ([`Registry::doubt`](super::Registry::doubt)). The list lags
 //! behind, so the task checks the VM itself before it acts.
 

@@ -1,5 +1,5 @@
 //! Reserves CPUs for a machine before its first start. This module only requests the CPUs and waits for them.
-//! The daemon on the machine's host then asks the pinning helper on that host, which pins the VM.
+//! In the meantime, the daemon on the machine's host asks the pinning helper there to pin the VM.
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ pub(super) const DESTROY: Job = Job { name: "the destroy task", guess: Duration:
 /// Proxmox VE's name for the task that destroys a VM.
 const DESTRUCTION: &str = "qmdestroy";
 
-/// How long a call whose answer is missing may still take effect. Proxmox VE's proxy gives up after 30 s.
+/// How long a call that got no answer may still take effect. Proxmox VE's proxy gives up after 30 s.
 pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(45);
 
 /// Waits until a task ends, but at most for `limit`.

@@ -269,8 +269,8 @@ mod tests {
         let (common, organization) = (DnType::CommonName, DnType::OrganizationName);
         let cases = [
             ("another node asks", user("system:node:workers-b2"), "not this machine's kubelet"),
-            ("its name is a beginning", user("system:node:workers-a1x"), "not this machine's kubelet"),
-            ("a user of that name asks", user("workers-a1"), "not this machine's kubelet"),
+            ("a node with a longer name asks", user("system:node:workers-a1x"), "not this machine's kubelet"),
+            ("a user with the bare name asks", user("workers-a1"), "not this machine's kubelet"),
             ("a service account asks", user("system:serviceaccount:a:b"), "not this machine's kubelet"),
             (
                 "no kubelet asks",
@@ -303,7 +303,7 @@ mod tests {
             ("no organization", of(&[(common.clone(), USER)]), "its subject is"),
             ("no common name", of(&[(organization.clone(), NODES)]), "its subject is"),
             (
-                "more in the subject",
+                "another attribute in the subject",
                 of(&[(organization, NODES), (common, USER), (DnType::CountryName, "AT")]),
                 "its subject is",
             ),
@@ -317,12 +317,12 @@ mod tests {
             ("another address", named(vec![name("workers-a1"), address("10.10.10.12")]), "names 10.10.10.12"),
             ("one more address", named(vec![address("10.10.10.11"), address("fd00::12")]), "names fd00::12"),
             (
-                "its address in the other family",
+                "its address as IPv4-mapped IPv6",
                 named(vec![address("::ffff:10.10.10.11")]),
                 "names ::ffff:10.10.10.11",
             ),
             (
-                "an address of mail",
+                "an email address",
                 named(vec![name("workers-a1"), SanType::Rfc822Name("a@b".try_into().unwrap())]),
                 "neither a DNS name nor",
             ),
@@ -335,7 +335,7 @@ mod tests {
             ("another extension", extension(&[2, 5, 29, 19]), "other than alternative names"),
             ("an unknown extension", extension(&[1, 3, 6, 1, 4, 1, 99]), "other than alternative names"),
             (
-                "it would sign others",
+                "a key usage for signing certificates",
                 with(pem(&own_subject(), own_names(), authority)),
                 "other than alternative names",
             ),

@@ -156,7 +156,7 @@ impl StepError {
             ),
             Self::Ssh(error) => error.passes(),
             // A busy controller refuses requests. Some controllers list only the requests that they accept at
-            // that moment, so an unsupported request may be supported later.
+            // that moment, so a request that seems unsupported may be accepted later.
             Self::Redfish(error) => matches!(
                 error.kind,
                 redfish::Kind::Unreachable

@@ -23,7 +23,7 @@ use runtime::boxed;
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
 /// How long to try to record that a node is to be removed. After that, the removal is left to a later round,
 /// which may decide differently. For example, removals may no longer be allowed at that time of day, the node
-/// may be needed again, or other nodes may be removed.
+/// may be needed again, or other nodes may be removed instead.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
 /// Creates a machine: claims its slot by writing the record, then goes through all steps.

@@ -590,9 +590,9 @@ mod tests {
         templates.found(look(), &asked(0));
         let now = templates.is_now(Vmid(9000), &is, began + Duration::from_secs(2));
         templates.found(look(), &asked(1));
-        assert_eq!(templates.prints("w")[0], now, "the look had asked before");
+        assert_eq!(templates.prints("w")[0], now, "the refresh read it before the clone");
         templates.found(look(), &asked(3));
-        assert_ne!(templates.prints("w")[0], now, "it was changed back");
+        assert_ne!(templates.prints("w")[0], now, "the template was changed back");
         templates.found(BTreeMap::new(), &BTreeMap::new());
         templates.found(look(), &asked(4));
         assert_ne!(templates.prints("w")[0], now);

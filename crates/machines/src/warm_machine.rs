@@ -1,4 +1,4 @@
-//! Machines that are kept ahead of demand. Brings them to their waiting state, and wakes them when they are
+//! Brings machines that are created ahead of demand to their waiting state, and wakes them when they are
 //! needed.
 //!
 //! The record contains the intent: `warm` is the waiting state until the machine is asked to join, and
@@ -88,8 +88,8 @@ pub(super) async fn wake(ctx: &Context, machine: &mut MachineHandle) -> Result<B
         let was_suspended = machine.record().kept == Some(WarmState::Suspended);
         return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
-    // Daemons of other clusters see from `onboot` that the machine will run, so it is set first. A suspended
-    // VM cannot be changed before it is resumed.
+    // Daemons of other clusters see from `onboot` that the machine will run, so `onboot` is set first. A
+    // suspended VM cannot be changed before it is resumed.
     let suspended = is_suspended(&config);
     if !suspended {
         come_up_with_host(ctx, machine, Some(*config)).await?;

@@ -273,7 +273,7 @@ mod tests {
         };
         assert_eq!((code("/healthz"), code("/readyz")), (200, 503));
         pages.board.begin(false);
-        assert_eq!((code("/healthz"), code("/readyz")), (200, 503), "Proxmox VE was not seen");
+        assert_eq!((code("/healthz"), code("/readyz")), (200, 503), "the clusters have not been read");
         tokio::time::advance(Duration::from_mins(10)).await;
         assert_eq!((code("/healthz"), code("/readyz")), (503, 503));
         pages.board.begin(true);

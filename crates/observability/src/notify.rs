@@ -127,7 +127,7 @@ mod tests {
     use model::Pause;
 
     const INTERVAL: Duration = Duration::from_secs(10);
-    /// The watchdog's limit, as in the daemon's unit.
+    /// The watchdog's time limit, as in the daemon's systemd unit.
     const WATCHDOG: Duration = Duration::from_mins(3);
 
     /// The number of times the watchdog is fed during `time`, while the daemon does `work` every ten seconds.

@@ -36,7 +36,7 @@ pub struct Wish {
     pub reserve: u32,
 }
 
-/// The resources of the host that other VMs use.
+/// The host's CPUs and memory that other VMs use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// The CPUs that other VMs are pinned to.

@@ -3,9 +3,10 @@
 //! helper, which is started as root for each request.
 //!
 //! ```text
-//!  leader: record says that the machine waits ─> daemon on its host (leading or not) ─> socket ─> helper ─> `qm set`
-//!  leader: reads the VM's configuration through the API until the CPUs are set, then starts it
-//!  daemon on its host, each minute ─> helper: does every pinned machine run on its CPUs? ─> `status`
+//!  leader: writes to the record that the machine is waiting for CPUs
+//!     ─> daemon on the machine's host (leading or not) ─> socket ─> helper ─> `qm set`
+//!  leader: reads the VM's configuration through the API until the CPUs are set, then starts the VM
+//!  daemon on each host, every minute ─> helper: does every pinned machine run on its CPUs? ─> `status`
 //! ```
 //!
 //! * [`choice`] is pure: it computes CPUs and memory from the topology, the usage by other VMs, and the

@@ -125,7 +125,7 @@ impl Client {
 
     /// Whether any VM or container in the cluster has this VMID, even one that the token cannot see. Only
     /// this call can determine it: if a token only has rights on a pool, other calls return the same error
-    /// for a hidden VM as for a missing one. This call does not reserve the VMID.
+    /// for a hidden VM as for one that does not exist. This call does not reserve the VMID.
     #[boxed]
     pub async fn vmid_taken(&self, vmid: Vmid) -> Result<bool, Error> {
         match self.get(Lane::Free, "/cluster/nextid", &[("vmid", vmid.to_string())]).await {

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::client::Client;
 
-/// The lane of a host that a call uses.
+/// The lane that a call uses on its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane<'a> {
     /// Unprotected reads, which are not limited.

@@ -1,7 +1,7 @@
 //! Proxmox VE errors, classified by what a caller can do about them.
 //!
-//! Proxmox VE does not use status 404. For a missing VM, it answers with status 500 and a message, or with
-//! 403 if the token's rights come only from the resource pool.
+//! Proxmox VE does not use status 404. If a VM does not exist, it answers with status 500 and a message, or
+//! with 403 if the token's rights come only from the resource pool.
 
 use thiserror::Error;
 
@@ -18,8 +18,8 @@ pub enum Kind {
     Unauthorized,
     /// The VM is locked. Only the running operation or an administrator can remove the lock.
     Locked,
-    /// A lock was not free in time, or a device did not answer in time. The call had no effect and can be
-    /// repeated later.
+    /// A lock could not be acquired in time, or a device did not answer in time. The call had no effect and
+    /// can be repeated later.
     Busy,
     /// The cluster is not quorate: nothing can be written.
     NoQuorum,

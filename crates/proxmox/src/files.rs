@@ -82,8 +82,8 @@ impl Client {
         Ok(rows.iter().filter_map(|row| text_of(row, "volid")).collect())
     }
 
-    /// Removes an ISO image. A missing image is not an error. Needs `Datastore.Allocate` on the storage,
-    /// whichever user created the image.
+    /// Removes an ISO image. It is not an error if the image does not exist. Needs `Datastore.Allocate` on
+    /// the storage, no matter which user created the image.
     #[boxed]
     pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));

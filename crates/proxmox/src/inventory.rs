@@ -56,9 +56,9 @@ pub struct HostSeen {
     pub name: String,
     /// Whether the host is up.
     pub online: bool,
-    /// Whether the host's `pvestatd` has not reported for five minutes. If so, only the values that are
-    /// always current (VMID, host, tags, pool, lock) are known for the host's guests, and only the names are
-    /// known for its storages.
+    /// Whether the host's `pvestatd` has not reported for five minutes. If so, all that is known about the
+    /// host's guests is the values that are always current (VMID, host, tags, pool, lock), and all that is
+    /// known about its storages is their names.
     pub silent: bool,
     /// Whether the host is in HA maintenance.
     pub maintenance: bool,

@@ -197,8 +197,8 @@ impl Client {
     pub async fn stop(&self, host: &str, vmid: Vmid) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
-            // Proxmox VE refuses the parameter if HA manages the VM, and does not support it before 8.2. A
-            // refused call has no effect, so it is repeated without the parameter.
+            // Proxmox VE refuses this parameter if HA manages the VM, and releases before 8.2 do not support
+            // it. A refused call has no effect, so it is repeated without the parameter.
             Err(error) if error.kind == Kind::BadRequest && error.text.contains(OVERRULE) => {
                 self.power_call(host, vmid, "stop", &[]).await
             }

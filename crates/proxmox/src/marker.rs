@@ -1,7 +1,7 @@
 //! The ownership mark: the first line of a VM's description.
 //!
 //! The clone call takes a description, so a clone has the mark as soon as its configuration is complete.
-//! Until then, its description is a placeholder of Proxmox VE. Only the mark proves that a VM belongs to this
+//! Until then, its description is Proxmox VE's placeholder. Only the mark proves that a VM belongs to this
 //! project; a VMID or a name does not.
 
 use model::{MachineId, PoolName};

@@ -19,8 +19,8 @@ pub struct PciMapping {
     /// The mapping's entries: each consists of a host and the address of a device on that host. Proxmox VE
     /// treats each entry as one device.
     pub devices: Vec<(String, String)>,
-    /// The error that a host found when it checked the mapping, if any. A VM that uses such a mapping does
-    /// not start on that host.
+    /// The error that a host found when it checked the mapping, if any. If there is one, a VM that uses the
+    /// mapping does not start on that host.
     pub problem: Option<String>,
 }
 

@@ -152,8 +152,8 @@ pub fn size(text: &str) -> Option<i64> {
     if fraction.is_empty() {
         return number.bytes().all(|byte| byte != b'.').then_some(whole);
     }
-    // Nine decimal places of a GiB are precise to about one byte. Nine digits multiplied by a TiB fit in an
-    // `i128`.
+    // Nine decimal places of a GiB are precise to about one byte. A nine-digit number times 2^40 (the bytes
+    // of a TiB) fits in an `i128`.
     let fraction = fraction.get(..9).unwrap_or(fraction);
     let part = i128::from(fraction.parse::<i64>().ok().filter(|_| digits(fraction))?) << shift;
     let part = part / 10_i128.pow(u32::try_from(fraction.len()).ok()?);

@@ -24,7 +24,7 @@ pub enum Meaning {
     Storage,
     /// The pool's settings are to blame: every host would refuse them.
     Pool,
-    /// The template.
+    /// The template is to blame.
     Template,
     /// The token lacks a right.
     Right,

@@ -96,9 +96,9 @@ impl Client {
     }
 
     /// The volume ids of the disks on a storage that belong to a VMID, as a host sees them. Proxmox VE leaves
-    /// out disks that the token cannot see: images need `Datastore.Allocate` on the storage, or
-    /// `Datastore.Audit` on it and `VM.Config.Disk` on the VM. So a token whose rights come from a resource
-    /// pool no longer sees the leftover disks of a destroyed VM.
+    /// out disks that the token cannot see. To see a disk, the token needs `Datastore.Allocate` on the
+    /// storage, or `Datastore.Audit` on the storage and `VM.Config.Disk` on the VM. So a token whose rights
+    /// come from a resource pool no longer sees the leftover disks of a destroyed VM.
     #[boxed]
     pub async fn disks_of(&self, host: &str, storage: &str, vmid: Vmid) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));

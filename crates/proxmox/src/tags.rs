@@ -28,7 +28,7 @@ impl Client {
     /// whether any rules exist.
     ///
     /// # Errors
-    /// The call failed.
+    /// Returns an error if a call fails.
     #[boxed]
     pub async fn tag_rules(&self) -> Result<TagRules, Error> {
         let rules = TagRules::read(&self.get(Lane::Free, "/cluster/options", &[]).await?);

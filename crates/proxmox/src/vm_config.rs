@@ -125,9 +125,9 @@ impl VmConfig {
         (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// Returns the value of a network device after replacing these parts, and the model if one is given. The
-    /// other parts and the MAC address are kept. If a device is written without a MAC address, Proxmox VE
-    /// assigns a new one.
+    /// Returns the value of a network device with the parts in `set` added or replaced, and with its model
+    /// replaced if `model` is given. The other parts and the MAC address are kept. If a device is written
+    /// without a MAC address, Proxmox VE assigns a new one.
     pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
         let present = self.parts(device);
         let model = model.or(present.get("model")).unwrap_or("virtio");

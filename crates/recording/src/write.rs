@@ -13,7 +13,7 @@ use super::file::{self, LONGEST};
 use crate::RecordError;
 use model::Snapshot;
 
-/// How long the clock is not trusted after it may have jumped ahead. A jump is suspected if the time between
+/// How long the clock is not trusted after a suspected jump ahead. A jump is suspected if the time between
 /// two rounds is longer than the time for which files are kept.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
 /// A new file begins when the size of the current one reaches the total limit divided by this number, so that

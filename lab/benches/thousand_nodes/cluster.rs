@@ -107,7 +107,7 @@ fn share(pods: usize, nodes: usize, node: usize) -> usize {
     pods / nodes + usize::from(node < pods % nodes)
 }
 
-/// The Deployment of one node, whose pods leave a quarter of the node's CPU free. The pods name their node,
+/// The Deployment for one node. Its pods leave a quarter of the node's CPU free. The pods name their node,
 /// because the scheduler would take many times as long to place each of them among a thousand nodes. For
 /// clients of the API server, this makes no difference.
 fn workload(node: usize, replicas: usize) -> Value {

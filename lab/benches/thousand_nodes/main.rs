@@ -63,13 +63,13 @@ async fn main() {
     println!("  median {:.0?}, p90 {:.0?}, p99 {:.0?}, maximum {:.0?}", at(50), at(90), at(99), at(100));
     let of = |share: usize| late[(late.len() * share / 1000).min(late.len() - 1)];
     println!(
-        "  meanwhile, short sleeps in another process took longer than asked by {:.1?} (p99), {:.1?} (p99.9)",
+        "  meanwhile, short sleeps in another process overran by {:.1?} (p99), {:.1?} (p99.9)",
         of(990),
         of(999)
     );
     let (all, within) = machine::record_writes(&cluster).await;
     println!(
-        "  of {all} new ConfigMaps, how many the API server created within each number of seconds: {within:?}"
+        "  {all} new ConfigMaps; number created by the API server within each limit in seconds: {within:?}"
     );
     if let Some(coming) = coming {
         coming.await.unwrap();

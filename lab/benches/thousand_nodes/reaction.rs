@@ -41,7 +41,7 @@ pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> V
         let create = ["create", "--validate=false", "-f", "-"];
         cluster.admin.kubectl(&create, &pod(&name)).await.unwrap();
         let asked = until("a clone is requested", || clones(proxmox).get(known).copied()).await;
-        let since = until("its pod is unschedulable", || unschedulable(&heard, &name)).await;
+        let since = until("the pod is unschedulable", || unschedulable(&heard, &name)).await;
         // The call is recorded when it is answered, so the duration of the request is subtracted.
         let wait = Duration::try_from(asked.duration_since(since)).unwrap_or_default();
         waits.push(wait.saturating_sub(proxmox.pve.request_time()));

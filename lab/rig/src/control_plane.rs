@@ -161,7 +161,7 @@ impl ControlPlane {
         )
     }
 
-    /// Points a kubeconfig to the endpoint. kubeadm writes the advertised address into the kubeconfigs of the
+    /// Points a kubeconfig at the endpoint. kubeadm writes the advertised address into the kubeconfigs of the
     /// controllers and the scheduler.
     fn lead_to_endpoint(&self, name: &str, port: u16) -> anyhow::Result<()> {
         let text = fs::read_to_string(self.at(name)).with_context(|| format!("cannot read {name}"))?;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  tests/rig/build ──> programs ──> control plane (processes) <── HTTPS ── admin (objects), the daemon
-//!                          ├──────> guests: one `machine` process for each joined guest, killed with its power
+//!                          ├──────> guests: one `machine` process for each joined guest, killed at power-off
 //!                          └──────> drivers: one `driver` process for each node with devices
 //! ```
 //!

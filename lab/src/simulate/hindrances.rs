@@ -55,7 +55,8 @@ impl Hindrance {
         })
     }
 
-    /// Whether the two must not be active at the same time, because they are of the same kind.
+    /// Whether this interference and `other` must not be active at the same time, because they are of the
+    /// same kind.
     pub fn is_like(&self, other: &Self) -> bool {
         let of_rights = |one: &Self| matches!(one, Self::Tags | Self::Network(_));
         self == other

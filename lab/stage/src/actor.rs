@@ -64,7 +64,7 @@ pub struct Actor {
     pub board: Board,
     /// Its wires.
     pub wire: Wire,
-    /// The operator's switch for the daemon.
+    /// Carries out an operator's orders, such as `pause`.
     pub switch: Switch,
     still: watch::Sender<bool>,
     cancel: CancellationToken,
@@ -116,9 +116,9 @@ impl Actor {
         Ok(Self { board, wire, switch, still, cancel, running })
     }
 
-    /// Freezes the daemon's host, or lets it continue. While the host is frozen, there are no rounds and no
-    /// renewals of the lease, no order is carried out, and nothing is sent or received. Operations on single
-    /// machines that are already running notice the freeze only at their next call.
+    /// Freezes the daemon's host, or lets it continue. While the host is frozen, there are no rounds and the
+    /// lease is not renewed, no order is carried out, and nothing is sent or received. Operations in progress
+    /// on single machines notice the freeze only at their next call.
     pub fn stand_still(&self, still: bool) {
         self.wire.hold(Side::Proxmox, still);
         self.wire.hold(Side::Kubernetes, still);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Actor (daemon::run) ──> Wire ──> observer ──> world::proxmox, world::kubernetes
-//!                           └── cut: nothing of what the daemon still does reaches anybody
+//!                           └── cut: no later call of the daemon reaches a cluster
 //! ```
 //!
 //! With tokio's time paused, hours pass in seconds. This crate never uses the computer's clock or random

@@ -24,9 +24,9 @@ async fn the_process_is_killed_at_random_instants_of_growth_and_removal() {
         disturbed(&mut bench, &mut random, 1500).await;
         bench.until(&format!("both pods run in round {round}"), |bench| bench.running() == 2).await;
         // No machine may be half created or created twice.
-        bench.until(&format!("each has one machine in round {round}"), |bench| made(bench) == [2; 3]).await;
+        bench.until(&format!("each pod has a machine in round {round}"), |bench| made(bench) == [2; 3]).await;
         bench
-            .throughout("each has one machine", SETTLED, |bench| {
+            .throughout("each pod has a machine", SETTLED, |bench| {
                 bench.running() == 2 && made(bench) == [2; 3]
             })
             .await;

@@ -46,7 +46,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A bootstrap token like those of `kubeadm token create`.
+/// A bootstrap token like those that `kubeadm token create` creates.
 fn token(token: &str, expiration: Option<&str>) -> Value {
     let (id, secret) = token.split_once('.').unwrap();
     let mut object = json!({
@@ -110,7 +110,7 @@ async fn kubeadm_says_of_a_failing_join_what_the_embedded_control_plane_says() {
     let Some((_proxmox, real)) = Real::start(directory.path(), cluster()).await else { return };
     real.apply(&token(GOOD, None)).await;
     real.apply(&token(EXPIRED, Some(LONG_AGO))).await;
-    // The signer processes a new token a moment after it was created.
+    // The signer processes a new token a moment after it is created.
     tokio::time::sleep(Duration::from_secs(1)).await;
     for case in cases() {
         judge("real", &case, real.guests.join(request(&case, real.plane.endpoint())).await);

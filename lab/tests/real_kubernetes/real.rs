@@ -1,6 +1,6 @@
-//! Uses the real Kubernetes as the Kubernetes cluster of a test's `Bench`. This process runs two control
-//! planes. Before each test, the control plane that the test uses is cleared. Tests mostly wait, so running
-//! two at a time takes half as long and needs no more cores.
+//! Uses a real Kubernetes as the cluster of a test's `Bench`. This process runs two control planes. Before
+//! each test, the control plane that the test uses is cleared. Tests mostly wait, so running two at a time
+//! takes half as long and needs no more cores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,7 +77,7 @@ impl Place {
         Self { site: OnceCell::const_new(), turn: tokio::sync::Mutex::const_new(()) }
     }
 
-    /// Waits until no test uses one of the control planes, and returns it with its lock.
+    /// Waits until one of the control planes is free, and returns that one with its lock.
     async fn free() -> (&'static Self, MutexGuard<'static, ()>) {
         let [one, other] = &PLACES;
         tokio::select! {
@@ -176,7 +176,7 @@ fn keep(folder: &Path) {
 }
 
 impl Real {
-    /// Waits for a free control plane, and removes what the previous test has left. Returns `None` if no
+    /// Waits for a free control plane, and removes what the previous test left behind. Returns `None` if no
     /// control plane can run on this computer.
     pub async fn turn(cluster: ClusterSpec, directory: &Path) -> Option<(Proxmox, Self)> {
         let (place, turn) = Place::free().await;
@@ -254,7 +254,7 @@ impl Kubernetes for Real {
         let patch = serde_json::json!({ "data": { "kubeconfig": changed } }).to_string();
         let name = ["-n", "kube-public", "patch", "configmap", "cluster-info", "-p", &patch];
         self.admin.kubectl(&name, "").await.unwrap();
-        // There is no former hash to return, because kubeadm calculates the hash itself.
+        // The returned hash is empty, because kubeadm calculates the hash from the CA.
         (String::from_utf8(STANDARD.decode(former.trim()).unwrap()).unwrap(), String::new())
     }
 

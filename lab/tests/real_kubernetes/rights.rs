@@ -66,8 +66,8 @@ fn without(role: &Value, at: usize, (verb, group, resource, _): &Right) -> Value
     less
 }
 
-/// The rights that the API server granted to the daemon or refused, depending on `allowed`, according to the
-/// audit log.
+/// Returns the rights that the API server granted to the daemon, according to the audit log. If `allowed` is
+/// false, returns the rights that it refused.
 fn asked(events: &[Value], allowed: bool) -> BTreeSet<Right> {
     let decision = if allowed { "allow" } else { "forbid" };
     let of_daemon = events.iter().filter(|event| {

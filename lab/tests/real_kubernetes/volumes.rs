@@ -205,8 +205,8 @@ async fn a_claim_brings_a_machine_where_the_storage_has_room() {
     assert_eq!(bench.vms(), [9100], "one machine was enough");
     bench.kube.scale("data", 0).await;
     bench.kube.scale("huge", 0).await;
-    // The pod must be gone first: no attacher runs in this test to detach the volume, and the daemon would
-    // wait for that before it stops the VM.
+    // No attacher runs in this test to detach the volume, and the daemon would wait for the detachment before
+    // it stops the VM. Therefore, the attachment is deleted here, once the pod is gone.
     bench.until("the pod is gone", |bench| bound(bench, "data").is_none()).await;
     bench.kube.forget_volumes().await;
     bench.until("nothing is left", Bench::is_clean).await;

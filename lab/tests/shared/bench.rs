@@ -1,4 +1,5 @@
-//! An embedded Proxmox VE with quick machines, a Kubernetes, and the daemon as a process that uses both.
+//! An embedded Proxmox VE with quick machines, a Kubernetes cluster, and the daemon as a process that uses
+//! both.
 
 use std::path::Path;
 use std::time::Duration;
@@ -72,8 +73,8 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// The time limit of each wait. It is much longer than any step of a test takes.
     const LONG: Duration;
 
-    /// Starts this Kubernetes with a Proxmox VE whose guests join it, and writes the daemon's `kubeconfig`
-    /// into the directory. If this Kubernetes cannot run on this computer, prints that and returns `None`.
+    /// Starts this cluster with a Proxmox VE whose guests join it, and writes the daemon's `kubeconfig` into
+    /// the directory. If the cluster cannot run on this computer, prints that and returns `None`.
     async fn start(directory: &Path, cluster: ClusterSpec) -> Option<(Proxmox, Self)>;
 
     /// Creates an object, or updates it if it exists.
@@ -99,7 +100,7 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// The names of Nodes that do not belong to a pool.
     fn other_nodes(&self) -> &[&str];
 
-    /// Secrets that must not appear in a log.
+    /// Texts, such as tokens, that must not appear in a log.
     fn secrets(&self) -> Vec<String>;
 }
 
@@ -112,7 +113,8 @@ pub struct Bench<K> {
 }
 
 impl<K: Kubernetes> Bench<K> {
-    /// Starts the clusters without a daemon. Returns `None` if the Kubernetes cannot run on this computer.
+    /// Starts the clusters without a daemon. Returns `None` if the Kubernetes cluster cannot run on this
+    /// computer.
     pub async fn idle(cluster: ClusterSpec, pools: &str) -> Option<Self> {
         let directory = TempDir::new().unwrap();
         let (proxmox, kube) = K::start(directory.path(), cluster).await?;
@@ -123,7 +125,8 @@ impl<K: Kubernetes> Bench<K> {
         Some(Self { proxmox, kube, directory, child: None })
     }
 
-    /// Starts the clusters and the daemon. Returns `None` if the Kubernetes cannot run on this computer.
+    /// Starts the clusters and the daemon. Returns `None` if the Kubernetes cluster cannot run on this
+    /// computer.
     pub async fn new(cluster: ClusterSpec, pools: &str) -> Option<Self> {
         let mut bench = Self::idle(cluster, pools).await?;
         bench.start().await;

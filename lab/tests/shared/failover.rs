@@ -53,8 +53,8 @@ pub async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends<K: Kube
     let allowed = Command::new("unshare").args(["--uts", "hostname", "host-a"]).output().await;
     if !allowed.is_ok_and(|output| output.status.success()) {
         let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!is_ci, "no rights to give processes their own host names, or no `unshare`");
-        println!("skipped: no rights to give processes their own host names, or no `unshare`");
+        assert!(!is_ci, "no permission to give processes their own host names, or no `unshare`");
+        println!("skipped: no permission to give processes their own host names, or no `unshare`");
         return;
     }
     let Some(bench) = Bench::<K>::idle(cluster(), POOL).await else { return };

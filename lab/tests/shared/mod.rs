@@ -1,5 +1,5 @@
-//! Code that the tests over TLS share with the tests on a real control plane: a bench, and the stories that
-//! run on both. The stories show that the embedded Kubernetes behaves like the real one.
+//! Code that the tests over TLS share with the tests on a real control plane: a bench, and stories. Each
+//! story runs on the embedded Kubernetes and on a real one, which shows that they behave alike.
 
 pub mod bench;
 pub mod failover;

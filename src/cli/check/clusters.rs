@@ -268,7 +268,7 @@ fn kubernetes_version(what: String, version: &str) -> Line {
     match version.parse::<KubernetesVersion>() {
         Ok(parsed) => match parsed.newer_than_known() {
             Some(warning) => Line::doubtful(what, format!("{version}: {warning}"))
-                .help("look for a newer pve-autoscaler, and watch for pods that stay pending although a node should take them"),
+                .help("look for a newer pve-autoscaler, and watch for pods that stay pending although they should fit on a node"),
             None => Line::good(what, version),
         },
         Err(error) => Line::doubtful(what, chain(&error)),

@@ -28,7 +28,7 @@ pub(super) enum Level {
     Error,
 }
 
-/// One line of the answer.
+/// One line of the output.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
     /// The pool that the line is about; none if it concerns all pools.

@@ -27,7 +27,7 @@ const GONE: [Gone; 22] = [
         "cgroup-driver",
         38,
         "remove the argument: containerd 2 tells the kubelet which cgroup driver \
-        it uses",
+        to use",
     ),
     gone(
         "cloud-config",

@@ -38,8 +38,8 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
 }
 
 /// Returns the storage that Proxmox VE chooses from the storages of a VM's disks (`find_vmstate_storage` in
-/// qemu-server's `QemuConfig`). It prefers shared storages, and within each group it prefers file-based
-/// storages.
+/// qemu-server's `QemuConfig`). It prefers shared storages to local ones, and within each of these two
+/// groups it prefers file-based storages.
 fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
     let known = || used.iter().filter_map(|name| pve.storages.get(*name));
     let of = |shared: bool| {

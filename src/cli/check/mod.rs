@@ -137,7 +137,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> 
 /// Reports values that `migrate` left for the administrator to fill in, if the file still contains their
 /// marks.
 fn to_fill_in(path: &Path) -> Option<Line> {
-    /// At most this many lines are named.
+    /// At most this many line numbers are listed.
     const NAMED: usize = 20;
     let text = std::fs::read_to_string(path).ok()?;
     let is_mark = |line: &str| {

@@ -145,7 +145,7 @@ pub(super) fn kubernetes(text: &str) -> String {
             "no answer: check `server` in the kubeconfig, whether the API server is up, and whether firewalls in between allow its port"
         }
         Some(Obstacle::UnknownIssuer) => {
-            "`certificate-authority-data` in the kubeconfig is not the API server's CA: with kubeadm, it is /etc/kubernetes/pki/ca.crt on a control plane node"
+            "`certificate-authority-data` in the kubeconfig is not the API server's CA: with kubeadm, that CA is /etc/kubernetes/pki/ca.crt on a control plane node"
         }
         Some(Obstacle::OtherName) => {
             "in the kubeconfig, use the name from the API server's certificate in `server`, or set \

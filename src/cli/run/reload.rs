@@ -163,8 +163,8 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
             ..old.clone()
         };
     }
-    // The daemon creates its port probe once, at the start, even if all pools have a bootstrap of their own.
-    // So a change of the port needs a restart.
+    // The daemon creates its port probe once, at startup, even if all pools have a bootstrap of their own. So
+    // a change of the port needs a restart.
     let probed = |config: &Config| config.bootstrap.as_ref().and_then(|bootstrap| bootstrap.probe_port);
     keep("bootstrap.probe_port", probed(old) == probed(&new));
     if let Some(bootstrap) = &mut new.bootstrap {

@@ -12,7 +12,7 @@ const REASONS: [(&str, &[&str]); 4] = [
     ("Empty", &["empty"]),
     ("Underutilized", &["underutilized", "consolidation"]),
     ("Drifted", &["drifted"]),
-    // Since Karpenter 1.15, for nodes that are repaired.
+    // Karpenter 1.15 or newer has this reason for nodes that it repairs.
     ("Unhealthy", &["unready"]),
 ];
 

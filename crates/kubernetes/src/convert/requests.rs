@@ -1,5 +1,5 @@
-//! Computes the resources that a pod requests in the same way as kube-scheduler: with `PodRequests` of
-//! `k8s.io/component-helpers/resource`, after the API server's defaulting. For pods with a node,
+//! Computes a pod's resource requests in the same way as kube-scheduler, which calls `PodRequests` of
+//! `k8s.io/component-helpers/resource` after the API server's defaulting. For pods with a node,
 //! kube-scheduler sets `UseStatusResources`, and the result depends on the Kubernetes version.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,10 +142,10 @@ fn pod_level_amounts(field: &str, list: Option<&List>) -> Result<BTreeMap<String
     Ok(names.map(|name| (name.clone(), amount(&all, name))).collect())
 }
 
-/// `spec.resources.requests` after the API server's defaulting. If the pod has limits (since 1.37, also if it
-/// only has requests), a missing request is set to the sum of its containers' requests, or to the pod's limit
-/// if no container requests the resource. Huge pages cannot be overcommitted, so their request equals their
-/// limit.
+/// `spec.resources.requests` after the API server's defaulting, which applies if the pod has limits (since
+/// 1.37, also if it only has requests). A missing request is set to the sum of the containers' requests, or
+/// to the pod's limit if no container requests the resource. Huge pages cannot be overcommitted, so their
+/// request equals their limit.
 fn level_requests(
     spec: &core::PodSpec,
     containers: &Resources,
@@ -332,12 +332,12 @@ mod tests {
         let cases = [
             ("containers add up", json!({"containers": [container("a", "1"), container("b", "500m")]}), 1500),
             (
-                "an absent request equals the limit",
+                "a missing request defaults to the limit",
                 json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2"}}}]}),
                 2000,
             ),
             (
-                "a large init container decides",
+                "an init container counts if it requests more than the containers",
                 json!({"containers": [container("a", "1")], "initContainers": [container("i", "3")]}),
                 3000,
             ),
@@ -359,27 +359,27 @@ mod tests {
                 3000,
             ),
             (
-                "less than nothing is nothing",
+                "a negative request counts as zero",
                 json!({"containers": [container("a", "-2"), container("b", "1")]}),
                 1000,
             ),
             (
-                "overhead comes on top",
+                "the overhead is added",
                 json!({"containers": [container("a", "1")], "overhead": {"cpu": "250m"}}),
                 1250,
             ),
             (
-                "pod-level requests win",
+                "pod-level requests replace the containers' requests",
                 json!({"containers": [container("a", "1")], "resources": {"requests": {"cpu": "3"}}}),
                 3000,
             ),
             (
-                "pod-level limits do not, where containers request",
+                "pod-level limits do not replace the containers' requests",
                 json!({"containers": [container("a", "1")], "resources": {"limits": {"cpu": "3"}}}),
                 1000,
             ),
             (
-                "pod-level limits count where no container requests",
+                "pod-level limits count if no container requests the resource",
                 json!({"containers": [{"name": "a"}], "resources": {"limits": {"cpu": "3"}}}),
                 3000,
             ),
@@ -418,30 +418,30 @@ mod tests {
         let whole = |allocated: &str, actual: &str| json!({"allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": actual}}});
         for (what, spec, status, before, since) in [
             (
-                "the sums are compared, not each container with itself",
+                "1.37 compares the sums, not the amounts of each container",
                 &grow_and_shrink,
                 json!({"containerStatuses": [status("a", "1", "1"), status("b", "2", "2")]}),
                 4000,
                 3000,
             ),
-            ("the kubelet's word on the pod counts", &one, whole("3", "1"), 1000, 3000),
-            ("the overhead in it counts twice", &with_overhead, whole("1500m", "1"), 1500, 2000),
+            ("1.37 counts the pod-level status", &one, whole("3", "1"), 1000, 3000),
+            ("1.37 counts the overhead twice", &with_overhead, whole("1500m", "1"), 1500, 2000),
             (
-                "an init container's status counts",
+                "1.37 counts an init container's status",
                 &with_init,
                 json!({"initContainerStatuses": [status("i", "3", "1")]}),
                 1000,
                 3000,
             ),
             (
-                "only what is allocated, without what is actual",
+                "a pod-level status without actual amounts is ignored",
                 &one,
                 json!({"allocatedResources": {"cpu": "3"}}),
                 1000,
                 1000,
             ),
             (
-                "what a pod does not request as a whole counts if the kubelet says so",
+                "1.37 counts what is in the pod-level status but not in the pod-level requests",
                 &level,
                 whole("3", "2"),
                 0,
@@ -468,6 +468,6 @@ mod tests {
         let spec: core::PodSpec = serde_json::from_value(spec).unwrap();
         let found = wanted(&spec).unwrap();
         assert_eq!(found.other["hugepages-2Mi"], 8 << 20, "huge pages are not overcommitted");
-        assert_eq!((found.cpu_milli, found.memory), (0, 1 << 30), "a request of nothing is one");
+        assert_eq!((found.cpu_milli, found.memory), (0, 1 << 30), "a request of zero is a request");
     }
 }

@@ -1,7 +1,7 @@
 //! Tests the Kubernetes client against an API server that answers from a script. The responses have the same
 //! form as recorded ones.
 
-#![expect(clippy::unwrap_used, reason = "a test helper may panic if the test has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic in a test helper fails the test")]
 
 mod buffers;
 mod calls;

@@ -1,4 +1,4 @@
-//! Checks that the daemon asks for exactly the rights that the shipped manifests grant.
+//! Tests that the daemon checks for exactly the rights that the shipped manifests grant.
 
 use std::collections::BTreeSet;
 

@@ -140,8 +140,8 @@ async fn a_tokens_secret_is_never_logged_not_even_from_an_answer_that_cannot_be_
     let (cluster, _) = cluster(|asked| Reply::Json(201, json!({ "kind": 7, "echo": asked.body })));
     let cluster = cluster.with_entropy(Arc::new(counting()));
     cluster.create_token(&cluster.draw_token(Duration::from_mins(1)).unwrap(), "a").await.unwrap();
-    tracing::info!("a line that shows that lines are seen");
+    tracing::info!("a line that proves that lines are captured");
     let text = lines.text();
-    assert!(text.contains("lines are seen"));
+    assert!(text.contains("lines are captured"));
     assert!(!text.contains("89abcdefghijklmn"), "{text}");
 }

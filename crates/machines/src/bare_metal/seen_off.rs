@@ -41,12 +41,12 @@ mod tests {
         for (what, before, power, node, now, after) in [
             ("it runs", None, on, Some(&ready), 0, None),
             ("it was switched off by hand", None, off, Some(&ready), 5, Some(5)),
-            ("it is off still", Some(5), off, None, 9, Some(5)),
+            ("it is still off", Some(5), off, None, 9, Some(5)),
             ("its Node looks ready for a moment", Some(5), on, Some(&ready), 6, Some(5)),
-            ("it was switched on into something else", Some(5), on, Some(&silent), 9, Some(5)),
+            ("it was switched on, but runs something else", Some(5), on, Some(&silent), 9, Some(5)),
             ("it has no Node", Some(5), on, None, 9, Some(5)),
             ("it serves again", Some(5), on, Some(&ready), 9, None),
-            ("it is going down", Some(5), PowerState::PoweringOff, Some(&ready), 9, Some(5)),
+            ("it is being switched off", Some(5), PowerState::PoweringOff, Some(&ready), 9, Some(5)),
         ] {
             let record = Record { seen_off: before.map(at), ..Record::example() };
             assert_eq!(seen_off(&record, power, node, at(now)), after.map(at), "{what}");

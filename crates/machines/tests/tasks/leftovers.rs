@@ -88,7 +88,8 @@ async fn a_clone_that_another_client_asked_for_is_awaited_though_its_machines_ti
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_requested_long_ago_and_not_begun_has_its_time() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
-    // Another instance may have let the machine wait for its turn, or this instance's clock may be ahead.
+    // The record may be this old because the machine waited for its turn under another instance, or because
+    // this instance's clock is ahead.
     let created = world.context.clock.now() - Duration::from_mins(16);
     let record = Record { created, ..world.record(VMID) };
     world.context.kubernetes.create_record(&record).await.unwrap();

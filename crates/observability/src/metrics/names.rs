@@ -77,7 +77,7 @@ metrics! {
         TERMS_ENDED: Counter "terms_ended" None, &["cause"], "How many times this instance lost leadership without being stopped, by cause: `Taken` if another instance took over, `HostSlow` if a timer of this process fired much too late, `ApiSlow` if the Kubernetes API did not answer in time, or `ApiFailed` if the API refused a request or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while the daemon is paused; only the leader reports this metric";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which the daemon changes nothing";
-        PROBLEM: Gauge "problem" None, &["about"], "1 while there is a problem of the kind `about`; docs/reference/alerts.md explains each kind";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while there is a problem of the kind that the label `about` names; docs/reference/alerts.md explains each kind";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds by outcome: `decided`, `blind` if too little could be seen to decide anything, or `obsolete` if the settings changed or this instance lost leadership during the round";
         ROUND: Histogram "round_duration" SECONDS, &[], "Duration of a round, excluding the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "Time at which a round last completed its decisions";
@@ -87,7 +87,7 @@ metrics! {
             certificate, token and certificate authority, and the authorities in Proxmox VE's `ca_file` \
             or `ca_credential`";
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "Time at which Proxmox VE was last read successfully";
-        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Decisions to create a machine (`add`, for `Pods` or the pool's `Minimum`), to enlarge a running machine (`grow`, for `Pods`) or to remove a node (`remove`, with the plan's reason, or `Asked` by an operator)";
+        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Decisions to create a machine (`add`, for `Pods` or the pool's `Minimum`), to enlarge a running machine (`grow`, for `Pods`) or to remove a node (`remove`, with the plan's reason, or with `Asked` if an operator ordered the removal)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, except watches, by outcome: `Ok` or the kind of failure";
         CALL: Histogram "call_duration" SECONDS, &["api"], "Time from sending a call to receiving its answer";
     }
@@ -123,7 +123,7 @@ metrics! {
             such a pod on a node that it seemed to fit. No more nodes are removed if the pods of a \
             removed node did not start on other nodes";
         UNFINISHED: Gauge "unfinished" None, &["what"], "Pending `Pods` and removable `Nodes` that the last round left for later rounds";
-        BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`) by state: `Filled` if the chunk fits an existing node, `Coming` if a machine for it is being created, or `Short` if it fits neither";
+        BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`) by state: `Filled` if the chunk fits an existing node, `Coming` if a machine for it is being created, or `Short` otherwise";
         POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "Time from when a pod became unschedulable until it got a node";
     }
     "Machines" {
@@ -229,7 +229,7 @@ mod tests {
         let mut names = BTreeSet::new();
         for metric in ALL.iter().flat_map(|(_, metrics)| *metrics) {
             let name = metric.name;
-            assert!(names.insert(metric.full_name()), "{name} is there twice");
+            assert!(names.insert(metric.full_name()), "{name} is listed twice");
             assert!(!name.ends_with("_total") && !name.ends_with("_seconds"), "{name}");
             assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
             assert!(!metric.help.ends_with('.') && !metric.help.is_empty(), "{name}");

@@ -112,7 +112,7 @@ fn who_stands_by_shows_nothing_of_what_it_knew_when_it_led() {
     let led = page();
     assert!(led.contains(nodes) && led.contains("\npve_autoscaler_leader 1.0\n"), "{led}");
     assert!(led.contains("\nkpnodes_running 3.0\n"), "{led}");
-    // While no instance leads, this one keeps its values: it may lead next.
+    // While no instance leads, this instance keeps its values, because it may lead next.
     board.stand_by("", Timestamp::UNIX_EPOCH);
     assert!(page().contains(nodes) && page().contains("\npve_autoscaler_leader 0.0\n"));
     board.stand_by("pve2", Timestamp::UNIX_EPOCH);

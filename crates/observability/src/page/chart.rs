@@ -203,8 +203,8 @@ fn runs(timeline: &[Sample], now: Timestamp, gap: SignedDuration, of: fn(&Sample
     runs
 }
 
-/// Draws decisions: marks for created machines rise from the bottom, marks for removed nodes hang from the
-/// top.
+/// Draws decisions: marks for created machines rise from the bottom, and marks for removed nodes hang from
+/// the top.
 fn marks(status: &Status, axis: &Axis, out: &mut String) {
     for decision in status.decisions.iter().filter(|one| one.time >= axis.from) {
         let (kind, from, to) = match decision.what.as_bytes().first() {

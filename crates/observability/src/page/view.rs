@@ -64,8 +64,7 @@ impl Asked {
         asked
     }
 
-    /// Returns the address of a link to the same page that makes this request. The address is already
-    /// escaped.
+    /// Returns the relative address of the page with these settings, escaped for HTML.
     pub(super) fn address(self) -> String {
         let mut out = format!("?span={}h", self.span.hours());
         if self.still {

@@ -180,7 +180,7 @@ impl Client {
             return Err(Error::new(Kind::Unsupported, &call, text));
         }
         let mut answer = self.ask_for(&system, reset, None).await?;
-        // The request was not carried out, because the controller requires the current `ETag`.
+        // With these statuses, the controller did not carry out the request: it requires the current `ETag`.
         if matches!(answer.status().as_u16(), 412 | 428) {
             let again = self.system_at(&system.path).await?;
             if reset.is_there(again.state) {

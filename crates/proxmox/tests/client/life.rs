@@ -54,7 +54,7 @@ pub async fn a_life(client: &Client, pve: &Pve) {
     let upid = client.destroy("pve1", VMID).await.unwrap();
     assert!(done(client, &upid).await.is_success());
     assert!(pve.vm(VMID.0).is_none());
-    assert!(client.calls() < 25, "{} calls for one life", client.calls());
+    assert!(client.calls() < 25, "{} calls for one machine", client.calls());
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +122,7 @@ async fn an_endpoint_that_is_away_is_passed_over_and_the_one_that_answers_is_kep
     assert_eq!(client.wait_task(&upid, LIMIT, Duration::from_millis(200)).await.unwrap(), Exit::Ok);
     let before = client.calls();
     assert!(client.quorate().await.unwrap());
-    assert_eq!(client.calls(), before + 1, "the one that answered is asked first");
+    assert_eq!(client.calls(), before + 1, "the endpoint that answered is tried first");
 
     first.shutdown();
     assert!(client.quorate().await.unwrap(), "a read goes on to the next endpoint");

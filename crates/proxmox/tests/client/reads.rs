@@ -45,7 +45,7 @@ async fn tasks_of_before_and_tasks_that_run_are_found_again() {
     assert_eq!(
         list(TaskFilter { vmid: Some(Vmid(9102)), ..TaskFilter::default() }).await,
         0,
-        "it names the template"
+        "a clone's task is listed under the template"
     );
     assert_eq!(list(TaskFilter { kind: Some("qmstart".to_owned()), ..TaskFilter::default() }).await, 0);
     assert_eq!(list(TaskFilter { limit: Some(1), ..TaskFilter::default() }).await, 1);

@@ -74,7 +74,7 @@ async fn trap_06_success_and_failure_of_a_start_are_in_the_task() {
     let client = client(&pve);
     booted(&client).await;
     let upid = client.start("pve1", VMID).await.unwrap();
-    let Exit::Failed(text) = done(&client, &upid).await else { panic!("a second start went well") };
+    let Exit::Failed(text) = done(&client, &upid).await else { panic!("a second start succeeded") };
     assert!(text.contains("already running"), "{text}");
     assert!(matches!(client.task_status(&upid).await.unwrap(), TaskStatus::Ended(Exit::Failed(_))));
 }
@@ -108,7 +108,7 @@ async fn trap_07_power_is_asked_of_the_vm_and_not_of_the_lagging_list() {
     assert_eq!(done(&client, &upid).await, Exit::Ok);
     assert_eq!(client.power("pve1", VMID).await.unwrap(), Power::Running);
     let seen = client.resources().await.unwrap();
-    assert_eq!(seen.guests[&VMID].host, "pve1", "the host is immediate");
+    assert_eq!(seen.guests[&VMID].host, "pve1", "the host does not lag");
 }
 
 #[tokio::test(start_paused = true)]
@@ -342,7 +342,7 @@ async fn trap_19_a_stop_overrules_a_shutdown_that_holds_the_vm() {
     let digest = client.config("pve1", VMID).await.unwrap().digest().unwrap().to_owned();
     let set = BTreeMap::from([("description".to_owned(), "x".to_owned())]);
     let upid = client.set_config("pve1", VMID, &set, &[], &digest, 20).await.unwrap_err();
-    assert_eq!(upid.kind, Kind::Busy, "its lock is waited for in vain: {upid}");
+    assert_eq!(upid.kind, Kind::Busy, "the shutdown holds the lock: {upid}");
     let stop = client.stop("pve1", VMID).await.unwrap();
     assert_eq!(done(&client, &stop).await, Exit::Ok);
     assert_eq!(client.power("pve1", VMID).await.unwrap(), Power::Stopped);
@@ -394,9 +394,9 @@ async fn trap_21_clones_of_one_storage_wait_for_each_other_and_not_for_those_of_
     let waits = async |sources: &BTreeSet<String>, full| {
         tokio::time::timeout(soon, client.clone_turn(sources, full)).await.is_err()
     };
-    assert!(waits(&one("pve1/local-lvm"), false).await, "four are made already");
+    assert!(waits(&one("pve1/local-lvm"), false).await, "four clones are in progress");
     assert!(!waits(&one("pve2/local-lvm"), false).await, "another host's storage of the same name");
-    assert!(!waits(&one("pve1/local-lvm"), true).await, "full clones are counted apart");
+    assert!(!waits(&one("pve1/local-lvm"), true).await, "full clones are counted separately");
     let both = BTreeSet::from(["pve1/local-lvm".to_owned(), "shared".to_owned()]);
     assert!(waits(&both, false).await, "a template on two storages needs room on both");
     held.remove(&0);
@@ -503,5 +503,5 @@ async fn trap_25_a_vm_that_ha_manages_is_only_asked_to_stop_and_says_itself_when
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(client.power("pve1", VMID).await.unwrap(), Power::Stopped);
     let upid = client.destroy("pve1", VMID).await.unwrap();
-    assert_eq!(done(&client, &upid).await, Exit::Ok, "with `purge` HA lets it go");
+    assert_eq!(done(&client, &upid).await, Exit::Ok, "with `purge`, a VM in HA can be destroyed");
 }

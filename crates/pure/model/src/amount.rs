@@ -126,7 +126,7 @@ mod tests {
         let read = |text: &str| Amount::read(text).unwrap();
         assert_eq!(read("0.1"), read("100m"));
         assert!(read("100n") < read("101n"));
-        assert_eq!(read("0.1n"), read("1n"), "the smallest is rounded up to");
+        assert_eq!(read("0.1n"), read("1n"), "rounded up to the smallest amount");
         assert_eq!(read("16Ei"), Amount::units(i64::MAX));
         assert_eq!((read("1500m").rounded_up(), read("-1500m").rounded_up()), (2, -2));
         assert_eq!((read("1500m").whole(), read("1500m").whole_milli()), (None, Some(1500)));

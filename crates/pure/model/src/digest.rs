@@ -79,8 +79,8 @@ pub struct Looks {
     pub spread_as: Option<Fingerprint>,
 }
 
-/// Stands for a position of `/` that does not fit in a `u8`. The namespace names that the API allows are
-/// shorter than that.
+/// Stands for a position of `/` that does not fit in a `u8`. This does not occur in practice: the API allows
+/// only shorter namespace names.
 const FAR: u8 = u8::MAX;
 
 /// A pod annotation. Its value is the age that the pod must reach before a machine is created for it.

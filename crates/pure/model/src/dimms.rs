@@ -62,6 +62,6 @@ mod tests {
             assert_eq!(at_least(wanted), size, "{wanted}");
         }
         assert!(is_size(16 * GIB) && is_size(32 * GIB));
-        assert!(!is_size(64 * GIB), "DIMMs have 2 GiB there, and 49 GiB come before them");
+        assert!(!is_size(64 * GIB), "above 49 GiB, each DIMM has 2 GiB");
     }
 }

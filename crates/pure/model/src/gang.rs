@@ -58,7 +58,7 @@ pub enum GangReason {
     /// kube-scheduler refuses all pods of the gang, because their priorities, preemption policies or
     /// schedulers do not match each other or the PodGroup.
     Mismatch,
-    /// The gang asks for something that the planner does not support.
+    /// The gang needs a feature that the planner does not support.
     NotSupported,
 }
 

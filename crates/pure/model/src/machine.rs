@@ -421,7 +421,7 @@ pub struct Record {
     pub cordoned: bool,
     /// The time at which the daemon first saw that the bare-metal machine was off, unless the daemon itself
     /// was switching it on. Cleared once the machine is on and its Node is ready. If the machine is on while
-    /// this time is set, but its Node does not report, another client switched the machine on.
+    /// this time is set, but its Node is not ready, another client switched the machine on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
     /// Whether a clone was requested whose outcome is unknown. A VM with this VMID might belong to this

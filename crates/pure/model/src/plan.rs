@@ -308,7 +308,7 @@ pub struct RequestVerdict {
     pub pods: i64,
     /// The number of the request's pods that are planned on machines that this plan creates or wakes.
     pub on_new_machines: usize,
-    /// Why no pool gets a machine for the first pod for which there is no room.
+    /// Why no machine is created for the first pod for which there is no room, by pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
 }
@@ -371,7 +371,7 @@ pub struct BufferVerdict {
     /// The verdict on the first chunk for which there is no room.
     #[serde(skip)]
     pub nowhere_because: Option<PodOutcome>,
-    /// Why the pools do not take the first chunk for which there is no room.
+    /// Why no machine is created for the first chunk for which there is no room, by pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
 }
@@ -443,7 +443,7 @@ pub struct PodVerdict {
     /// for the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Arc<str>>,
-    /// Why the pools do not take the pod.
+    /// Why no machine is created for the pod, by pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
     /// If the verdict is `PredictionMissed`: where the pod was expected, and what kube-scheduler reports.

@@ -23,7 +23,7 @@ pub enum PodPhase {
     Succeeded,
     /// All containers ended, at least one of them with a failure.
     Failed,
-    /// The state of the pod is unknown, because its node does not report.
+    /// The state of the pod is unknown, because its node does not report it.
     Unknown,
 }
 

@@ -149,7 +149,7 @@ mod tests {
         for pod in &mut all {
             specs.share(pod);
         }
-        assert_eq!(all, before, "no pod is another");
+        assert_eq!(all, before, "the pods are unchanged");
         assert!(Arc::ptr_eq(&all[0].spec, &all[1].spec));
         assert!(!Arc::ptr_eq(&all[0].spec, &all[2].spec), "other labels");
         assert!(!Arc::ptr_eq(&all[0].spec, &all[3].spec), "another controller");
@@ -167,7 +167,7 @@ mod tests {
         assert_ne!(other.digest().class, before);
         drop(other);
         one.labels.insert("app".to_owned(), "c".to_owned());
-        assert_ne!(one.digest().class, before, "also if no other pod has the spec");
+        assert_ne!(one.digest().class, before, "also if no other pod shares the spec");
     }
 
     #[test]

@@ -164,8 +164,8 @@ impl<'a> Round<'a> {
         Some(Deferral::because(NodeOutcome::CoolingDown, why.clone()))
     }
 
-    /// Why a node stays if its pool is at its minimum. The reason for a lost node also says whether the node
-    /// will be replaced.
+    /// Why a node stays if its pool is at its minimum. If the node has been unready for too long, the reason
+    /// also says whether the node will be replaced.
     pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> Deferral {
         let (pool, min) = (node.pool, node.pool.min);
         if node.ready || node.removable_at > now {

@@ -115,8 +115,8 @@ fn is_asked(pod: &Pod) -> bool {
 }
 
 /// Whether the pod's eviction counts against the budget. A pod that is not ready is already counted as
-/// disrupted. Its eviction is free if the budget always allows the eviction of unhealthy pods, or if enough
-/// other pods are healthy.
+/// disrupted. Its eviction does not count if the budget always allows the eviction of unhealthy pods, or if
+/// enough other pods are healthy.
 fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
     let (healthy, desired) = budget.healthy;
     is_asked(pod) && (pod.ready || !(budget.always_allows_unhealthy || (desired > 0 && healthy >= desired)))

@@ -20,7 +20,7 @@ use scheduling::{EXPRESSION, SimNode, World};
 /// What the classes demand of a node's labels and taints, and which pools meet these demands.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
-    /// For each row of equal demands, whether each pool meets these demands.
+    /// One row for each distinct set of demands: whether each pool meets these demands.
     pub suits: Vec<Vec<bool>>,
     /// For each pool, which rows of demands it meets: the columns of `suits`.
     pub met: Vec<Met>,

@@ -121,7 +121,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Returns the pod, prepared for this world, if its checks depend on other pods. Returns `None` if they
-    /// do not. The probe can then be used in any world.
+    /// do not, in which case `probe` can be used in any world.
     fn prepared(&self, world: &World) -> Option<Prepared> {
         let own = self.probe.pod();
         let looks = !own.affinity.pods.is_empty() || !own.affinity.anti.is_empty() || !own.spread.is_empty();
@@ -129,7 +129,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// The pods on these nodes that have anti-affinity, without duplicates.
+/// Those pods on these nodes that have anti-affinity to other pods, without duplicates.
 pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
     let all = prototypes.iter().flat_map(|node| node.pods.iter()).filter(|pod| !pod.affinity.anti.is_empty());
     let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();

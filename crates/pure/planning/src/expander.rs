@@ -35,8 +35,8 @@ impl Ranked {
 }
 
 impl Packer<'_, '_> {
-    /// Like [`Self::rank`], but prefers pools with the size number `size` if the expander ranks pools
-    /// equally.
+    /// Like [`Self::rank`], but of the pools that the expander ranks equally, those whose size has the index
+    /// `size` come first.
     pub(super) fn rank_sized(&self, items: &Stock, size: Option<usize>) -> Vec<Ranked> {
         let ranked = self.rank(items);
         let Some(size) = size else { return ranked };

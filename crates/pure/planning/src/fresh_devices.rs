@@ -348,7 +348,7 @@ mod tests {
         let known =
             |memory: &Memory| memory.pools.values().filter(|one| !one.device_slices.is_empty()).count();
         assert!(known(&memory) > 0, "what fits is remembered");
-        assert!(!learn(&mut memory, &snapshot, &config), "it stays as it is");
+        assert!(!learn(&mut memory, &snapshot, &config), "a second call changes nothing");
         let without = Snapshot { nodes: Vec::new(), ..snapshot };
         assert!(!learn(&mut memory, &without, &config), "also while there is no node");
         let none = parse("c", "", Needs::Plan).unwrap();

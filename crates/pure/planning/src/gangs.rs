@@ -21,8 +21,8 @@ use model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use model::pod::Pod;
 use model::prediction::kind;
 
-/// Maximum number of pod kinds of a gang that are looked at before their own turn, together with a kind whose
-/// turn it is. If more kinds of the gang would have to wait, the whole gang is postponed until it is the turn
+/// When one kind of a gang's pods has its turn, the gang's other kinds are looked at too, before their own
+/// turns. If more kinds than this would be looked at early, the whole gang is postponed until it is the turn
 /// of its oldest pod's kind.
 const KINDS: usize = 16;
 
@@ -40,7 +40,7 @@ pub(super) struct Gangs<'a> {
 /// Why the pods of a gang are pending.
 pub(super) struct Waits {
     pub gang: Arc<GangWait>,
-    /// Why the pools do not take the first pod of the gang that fits nowhere.
+    /// Why each pool refuses the first of the gang's pods that fits nowhere.
     pub reasons: Vec<PoolReason>,
     pub missed: Option<Arc<MissedPrediction>>,
 }
@@ -203,7 +203,7 @@ impl<'a> Gang<'a> {
         Self { group, minimum, bound: members.bound.len(), members: members.waiting, apart: false }
     }
 
-    /// Why the gang waits, copied from another gang with the same reason.
+    /// Why the gang waits, copied from an equal gang that found no room either.
     pub(super) fn as_other(&self, other: &Waits) -> Waits {
         Waits {
             reasons: other.reasons.clone(),

@@ -156,8 +156,8 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Pairs of a pool and a template of which at least one guest did not use its hot-plugged CPUs. Other
-    /// guests of the same template will not use them either. A machine is ignored if its Node lacks CPUs for
+    /// Each pair of a pool and a template if at least one of their guests did not use its hot-plugged CPUs.
+    /// The other guests are assumed not to use theirs either. A machine is ignored if its Node lacks CPUs for
     /// another reason.
     fn deaf<'m>(&self, machines: &ByNode<'m>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);

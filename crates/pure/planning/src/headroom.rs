@@ -66,8 +66,8 @@ impl<'a> Headroom<'a> {
         let before = self.pools.clone();
         let node = &view.snapshot.nodes[at];
         let arriving = self.arriving.get(&at).map(Vec::as_slice).unwrap_or_default();
-        // A pod of another node may be moved to this node and away again. Such a pod is counted with its own
-        // node.
+        // A pod of another node may be moved to this node first, and then away from it. Such a pod is counted
+        // with its own node, not here.
         let own = |pod: &Arc<Pod>| {
             pod.node.as_ref() == Some(&node.name) || arriving.iter().any(|one| Arc::ptr_eq(one, pod))
         };

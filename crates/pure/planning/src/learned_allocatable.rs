@@ -6,8 +6,8 @@
 //! The requests of a node's static pods are subtracted, because every node runs the static pods of the
 //! template.
 //!
-//! The resources are those that the pool's settings declare. If they declare none, the first possible of
-//! these methods is used: learn them from a ready node whose machine has the same size, derive them from
+//! The resources are those that the pool's settings declare. If they declare none, the first of these methods
+//! that is possible is used: learn them from a ready node whose machine has the same size, derive them from
 //! another size of the pool, or compute them from the VM's size alone.
 
 use std::collections::BTreeMap;

@@ -137,7 +137,7 @@ pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
             }
         }
     }
-    // No pool can take the pod, but an existing node was expected to.
+    // No pool can take the pod. By the planner's own checks, however, it would fit an existing node.
     if outcome == PodOutcome::NoPoolFits && hold.is_some_and(|hold| packer.would_fit(hold, pod)) {
         outcome = PodOutcome::PredictionMissed;
     }

@@ -401,7 +401,7 @@ impl HostPowerRules<'_> {
         snapshot
     }
 
-    /// The shortage with these hosts on and open.
+    /// The shortage if these hosts were on and open.
     fn short_with(&self, names: &[&str]) -> Option<usize> {
         let mut snapshot = self.snapshot.clone();
         for name in names {

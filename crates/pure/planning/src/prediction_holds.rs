@@ -16,7 +16,8 @@ pub(super) struct Hold {
     pub pools: BTreeMap<PoolName, String>,
     /// The maximum number of these pods for which machines may be created, and the reason for the limit.
     pub most: Option<(usize, String)>,
-    /// Whether no machines are created for gangs either, because too many were created in vain.
+    /// Whether gangs of these pods get no machines either, because too many machines received none of the
+    /// pods that they were created for.
     pub ends_gangs: bool,
     /// Nodes that existed at this time are not expected to take these pods.
     pub before: Option<Timestamp>,

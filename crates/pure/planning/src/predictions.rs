@@ -1,6 +1,6 @@
 //! Missed predictions prevent the creation of machines. If kube-scheduler refuses pods although the planner
-//! found that they fit, another machine of the same pool would only be created in vain.
-//! [`super::prediction_outcomes`] finds the missed predictions.
+//! found that they fit, another machine of the same pool would not help. [`super::prediction_outcomes`] finds
+//! the missed predictions.
 //!
 //! * A pool with a missed prediction gets no machine for pods of that kind until its back-off is over, and
 //!   such pods are expected on none of its nodes. The same applies to every other pool with a ready node that
@@ -8,8 +8,8 @@
 //! * After the back-off, a machine may be tried again. Nodes that existed when the prediction was missed are
 //!   not counted on: the scheduler has refused them.
 //! * At most two machines an hour are created for a kind of pods that is never scheduled on them. Two pods of
-//!   a gang are of no use without the others, so a gang may get machines for all of its pods. After two
-//!   machines were created in vain, it gets none.
+//!   a gang are of no use without the others, so a gang may get machines for all of its pods. Once two
+//!   machines have been created but received none of the pods, it gets no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub(super) fn in_vain(machines: &[&str]) -> String {
 }
 
 impl<'a> Packer<'_, 'a> {
-    /// Determines the restrictions on each class. Does nothing if no prediction was missed and no machines
-    /// were created in vain.
+    /// Determines the restrictions on each class. Does nothing if no prediction was missed and
+    /// [`Self::made_in_vain`] finds no machines.
     pub(super) fn hold_back(&mut self, classes: &mut [Class<'a>]) {
         let followed = &self.view.snapshot.memory.predictions;
         let vain = self.made_in_vain();
@@ -132,8 +132,8 @@ impl<'a> Packer<'_, 'a> {
         hold
     }
 
-    /// Returns the other pools that have a ready node that should have taken the pod and already existed when
-    /// the pod was refused.
+    /// Returns each pool with a ready node that already existed when the pod was refused, and should have
+    /// taken it.
     fn also_refused(&self, pod: &Arc<Pod>, missed: &Missed) -> BTreeSet<PoolName> {
         let prepared = self.view.world.prepare(pod);
         let refused = |at: &NodeIndex| {
@@ -145,8 +145,8 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// For each kind of pod, returns the recent machines that were created for it but received none of its
-    /// pods. These are machines that are known to have been created in vain, and ready machines that run no
-    /// pod. Kinds with fewer than [`BOUND`] such machines are left out.
+    /// pods. These are machines for which this is already recorded, and ready machines that run no pod. Kinds
+    /// with fewer than [`BOUND`] such machines are left out.
     fn made_in_vain(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let snapshot = self.view.snapshot;
         let made = &snapshot.memory.predictions.made;

@@ -21,8 +21,8 @@ pub fn removal_given_up(before: Option<&Backoff>, why: &str, config: &Config, no
     Backoff::next(before, why, (first, first.max(LONGEST)), now)
 }
 
-/// Returns the back-off after a host was emptied but could not be switched off. Machines were then created
-/// and removed in vain.
+/// Returns the back-off after a host was emptied but could not be switched off. Without a back-off, machines
+/// could be created and removed for nothing again and again.
 pub fn emptied_in_vain(before: Option<&Backoff>, why: &str, config: &Config, now: Timestamp) -> Backoff {
     let first = config.power.idle_for.saturating_mul(2);
     let before = before.filter(|before| !is_long_ago(before, now));

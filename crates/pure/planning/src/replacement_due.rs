@@ -135,8 +135,8 @@ impl KeptReplacements {
     }
 
     /// Clears [`Node::replaced`] after a trial decision. Returns true if more nodes turned out not to be
-    /// replaceable, so that the decision must be repeated. `homeless` has, by node, a pod that finds no
-    /// place.
+    /// replaceable, so that the decision must be repeated. For each node with a pod that finds no place,
+    /// `homeless` names such a pod.
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,

@@ -2,8 +2,7 @@
 //! machines that grow, or else on new machines.
 //!
 //! Equal pods form a class and are handled together ([`super::classes`]). Existing and upcoming nodes are
-//! filled first. Then [`super::packing`] plans new machines, and [`super::expander`] chooses the pool that
-//! grows.
+//! filled first. Then [`super::packing`] plans new machines, and [`super::expander`] chooses their pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,7 +60,7 @@ pub(super) fn asks_more(view: &mut View, now: &Demand) -> bool {
     Demand::placed(&packer).exceeds(now)
 }
 
-/// Places all pending pods. If `is_enough`, it may stop once a pod needs more than what exists.
+/// Places all pending pods. If `is_enough` is true, may stop as soon as a pod needs more room than there is.
 fn place<'v, 'a>(view: &'v mut View<'a>, is_enough: bool) -> Placed<'v, 'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
     let priorities = Priorities::new(view.snapshot, view.config);

@@ -123,8 +123,8 @@ pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, 
     let mut verdicts = Verdicts::default();
     let mut rest = nodes;
     while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
-        // By count: whether scaling up would ask for more if the first `count` nodes of the list were
-        // removed.
+        // By count: whether scaling up would create more machines, or leave more pods pending, if the first
+        // `count` nodes of the list were removed.
         let mut asks: BTreeMap<usize, bool> = BTreeMap::new();
         let quiet = |count: usize| {
             let gone = with(&verdicts, &rest[..count]);
@@ -166,7 +166,8 @@ fn most(all: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     good
 }
 
-/// Whether scaling up would ask for more than `now` if these nodes were gone and their pods pending.
+/// Whether scaling up would create more machines, or leave more pods pending, than `now` if these nodes were
+/// gone and their pods pending.
 fn asks_more_without(view: &View, gone: &BTreeSet<NodeIndex>, now: &Demand) -> bool {
     let names = names(view, gone);
     let mut snapshot = world_without(view, &names);

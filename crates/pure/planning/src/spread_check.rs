@@ -1,8 +1,8 @@
 //! Where kube-scheduler may put the pods of removed nodes. The search for removable nodes fills the other
 //! nodes completely. kube-scheduler, however, spreads pods (`NodeResourcesFit` with `LeastAllocated`, its
 //! default), follows their preferences, and takes them in any order. So a pod may find no room even though
-//! the search found a place for it. The removal would then be in vain, because a machine would be created for
-//! that pod immediately.
+//! the search found a place for it. The removal would then be pointless, because a machine would be created
+//! for that pod immediately.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};

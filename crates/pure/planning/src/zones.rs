@@ -1,5 +1,5 @@
 //! Pools whose labels differ between hosts (`{{ host }}`, `{{ zone }}`). Each set of hosts with equal labels
-//! is a separate offer, so that a pod that asks for a zone, or is spread over zones, is planned for the right
+//! is a separate offer, so that a pod that requires a zone, or is spread over zones, is planned for the right
 //! offer.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
 
 /// Returns the hosts that the pool's machines may be on: those that Proxmox VE reports or, if these are
 /// unknown, those that the pool names. A host that the daemon has switched off is included even if it is not
-/// known whether a template reaches it, because a host is woken only for an offer that includes it.
+/// known whether the template can be cloned there, because a host is woken only for offers that include it.
 fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<HostKey> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
     let power = |name: &HostKey| snapshot.memory.hosts.get(name)?.power.as_ref();

@@ -167,8 +167,8 @@ proptest! {
         prop_assert_eq!(made().map(|machine| machine.pods.len()).sum::<usize>(), new, "a pod on a machine that is not created");
     }
 
-    // No pod in this test has anti-affinity. The second plan may place pods with anti-affinity on different
-    // nodes than the first plan did.
+    // No pod in this test has anti-affinity, because the second plan may place pods with anti-affinity on
+    // different nodes than the first plan did.
     #[test]
     fn with_its_machines_on_their_way_a_plan_makes_no_more(snapshot in world(0.0), max in 0_u32..9) {
         let config = config(max);

@@ -69,7 +69,7 @@ pub const ASSUMPTIONS: &[&str] = &[
         Preemption, container startup and pods that a kubelet refuses are not simulated.",
     "DaemonSet pods and pods on nodes outside all pools stay as recorded, regardless of `--scale`. \
         Copies of pods have no volumes or devices that only one pod can use.",
-    "At the start of the simulation, copies of running pods and pods on hosts that are left out have no \
+    "At the start of the simulation, copies of running pods, and pods on hosts that are left out, have no \
         node. The simulation binds them without counting them as pending.",
     "Nodes of the first round are cordoned, labelled, pinned and retired as in the record, and are always ready.",
     "Creating or removing a machine takes the pool's median time in the record, or the stated default \

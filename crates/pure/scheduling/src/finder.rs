@@ -1,4 +1,4 @@
-//! Finds the selectors that may match a pod without looking at each selector. Selectors are indexed by a
+//! Finds the selectors that may match a pod, without looking at every selector. Selectors are indexed by a
 //! label that each of them requires.
 
 use std::collections::BTreeMap;

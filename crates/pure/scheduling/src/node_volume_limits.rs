@@ -163,7 +163,7 @@ mod tests {
         }
         for number in 0..8 {
             let driver = named("x", random.below(3));
-            // Two volumes may be the same disk.
+            // Different volumes may refer to the same disk.
             let csi = Some((driver, named("disk", random.below(6))));
             let volume = PersistentVolume { name: named("v", number), csi, ..PersistentVolume::default() };
             all.volumes.push(Arc::new(volume));

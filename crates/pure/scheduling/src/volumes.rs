@@ -186,7 +186,7 @@ impl Volumes {
         self.free.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the volumes that are reserved for a claim with this unbound claim's namespace and name.
+    /// Returns the volumes that are reserved for an unbound claim, by its namespace and name.
     pub(super) fn reserved(&self, claim: &VolumeClaim) -> &[Arc<PersistentVolume>] {
         if self.reserved.is_empty() {
             return &[];

@@ -8,7 +8,8 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// A checked `[health]` table. A pool is unhealthy if it exceeds both limits.
+/// A checked `[health]` table. A pool is unhealthy if its unready nodes exceed both `ok_total_unready_count`
+/// and `max_total_unready_percentage`.
 #[derive(Clone, Debug)]
 pub struct Health {
     /// Maximum percentage of a pool's nodes that may be unready.

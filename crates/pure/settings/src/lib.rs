@@ -76,8 +76,8 @@ pub enum Needs {
     /// The daemon runs with the settings. They must describe a Proxmox VE cluster and a Kubernetes cluster.
     /// Each pool of VMs needs VMIDs, addresses and, unless its VMs boot from the network, a template.
     Run,
-    /// Any other use, such as a plan. Settings that only the daemon needs may be missing. Those that are
-    /// present are checked.
+    /// Any other use, such as a plan. Settings that only the daemon needs may be missing, but are checked if
+    /// they are present.
     Plan,
 }
 
@@ -255,7 +255,7 @@ impl Written {
             kubernetes: self.kubernetes.as_ref().and_then(|table| kubernetes::Written::check(table, checker)),
             bootstrap: match &self.bootstrap {
                 Some(table) => bootstrap::Written::check(table, checker),
-                // `[bootstrap]` may be missing, because all of its settings have defaults.
+                // `[bootstrap]` may be omitted, because all of its settings have defaults.
                 None if checker.runs() => {
                     bootstrap::Written::check(&Spanned::new(0..0, bootstrap::Written::default()), checker)
                 }

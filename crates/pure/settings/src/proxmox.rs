@@ -241,8 +241,8 @@ fn is_page(text: &str) -> bool {
     text.starts_with("https://") && !text.contains(['@', '?', '#']) && text.parse::<http::Uri>().is_ok()
 }
 
-/// Returns how certificates are verified. Exactly one of the keys in `ways` must be set. `help` explains
-/// where to find the value for such a key.
+/// Returns how certificates are verified. Exactly one of the keys in `ways` must be set. `help` is the hint
+/// that is reported if none is set.
 pub(super) fn trust(
     ways: [(&str, &Option<Spanned<String>>); 4],
     help: &str,

@@ -37,7 +37,7 @@ pub struct ScaleDown {
     /// Whether a node is kept if it runs a kube-system pod that is younger than an hour and is not covered by
     /// a disruption budget.
     pub skip_nodes_with_system_pods: bool,
-    /// Whether a node is kept if it runs a pod whose controller is missing or of an unknown kind.
+    /// Whether a node is kept if it runs a pod whose controller does not exist or is of an unknown kind.
     pub skip_nodes_with_custom_controller_pods: bool,
     /// Maximum number of nodes that are drained at a time, across all pools. Nodes without pods to move do
     /// not count.

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// waiting.
 pub const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(14);
 
-/// How long a daemon may be unaware of another client's change. The time between its read and the resulting
-/// write includes the lag of Proxmox VE's lists, repeated calls, and the decision.
+/// How long a daemon may be unaware of another client's change. The time between the daemon's read and the
+/// resulting write includes the lag of Proxmox VE's lists, repeated calls, and the decision.
 pub const STALE: Duration = Duration::from_mins(2);
 /// How many changes of the Lease are remembered.
 const REMEMBERED: usize = 200;
@@ -44,8 +44,8 @@ impl Lies {
 /// What is known about the Lease and the pause switch.
 #[derive(Default)]
 pub struct Turns {
-    /// The holders of the Lease, oldest first. Each entry contains the time at which the holder was first
-    /// seen with this version of the Lease, the instance, and the version.
+    /// The holders of the Lease, oldest first. Each entry contains the time at which the checker first saw
+    /// a version of the Lease, the instance that held it, and the version.
     pub held: Vec<(Instant, String, String)>,
     pub paused_since: Option<Instant>,
     /// How many times another instance took over.
@@ -100,9 +100,9 @@ pub struct Told(pub BTreeMap<String, Timestamp>);
 /// A right that all machines of some pools need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// The right to the machines' tag.
+    /// The right to use the machines' tag.
     Tag,
-    /// The right to the network with this path.
+    /// The right to use the network with this path.
     Network(String),
 }
 
@@ -171,9 +171,9 @@ pub struct Sights {
     /// The time at which the token last had no rights over VMs. Without those rights, the daemon cannot see
     /// other clients' VMs.
     pub blind: Option<Instant>,
-    /// For each VMID, which daemon created the record, and when. `None` if the API server's answer was lost:
-    /// even that daemon may then not know of the record. It may create other records instead, and drops this
-    /// one unused once it finds it.
+    /// For each VMID, which daemon created the record, and when. `None` if the API server's answer was lost.
+    /// Even the daemon that sent the call may then not know of the record. The daemon may create other
+    /// records instead, and drops the unused record once it finds it.
     pub written: BTreeMap<u32, Option<(String, Instant)>>,
     /// For each VMID, which daemon asked the warm machine to join, and when.
     pub woken: BTreeMap<u32, (String, Instant)>,

@@ -21,8 +21,8 @@ pub fn draw(random: &mut Rng, rules: &mut Rules, pools: &mut [PoolShape]) {
     for pool in pools {
         let places = &mut pool.places;
         if random.u8(..3) == 0 {
-            // Chooses two of the three hosts, so that the pool still has a host if the other one is closed to
-            // new machines.
+            // Chooses two of the three hosts, so that the pool still has a host if one of the two is closed
+            // to new machines.
             let without = random.usize(..HOSTS.len());
             places.hosts =
                 HOSTS.into_iter().enumerate().filter(|(at, _)| *at != without).map(|it| it.1).collect();

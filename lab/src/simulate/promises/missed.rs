@@ -1,6 +1,6 @@
 //! Finds pods whose work would be lost if their node lost power. Pods that tolerate all taints come back to a
 //! cordoned node as soon as they are evicted, as with the real kube-scheduler. Such a pod may end together
-//! with its machine if it was bound after the machine's removal was ordered. All other pods must be gone
+//! with its machine if the pod was bound after the machine's removal was ordered. All other pods must be gone
 //! before the machine stops.
 
 use std::sync::Arc;

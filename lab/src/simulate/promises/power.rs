@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::simulate::checker::memory::AsOf;
 use crate::simulate::checker::{Checker, Promise};
 
-/// Once a host has been on again for this long, it is no longer considered shut down by the daemon.
+/// Once a host has been on again for this long, the checker forgets that a daemon shut it down.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
 /// The time from the shutdown call until the host is off.

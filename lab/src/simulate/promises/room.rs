@@ -142,8 +142,8 @@ impl Checker {
         if !pool.places.allows(host) {
             return Some(format!("is not one of the pool's hosts {:?}", pool.places.hosts));
         }
-        // If a host loses its power during maintenance, the daemon may not know that it is off when the
-        // maintenance ends.
+        // These states are checked separately: if a host loses its power during maintenance, the daemon may
+        // not know of the power loss yet when the maintenance ends.
         let shut = {
             let sights = &self.inner().sights;
             [&sights.kept_empty, &sights.off, &sights.silent].map(|since| since.get(host).copied())
@@ -307,7 +307,7 @@ impl Checker {
         self.inner().sights.woken.insert(vmid, (who.to_owned(), Instant::now()));
     }
 
-    /// The VMIDs of machines whose records the daemon may have written for the same decision.
+    /// The VMIDs of machines whose records the daemon may have written for the decision in `as_of`.
     pub fn decided_with(&self, as_of: AsOf<'_>) -> Vec<u32> {
         let inner = self.inner();
         let made = inner.sights.written.iter().filter_map(|(vmid, maker)| Some((vmid, maker.as_ref()?)));
@@ -335,8 +335,8 @@ impl Checker {
                 let sight = inner.sights.guests.get(&guest.vmid);
                 let knew = |since| as_of.is_none_or(|as_of| as_of.knew(since));
                 let known = sight.is_some_and(|sight| knew(sight.since));
-                // After a VM has been moved, the daemon may write the new host into the record only after the
-                // decision.
+                // The daemon may have learned of a move only after the decision, even if the record already
+                // contains the new host.
                 let follows = sight.and_then(|sight| sight.moved).is_none_or(knew);
                 (known, follows, sight.map_or(0, |sight| sight.starts))
             };

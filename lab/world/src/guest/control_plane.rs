@@ -1,5 +1,5 @@
 //! The requests that a guest's kubeadm and kubelet make to a control plane. The Proxmox VE side makes the
-//! calls, the Kubernetes side implements them.
+//! calls, and the Kubernetes side implements them.
 
 use std::time::Duration;
 

@@ -65,8 +65,8 @@ fn log(guest: &Guest, line: &str) {
     guest.write_file(JOURNAL, journal);
 }
 
-/// Returns the merged content of all configuration files, in their order. A list under a key that ends in `+`
-/// is appended to the list under the plain key.
+/// Returns the content of all configuration files, merged in this order: `config.yaml`, then the other files
+/// by name. A list under a key that ends in `+` is appended to the list under the plain key.
 fn configuration(guest: &Guest) -> Result<Map<String, Value>, String> {
     let mut files = vec![CONFIGURATION.to_owned()];
     let below = guest.files_below(MORE);

@@ -1,5 +1,5 @@
-//! `kubeadm join` as it behaves in a guest: it reads a JoinConfiguration, asks the control plane, and sets up
-//! a kubelet.
+//! `kubeadm join` as it behaves in a guest: it reads a JoinConfiguration, asks the control plane to let the
+//! guest join, and sets up a kubelet.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 /// How far a guest's clock may lag behind. Certificates are valid from shortly before their creation, so a
 /// small lag does not matter.
 const CLOCK_SKEW: Duration = Duration::from_mins(5);
-/// The time after which the preflight checks fail.
+/// How long the preflight checks take to fail.
 const PREFLIGHT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(shell: &mut Shell, words: &[&str], output: &mut Output) -> i32 {

@@ -299,7 +299,7 @@ impl Guest {
         &self.0.identity
     }
 
-    /// Starts a command. Returns its process id, or `None` if the program is missing.
+    /// Starts a command. Returns its process id, or `None` if the template lacks the program.
     pub fn exec(&self, command: Vec<String>, stdin: Vec<u8>) -> Option<u64> {
         let program = command.first()?;
         if !self.has_program(program) {

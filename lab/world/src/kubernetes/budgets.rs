@@ -12,7 +12,7 @@ use super::{
     state::{State, Work},
 };
 
-/// How long the controller waits before it checks a budget with `disruptedPods` again.
+/// The time after which the controller rechecks a budget that has `disruptedPods`.
 const AGAIN: std::time::Duration = std::time::Duration::from_mins(2);
 
 impl State {

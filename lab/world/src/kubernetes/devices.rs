@@ -1,5 +1,5 @@
-//! Allocates devices to the pods' ResourceClaims. As kube-scheduler does, it takes the requested number of
-//! devices of a class from the node's ResourceSlices.
+//! Allocates devices to the pods' ResourceClaims. As in kube-scheduler, the requested number of devices of a
+//! class is taken from the node's ResourceSlices.
 //!
 //! The only selector that a class may have is `device.driver == "…"`. A pod must name its claims directly. A
 //! pod with any other kind of request fits no node.

@@ -1,4 +1,4 @@
-//! Checks whether a pod fits a node, with the messages of kube-scheduler's filters and in their order.
+//! Checks whether a pod fits a node. The checks have the order and the messages of kube-scheduler's filters.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -239,5 +239,5 @@ pub(super) static KINDS: [&Kind; 44] = [
     &PROVISIONING_REQUEST,
     &LEGACY,
 ];
-/// `endpoints`, which kubectl asks for when it describes a service.
+/// The resource `endpoints`, which kubectl reads when it describes a Service.
 static LEGACY: Kind = kept_as("endpoints", core("Endpoints", "endpoints", true, &["ep"]));

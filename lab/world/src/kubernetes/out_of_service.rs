@@ -1,5 +1,5 @@
 //! Nodes that are marked as permanently off (`node.kubernetes.io/out-of-service`). The pod garbage collector
-//! removes such a Node's pods that are being deleted. The attach/detach controller detaches the Node's
+//! removes those pods of such a Node that are being deleted. The attach/detach controller detaches the Node's
 //! volumes without waiting for an unmount.
 
 use std::time::Duration;

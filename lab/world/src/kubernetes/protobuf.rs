@@ -14,8 +14,8 @@ const MAGIC: &[u8] = b"k8s\0";
 /// deeply.
 const DEPTH: usize = 16;
 
-/// How to read a field. Fields that are pointers in Go are sent only if they are set, all other fields
-/// always.
+/// How to read a field. Fields that are pointers in Go are sent only if they are set. All other fields are
+/// always sent.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Text,

@@ -169,7 +169,7 @@ impl State {
     }
 
     /// Deletes a pod immediately if its grace period is 0 and it has no finalizers. Otherwise, marks it for
-    /// deletion. The grace period of a pod that has ended or is not bound is 0.
+    /// deletion. If a pod has ended or is not bound, its grace period is 0.
     fn remove_pod(&mut self, key: &Key, pod: &Value, grace: Option<i64>) -> Option<Arc<Value>> {
         let ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let unbound = text(pod, "/spec/nodeName").is_empty();

@@ -82,7 +82,7 @@ impl Kube {
         state.write_cluster_info();
     }
 
-    /// Replaces the CA in cluster-info, and the hash of its public key (in the form of `caCertHashes`).
+    /// Replaces the CA in cluster-info, and the hash of the CA's public key (in the form of `caCertHashes`).
     /// Returns the former CA and hash.
     pub fn replace_authority(&self, ca_pem: String, ca_hash: String) -> (String, String) {
         let mut state = self.state();

@@ -41,7 +41,7 @@ pub(super) enum Work {
     Schedule,
     /// Updates the status of the budgets of a namespace.
     Budgets(String),
-    /// Runs the controller of a workload, identified by the store of its kind and by its key.
+    /// Runs the controller of a workload, identified by the `store` of its kind and by its key.
     Workload(&'static str, Key),
     /// Runs the controller for all DaemonSets after a change to the Nodes.
     DaemonSets,
@@ -94,8 +94,8 @@ pub(super) struct State {
     pub spec: KubeSpec,
     pub store: Store,
     pub pods: Pods,
-    /// The objects of each owner, by the owner's uid. Each object is identified by the store of its kind and
-    /// by its key.
+    /// The objects of each owner, by the owner's uid. Each object is identified by the `store` of its kind
+    /// and by its key.
     pub owned: BTreeMap<String, BTreeSet<(&'static str, Key)>>,
     /// For each Job's uid, the uids of its pods that have succeeded, whether or not the pods still exist.
     pub succeeded: BTreeMap<String, BTreeSet<String>>,

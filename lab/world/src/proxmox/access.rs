@@ -95,8 +95,8 @@ impl Identity {
     }
 }
 
-/// Whether `privileges` would contain this privilege. This function does not build the whole map, because
-/// every call needs this check.
+/// Whether `privileges` would contain this privilege. To be fast enough for a check on every call, this
+/// function does not build the whole map.
 fn holds(state: &State, who: &str, path: &str, privilege: &str) -> bool {
     let access = &state.access;
     let at = |path: &str| roles(access, who, path).any(|(role, _)| gives(access, role, privilege));

@@ -243,7 +243,7 @@ fn plan(state: &State, call: &ApiCall) -> Result<Plan, Refusal> {
         return Err(Refusal::failed(format!("snapshot '{snapshot}' does not exist")));
     }
     rights::clone(state, &call.who, source, storage.as_deref())?;
-    // As on the real server, this check follows that of the privileges.
+    // As on the real server, this check comes after the privilege check.
     if target != node && local_storage(state, vm).is_some() {
         return Err(Refusal::failed(format!("can't clone VM to node '{target}' (VM uses local storage)")));
     }
@@ -314,7 +314,7 @@ fn claim(state: &mut State, plan: &Plan, pid: u32) -> Result<(), Refusal> {
 
 type Drives = Vec<(String, String, String)>;
 
-/// Returns the template's config with new MAC addresses, uuids and a new name, but without its drives.
+/// Returns the template's config with new MAC addresses, new uuids and a new name, but without its drives.
 /// Returns the drives separately.
 fn copied_config(state: &mut State, plan: &Plan) -> Result<(BTreeMap<String, String>, Drives), Refusal> {
     let source = state.vm_on(&plan.node, plan.source)?;

@@ -44,7 +44,7 @@ pub struct WebImage {
     pub size: u64,
     /// The size of the disk in the image, in bytes.
     pub disk: u64,
-    /// The image's hexadecimal digest. It is the expected digest for every hash algorithm.
+    /// The image's digest, in hexadecimal digits. It is the same for every hash algorithm.
     pub digest: String,
 }
 
@@ -289,7 +289,7 @@ impl State {
     }
 }
 
-/// Replaces the characters in a file name that storages do not allow.
+/// Replaces the characters that storages do not allow in a file name.
 fn normalized(name: &str) -> String {
     let fine = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     name.chars().map(|c| if fine(c) { c } else { '_' }).collect()

@@ -256,7 +256,8 @@ impl Pve {
         self.state().hosts.get(node).is_some_and(|host| host.online)
     }
 
-    /// Whether a task runs for a VM, or any clone task runs.
+    /// Whether a task runs for a VM. Also true while any clone task runs, because a clone task's id names the
+    /// template.
     pub fn is_worked_on(&self, vmid: u32) -> bool {
         let (state, id) = (self.state(), vmid.to_string());
         state.tasks.values().any(|task| task.running() && task.upid.id == id)

@@ -21,7 +21,8 @@ fn no_json(what: &str) -> Refusal {
     )
 }
 
-/// Parameters by name. A key that was sent several times is an array, and a key without a value is null.
+/// Parameters by name. A key that was sent several times has an array as its value, and a key without a value
+/// has null.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params(pub BTreeMap<String, Value>);
 
@@ -188,7 +189,7 @@ pub struct Rule {
 /// The parameters of a call. A name that ends in `[n]` stands for `name0`, `name1` ….
 pub type Rules = BTreeMap<String, Rule>;
 
-/// Checks parameters against the rules of a call, and reports every invalid one. Values are normalised:
+/// Checks parameters against the rules of a call, and reports every invalid one. Values are normalized:
 /// booleans become `0` or `1`, and a scalar for an array parameter becomes an array of one.
 pub fn check(params: &mut Params, rules: &Rules) -> Result<(), Refusal> {
     let mut errors = BTreeMap::new();

@@ -27,7 +27,7 @@ pub struct Pci {
 }
 
 impl Pve {
-    /// Creates or replaces a resource mapping with the host and address of each device.
+    /// Creates or replaces a resource mapping. Each of its devices is given by host and address.
     pub fn map_pci(&self, id: &str, devices: &[(&str, &str)]) {
         let devices = devices.iter().map(|(host, path)| ((*host).to_owned(), (*path).to_owned()));
         self.state().pci.mappings.insert(id.to_owned(), devices.collect());

@@ -62,7 +62,7 @@ impl Pve {
         let blueprint = {
             let mut state = self.state();
             let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return Ok(()) };
-            // A resumed guest keeps the machine that it had, without pending changes.
+            // A resumed guest keeps its virtual hardware, so pending changes are not applied.
             if memory.is_none() {
                 apply_pending(vm);
             }

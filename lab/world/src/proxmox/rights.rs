@@ -134,7 +134,8 @@ fn root_only(who: &Identity, text: &str) -> Result<(), Refusal> {
     if who.user == "root@pam" && who.token == "root@pam" { Ok(()) } else { Err(Refusal::failed(text)) }
 }
 
-/// Checks access to a custom CPU model. It needs `Mapping.Use`, or `Sys.Audit` on `/nodes` in release 8.
+/// Checks access to a custom CPU model. Release 8 requires `Sys.Audit` on `/nodes`, later releases require
+/// `Mapping.Use` on the model.
 pub(super) fn cpu_model(state: &State, who: &Identity, new: &str, old: Option<&str>) -> Result<(), Refusal> {
     let model = |text: &str| {
         let bare = text.split(',').find(|part| !part.contains('='));

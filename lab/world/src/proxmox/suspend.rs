@@ -126,7 +126,7 @@ impl Pve {
             state.volumes.retain(|(name, _), _| name != volid);
             return Err(Refusal::failed(error.to_string()));
         }
-        // The machine is removed first, so that the end of its process is not treated as a loss of power.
+        // `vm.machine` is cleared first, so that the end of the process is not treated as a loss of power.
         let machine = self.state().vm_on_mut(node, vmid)?.machine.take();
         running.stop().await;
         drop(machine);
@@ -188,8 +188,8 @@ fn memory_time(memory: u64, rate: u64) -> Duration {
 }
 
 /// Returns the storage for a VM's state: the one that its config names, otherwise the storage of one of its
-/// disks, otherwise `local`. Shared storages come first; within each group, file-based storages come first.
-/// CD drives do not count as disks.
+/// disks, otherwise `local`. Shared storages are preferred to local ones, and then file-based storages to all
+/// others. CD drives do not count as disks.
 fn state_storage(state: &State, vm: &Vm) -> String {
     if let Some(named) = vm.get("vmstatestorage") {
         return named.to_owned();

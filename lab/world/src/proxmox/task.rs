@@ -234,8 +234,8 @@ impl Pve {
             let exit = match result {
                 Ok(()) if warnings > 0 => format!("WARNINGS: {warnings}"),
                 Ok(()) => "OK".to_owned(),
-                // `task_text` adds no line break after the last parameter, because Proxmox VE removes that
-                // one. All other line breaks become spaces.
+                // Proxmox VE removes the line break after the last parameter, which `task_text` does not add.
+                // All other line breaks become spaces.
                 Err(refusal @ Refusal::Parameters(_)) => refusal.task_text().replace('\n', " "),
                 Err(refusal) => refusal.task_text().trim_end().replace('\n', " "),
             };
@@ -252,7 +252,7 @@ impl Pve {
         self.announce(Event::TaskEnded { upid: upid.to_owned(), exit });
     }
 
-    /// Ends a worker as a crash would: nothing is cleaned up, the outcome is unknown.
+    /// Ends a worker as a crash would: nothing is cleaned up, and the outcome is unknown.
     pub fn kill_task(&self, upid: &str) {
         let endtime = self.now().as_second();
         let mut state = self.state();

@@ -1,7 +1,7 @@
 //! The guest agent's protocol: one JSON object per line, resynchronized before each command.
 //!
 //! The socket serves one client at a time, and data that a previous client did not read is sent to the next
-//! one. So each call begins with `guest-sync-delimited`, whose answer follows a byte that JSON never
+//! one. So each call begins with `guest-sync-delimited`, whose answer is preceded by a byte that JSON never
 //! contains.
 
 use std::{path::Path, time::Duration};

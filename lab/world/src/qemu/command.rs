@@ -3,7 +3,7 @@
 //!
 //! The command line differs from Proxmox VE's in five ways. There is no `-id`, which only Proxmox VE's own
 //! QEMU has. There is no `-daemonize`, because the process is a child of the lab. There is no `-no-shutdown`,
-//! because nothing else would end a QEMU whose guest has powered itself off. The processor is the best
+//! because with it, nothing would end a QEMU whose guest has powered itself off. The processor is the best
 //! available one, because the configured model may need hardware that is missing. Finally, an emulated
 //! machine with CPU hotplug presents itself as VMware. Linux accepts hotplugged processors only under a
 //! hypervisor that it knows (`acpi_is_processor_usable`), and it does not know QEMU's emulation.

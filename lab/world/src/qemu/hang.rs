@@ -1,7 +1,7 @@
 //! Resets emulated guests that hang before their kernel has printed anything.
 //!
 //! A guest with two processors was observed to leave its console empty for six minutes (QEMU 10.0.2, `-accel
-//! tcg,thread=multi`). The cause was not found, but it was not in the tested code. A reset solves the
+//! tcg,thread=multi`). The exact cause is unknown, but it is not in the tested code. A reset solves the
 //! problem, and an administrator would also reset such a guest.
 
 use std::{path::Path, time::Duration};

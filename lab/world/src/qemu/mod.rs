@@ -6,7 +6,7 @@
 //!                         │        network bridge and taps, only in a network namespace that has nothing else
 //!                         │        seed    the cloud-init drive
 //!                         └──start──> Running ── process, QMP, guest agent, and the process of its TPM
-//!                                        └ saved  memory in a volume, from which a new process goes on
+//!                                        └ saved  memory in a volume, from which a new process resumes
 //! ```
 //!
 //! Processes run in real time, so tokio's clock must not be paused. A process ends when the last clone of its
@@ -103,7 +103,7 @@ pub enum HardwareError {
     /// There is no image behind a volume.
     #[error("volume '{0}' does not exist")]
     NoVolume(String),
-    /// The configuration asks for something that this hardware does not have.
+    /// The VM's configuration contains something that the lab's hardware does not support.
     #[error("{0}")]
     Unsupported(String),
     /// A QEMU process did not start, or does not respond.

@@ -45,7 +45,8 @@ struct Inner {
     vmid: u32,
     pid: u32,
     directory: PathBuf,
-    /// Asks the supervisor to end the process. It is also notified when the last [`Running`] is dropped.
+    /// Asks the supervisor to end the process. The supervisor is also notified when the last [`Running`] is
+    /// dropped.
     kill: Arc<Notify>,
     ended: CancellationToken,
     agent: Mutex<()>,

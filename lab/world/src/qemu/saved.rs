@@ -2,8 +2,8 @@
 //! the guest.
 //!
 //! Proxmox VE's own QEMU writes the memory in the background (`savevm-start`) and reads it with `-loadstate`.
-//! Every other QEMU can migrate to and from a file, which keeps the same data. The new process needs the same
-//! devices as the previous one.
+//! QEMU without Proxmox VE's changes can migrate to and from a file, which keeps the same data. The new
+//! process needs the same devices as the previous one.
 
 use std::{path::Path, time::Duration};
 

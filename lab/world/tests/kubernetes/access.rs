@@ -16,7 +16,7 @@ async fn a_token_is_signed_and_lets_in_as_its_secret_says() {
         (&[("expiration", Some("2026-11-21T01:00:00Z"))], true, 200, "not expired"),
         (&[("expiration", Some("2026-11-20T00:00:00Z"))], false, 401, "expired"),
         (&[("expiration", Some("tomorrow"))], false, 401, "an expiration that cannot be read"),
-        (&[("auth-extra-groups", Some("others"))], true, 401, "a group with another prefix"),
+        (&[("auth-extra-groups", Some("others"))], true, 401, "a group without the required prefix"),
         (&[("auth-extra-groups", None)], true, 403, "without the group of new nodes"),
     ];
     for (changes, is_signed, status, case) in table {

@@ -211,7 +211,7 @@ async fn a_lease_is_held_by_one_and_every_write_of_it_needs_its_version() {
     let now = "2026-11-21T00:00:00.000000Z";
     let (status, made) = client.call("POST", leases, lease("a", None, now)).await;
     assert_eq!(status, 201);
-    assert_eq!(client.call("POST", leases, lease("b", None, now)).await.0, 409, "two create, one wins");
+    assert_eq!(client.call("POST", leases, lease("b", None, now)).await.0, 409, "only the first create wins");
     let first = made["metadata"]["resourceVersion"].as_str();
     let table = [
         (lease("a", None, now), 422),

@@ -126,7 +126,7 @@ async fn a_node_deleted_under_its_kubelet_comes_back_only_with_a_restart() {
     seconds(3.0).await;
     let new = client.kube.get("Node", "", "w1").expect("back");
     assert_ne!(new["metadata"]["uid"], old["metadata"]["uid"]);
-    assert!(new["metadata"]["labels"]["mine"].is_null(), "labels that others have set are lost");
+    assert!(new["metadata"]["labels"]["mine"].is_null(), "labels that other clients set are lost");
 }
 
 #[tokio::test(start_paused = true)]

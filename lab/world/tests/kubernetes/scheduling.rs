@@ -109,7 +109,7 @@ async fn a_pod_that_waits_is_bound_as_soon_as_there_is_room() {
     seconds(1.0).await;
     let told = condition(&client, "waits");
     assert!(told["message"].as_str().expect("text").contains("1 node(s) were unschedulable"), "{told}");
-    assert_eq!(told["lastTransitionTime"], since, "a new message alone is no transition");
+    assert_eq!(told["lastTransitionTime"], since, "a new message alone is not a transition");
     client.kube.patch_by_hand("Node", "", "w2", &json!({ "spec": { "taints": null } }));
     seconds(0.02).await;
     assert_eq!(condition(&client, "waits")["status"], "True");

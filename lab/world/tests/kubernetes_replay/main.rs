@@ -43,7 +43,8 @@ struct Reply {
     events: Vec<(f64, Value)>,
 }
 
-/// Makes a call. Reads a watch until the watch ends or the recorded client closed it.
+/// Makes a call. Reads a watch until the watch ends, or until the moment at which the recorded client closed
+/// it.
 async fn send(
     kube: Kube,
     request: http::Request<bytes::Bytes>,
@@ -95,8 +96,7 @@ struct Replay {
     compared: usize,
     watched: usize,
     differences: BTreeMap<u64, Vec<String>>,
-    /// The differences between watches that `known` lists and that occurred, each with the watch's number and
-    /// the object.
+    /// The differences in watches that have occurred and that `known` lists: each watch's number and object.
     other_stories: BTreeSet<(u64, String)>,
 }
 
@@ -302,7 +302,7 @@ impl Replay {
 
     /// Checks that every difference is listed, that every listed difference still occurs, and that enough
     /// answers were compared.
-    #[expect(clippy::print_stdout, reason = "a test says how much it has compared")]
+    #[expect(clippy::print_stdout, reason = "a test prints how much it has compared")]
     fn check(&self, least: usize) -> Result<(), String> {
         let own = KNOWN.iter().filter(|(scenario, _, _)| *scenario == self.scenario);
         let known: BTreeMap<u64, &str> =
@@ -326,7 +326,7 @@ impl Replay {
             }
         }
         println!(
-            "{}: {} answers compared, among them {} events; {} answers differ, {} of them as listed, and the stories of {} objects",
+            "{}: {} answers compared, among them {} events; {} answers differ, {} of them as listed; the changes of {} objects differ as listed",
             self.scenario,
             self.compared,
             self.watched,

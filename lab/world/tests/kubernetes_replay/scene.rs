@@ -69,8 +69,9 @@ pub fn made_by_hand(scenario: &str, entries: &[Entry], began: Timestamp) -> Vec<
                 continue;
             }
             let version = number_of(&object["metadata"]["resourceVersion"]);
-            // Assume that the object was created just before the first view that shows its version or a later
-            // one. If no earlier view shows an older version, the object existed before the scenario.
+            // Assume that the object was created just before the first answer or event that shows its version
+            // or a later one. If none before that shows an older version, the object existed before the
+            // scenario.
             let there = looks.iter().position(|other| other.version >= version).unwrap_or(number).min(number);
             let earlier = looks.iter().take(there).any(|other| other.version > 0 && other.version < version);
             let at = looks.get(there).filter(|_| earlier && !old).map(|look| look.at - 0.004);

@@ -77,7 +77,7 @@ async fn a_life(client: Client) {
     let again = client.exec(120, json!(["/bin/sh", "-c", SCRIPT]), JOIN).await;
     assert_eq!(again["out-data"], "joined\n");
     let joins = client.plane.0.lock().expect("lock").clone();
-    assert_eq!(joins.len(), 1, "the guard script joins once");
+    assert_eq!(joins.len(), 1, "the second run does not join again");
     assert_eq!(format!("uuid={}", joins[0].system_uuid), config["smbios1"].as_str().expect("text"));
     assert_eq!(
         (joins[0].node_name.as_str(), joins[0].addresses.as_slice()),
@@ -245,7 +245,7 @@ async fn faults_hit_the_next_matching_call_and_the_log_tells() {
         .call("POST", "/nodes/pve1/qemu/9000/clone", json!({ "newid": 180, "pool": "k8s-workers" }))
         .await;
     assert_eq!((reply.status, reply.reason.as_str()), (596, "Connection timed out"));
-    assert!(client.pve.vm(180).is_some(), "the work went on");
+    assert!(client.pve.vm(180).is_some(), "the clone continued");
     assert_eq!(client.pve.calls().last().expect("logged").status, 596);
 }
 

@@ -186,7 +186,7 @@ impl Replay {
 
     /// Checks that every difference is listed, that every listed difference still occurs, and that enough
     /// answers were compared.
-    #[expect(clippy::print_stdout, reason = "a test says how much it has compared")]
+    #[expect(clippy::print_stdout, reason = "a test prints how much it has compared")]
     fn check(&self, least: usize) -> Result<(), String> {
         let own = KNOWN.iter().filter(|(scenario, _, _)| *scenario == self.scenario);
         let known: BTreeMap<u64, &str> =

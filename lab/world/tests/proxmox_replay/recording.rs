@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde_json::Value;
 
 /// The folder of the recordings, if it exists.
-#[expect(clippy::print_stdout, reason = "a test that does nothing says so")]
+#[expect(clippy::print_stdout, reason = "a skipped test prints why")]
 pub fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pve/recordings");
     if folder.is_dir() {

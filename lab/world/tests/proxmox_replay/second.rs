@@ -1,6 +1,5 @@
 //! The cluster of recordings 60 to 71: one host, and in some of the recordings also a second host, which is
-//! off. Also contains the changes that were made between the recorded calls and that the recordings do not
-//! show.
+//! off. This file also contains the changes that were made between the recorded calls but were not recorded.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,11 +32,11 @@ const CLOUD_INIT: &str = "VM.Config.Cloudinit";
 /// Each unrecorded change: the scenario, the number of the exchange before which it was made, and what was
 /// changed.
 const BESIDE: &[(&str, u64, &str)] = &[
-    ("61-seed-lacks-cloudinit", 1, "no right to cloud-init drives"),
+    ("61-seed-lacks-cloudinit", 1, "the right to cloud-init drives is removed"),
     ("64-protection-inherited", 18, "stopped"),
     ("65-user-tag-access", 1, "the template is no longer protected"),
-    ("65-user-tag-access", 1, "only tags of a list"),
-    ("67-template-download-import", 1, "an image to download"),
+    ("65-user-tag-access", 1, "only tags from a list are allowed"),
+    ("67-template-download-import", 1, "an image is published"),
     ("68-ha-maintenance", 2, "maintenance"),
     ("68-ha-maintenance", 4, "no maintenance"),
     ("70-pvestatd-silent", 1, "pvestatd stops"),
@@ -62,11 +61,11 @@ pub fn with_events(scenario: &str, entries: Vec<Entry>) -> Vec<Entry> {
 /// Makes one of the unrecorded changes.
 pub fn happen(pve: &Pve, event: &str) {
     match event {
-        "no right to cloud-init drives" => {
+        "the right to cloud-init drives is removed" => {
             change_role(pve, "Worker", |role| role.retain(|one| one != CLOUD_INIT));
         }
         "Pool.Audit is granted" => change_role(pve, "Worker", |role| role.push("Pool.Audit".to_owned())),
-        "only tags of a list" => pve.restrict_tags(TagAccess {
+        "only tags from a list are allowed" => pve.restrict_tags(TagAccess {
             user_allow: "list".to_owned(),
             user_allow_list: vec!["k8s".to_owned()],
             registered: Vec::new(),
@@ -79,7 +78,7 @@ pub fn happen(pve: &Pve, event: &str) {
         "stopped" => pve.stop_by_hand(9104),
         "pvestatd stops" => pve.forget_what_pvestatd_said("pve1"),
         "pvestatd starts" => pve.set_pvestatd_silent("pve1", false),
-        "an image to download" => pve.publish(
+        "an image is published" => pve.publish(
             "http://10.99.0.1:8099/worker1.qcow2",
             WebImage {
                 size: 600 << 20,

@@ -88,7 +88,7 @@ fn coming_up(record: &Record, settings: &Settings, sight: &Sight, now: Now) -> N
     }
 }
 
-/// Reads the machine's power repeatedly, until the limit.
+/// Reads the machine's power state repeatedly, until the time limit.
 fn awaiting_power(settings: &Settings, sight: &Sight, asked: Moment, now: Now) -> Next<()> {
     if is_over(settings, sight, now) {
         return Next::Stuck(Stuck::NotOn { limit: settings.start });

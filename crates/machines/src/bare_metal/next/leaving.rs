@@ -41,7 +41,7 @@ fn clearing(record: &Record, sight: &Sight) -> Option<Next<Ended>> {
         Cleared::Node => Next::Do(Step::DropRecord),
         Cleared::OffNoted => Next::Do(Step::DeleteNode),
         Cleared::Nothing if !is_ours(record) => Next::Do(Step::DropRecord),
-        // The state is recorded first, because a resumed run must not switch the machine off again.
+        // The record is updated first, because a resumed run must not switch the machine off again.
         Cleared::Nothing if is_off => Next::Do(Step::NoteOff),
         Cleared::Nothing => return None,
     })

@@ -36,11 +36,11 @@ pub(super) enum Next<D> {
 /// What the run is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Waits for the next reading of the machine's power state, or for the next try.
+    /// The next reading of the machine's power state, or the next try.
     Power,
     /// Its Node.
     Node,
-    /// Waits until the machine's Node becomes silent or disappears.
+    /// The moment at which the machine's Node becomes silent or disappears.
     Silence,
 }
 

@@ -18,7 +18,7 @@ pub struct Evictions {
     /// Pods to evict once the others are gone, because they are in a later group
     /// (`scale_down.drain_priorities`).
     pub later: Vec<Arc<Pod>>,
-    /// Pods of DaemonSets that ask to be evicted. They are evicted after all other pods.
+    /// DaemonSet pods with the annotation `enable-ds-eviction`. They are evicted after all other pods.
     pub last: Vec<Arc<Pod>>,
 }
 

@@ -1,7 +1,7 @@
 //! Decides whether a node's pods may be evicted. The rules and their order are those of Cluster Autoscaler.
-//! Each rule is in a separate file. Three details differ from Cluster Autoscaler. The remaining rules also
-//! apply to old kube-system pods. Disruption budgets also apply to pods with `safe-to-evict`. All pods of a
-//! node are counted against a budget together.
+//! Each rule is in a separate file. Three details differ from Cluster Autoscaler. The rules after
+//! `kube_system` also apply to old kube-system pods. Disruption budgets also apply to pods with
+//! `safe-to-evict: "true"`. All pods of a node are counted against a budget together.
 
 mod controller_not_found;
 mod daemon_set;

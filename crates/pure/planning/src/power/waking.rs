@@ -15,7 +15,7 @@ impl HostPowerRules<'_> {
             .map(|one| one.host.as_str())
             .collect();
         let short = if coming.is_empty() { Some(short) } else { self.short_with(&coming) };
-        // If it is unknown what is still lacking, a later round decides.
+        // If the remaining shortage is unknown, a later round decides.
         let Some(short) = short else { return };
         let sleeps = |one: &HostVerdict| one.verdict == HostOutcome::Off && self.backoff(&one.host).is_none();
         let mut best: Option<(usize, usize)> = None;

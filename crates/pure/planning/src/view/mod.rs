@@ -50,7 +50,7 @@ pub(super) struct View<'a> {
     by_node: &'a PodsByNode<'a>,
     /// Pods with annotations that decisions read.
     pub annotated: Vec<&'a Arc<Pod>>,
-    /// The newest pod of each DaemonSet, by the set's uid.
+    /// The newest pod of each DaemonSet, by the DaemonSet's uid.
     pub newest: BTreeMap<&'a str, &'a Arc<Pod>>,
     pub daemons: Daemons<'a>,
     pub statics: Statics<'a>,

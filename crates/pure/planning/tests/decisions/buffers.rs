@@ -75,7 +75,7 @@ fn the_number_of_chunks_is_what_cluster_autoscaler_makes_of_it() {
         // If both `percentage` and `replicas` are set, the larger result is used.
         (10, format!("{WEB}, percentage: 20, replicas: 1"), 2),
         (10, format!("{WEB}, percentage: 20, replicas: 5"), 5),
-        // `limits` bounds both, and sets the number if nothing else does.
+        // `limits` bounds the number of chunks, and determines it if nothing else does.
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4}}"), 2),
         (10, format!("{WEB}, percentage: 50, limits: {{cpu: 4, memory: 1Gi}}"), 1),
         (10, format!("{WEB}, limits: {{cpu: \"7\", memory: 99Gi, nvidia.com/gpu: 0}}"), 3),
@@ -150,15 +150,15 @@ fn the_newest_pod_of_a_controller_shows_what_a_chunk_is() {
     assert_eq!(only(&cluster.plan(&pools(0, 99, ""))).chunks, Some(12));
     let cluster = cluster.idle("w0", "w").with(&pod("old", 10, 2)).with(&pod("new", 11, 3));
     let plan = cluster.plan(&pools(0, 99, ""));
-    // The pod's claim, which is bound to a node, is left out. Otherwise no chunk would fit another node.
+    // Chunks lack the pod's claim, which is bound to a node. Otherwise, no chunk would fit another node.
     assert_eq!((only(&plan).chunks, only(&plan).on_new_machines), (Some(4), 4));
 }
 
 #[test]
 fn a_chunk_gives_way_to_every_pod_whatever_their_priorities() {
     let urgent = TEMPLATE.replace("{containers", "{priority: 1000000, containers");
-    // There is one node, and the pool may have one more machine. In the last case, the pods use both and no
-    // room is left for the buffer.
+    // There is one node, and the pool may have one more machine. In the last case, the pods fill the node and
+    // the machine, and no room is left for the buffer.
     let cluster = Cluster::new().with(&urgent).with(&of_template("replicas: 2")).idle("w0", "w");
     let mut config = of_pool("", "");
     config.pools[0].max = 2;
@@ -182,7 +182,7 @@ fn a_chunk_gives_way_to_every_pod_whatever_their_priorities() {
 
 #[test]
 fn chunks_change_nothing_for_pods() {
-    // With and without the buffer the pods go to the same places, and their machines are the same.
+    // With and without the buffer, the pods go to the same places and get the same machines.
     for cpus in [["1", "3", "2"], ["4", "1", "1"], ["2", "2", "2"]] {
         let mut cluster = Cluster::new().idle("w0", "w");
         for (at, cpu) in cpus.iter().enumerate() {
@@ -223,7 +223,7 @@ fn a_node_stays_for_the_chunks_that_fit_nowhere_else_and_goes_with_the_buffer() 
 
 #[test]
 fn chunks_hold_no_room_that_expendable_pods_run_in_and_are_none_themselves() {
-    // A pod below the cut-off yields to pods, but not to chunks.
+    // A pod below the cut-off gives way to other pods, but not to chunks.
     let low = "apiVersion: v1\nkind: Pod\nmetadata: {name: low, namespace: d}\n\
          spec: {priority: -11, nodeName: w0, containers: [{name: c, resources: {requests: {cpu: 3}}}]}";
     let plan = with("replicas: 1").idle("w0", "w").with(low).plan(&pools(0, 9, ""));

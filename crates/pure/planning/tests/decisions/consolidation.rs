@@ -62,12 +62,12 @@ fn nodes_are_replaced_by_fewer_or_smaller_machines() {
     type Case<'a> = (&'a str, &'a [(u32, &'a [u32])], &'a [u32]);
     let cases: [Case; 7] = [
         ("a large node that is hardly used", &[(16, &[1500])], &[2]),
-        ("its pods need it", &[(16, &[1500, 9000])], &[]),
+        ("a large node whose pods need it", &[(16, &[1500, 9000])], &[]),
         ("a node of the smallest size", &[(2, &[300])], &[]),
         ("two nodes whose pods fit one", &[(4, &[1900]), (4, &[2000, 100])], &[]),
         ("several at once", &[(4, &[2500]), (4, &[2500]), (4, &[2500]), (4, &[2500]), (4, &[2500])], &[16]),
-        ("no more machines than there were", &[(4, &[1900, 1900])], &[]),
-        ("large ones by small ones", &[(16, &[3500]), (16, &[9000])], &[]),
+        ("a node that could only be replaced by several", &[(4, &[1900, 1900])], &[]),
+        ("two large nodes whose pods fit one", &[(16, &[3500]), (16, &[9000])], &[]),
     ];
     for (what, nodes, machines) in cases {
         let plan = cluster(nodes).plan(&sizes(ON, ""));

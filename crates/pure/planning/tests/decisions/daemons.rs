@@ -39,7 +39,7 @@ fn set(name: &str, spec: &str) -> String {
     )
 }
 
-/// This pod spec, with one container that requests 1 CPU unless it has containers.
+/// This pod spec. If it has no containers, one that requests 1 CPU is added.
 fn with_containers(spec: &str) -> String {
     if spec.contains("containers:") {
         return spec.to_owned();

@@ -379,8 +379,8 @@ fn nodes_that_were_given_other_devices_of_the_host_teach_nothing() {
         machines(&pod(node(with_class(Cluster::new()), "a", 99), "x", "", "").with(&inventory).plan(&config))
     };
     assert_eq!((plan(""), plan(&given)), (1, 0));
-    // A young node whose machine has different PCI devices is not expected to get the devices of new nodes
-    // either.
+    // A young node whose machine has different PCI devices is not expected to get the devices that new nodes
+    // get.
     let young = |pci: &str| {
         let machine = |name: &str, vmid: Vmid, pci: &str| {
             format!(

@@ -22,8 +22,8 @@ fn at(minutes: i64) -> Timestamp {
     NOON.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes)
 }
 
-/// Records in the memory that a prediction for such pods was missed two hours ago. Its back-off ends `until`
-/// minutes from now.
+/// Records in the memory that a prediction for pods like the first pending one was missed two hours ago. Its
+/// back-off ends `until` minutes from now.
 fn missed(snapshot: &mut Snapshot, until: i64) {
     let sample = snapshot.pods.iter().find(|pod| pod.node.is_none()).unwrap();
     let backoff = Backoff { until: at(until), reason: String::new(), seconds: 600 };
@@ -57,7 +57,7 @@ fn after_a_missed_prediction_a_gang_gets_machines_for_all_of_it_or_none() {
     missed(&mut soon, 5);
     let decided = plan(&soon, &config);
     assert_eq!((machines(&decided), pod_verdict(&decided, "d/g-0")), (0, PodOutcome::AwaitsGang));
-    // Two machines were created in vain.
+    // Two machines were created, but received none of the pods.
     let kinds = vec![snapshot.memory.predictions.missed[0].kind.clone()];
     for number in 0..2 {
         let (machine, pool, kinds) = (format!("m{number}"), "w".to_owned(), kinds.clone());

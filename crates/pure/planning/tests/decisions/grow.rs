@@ -127,7 +127,7 @@ fn the_machine_that_has_to_grow_least_grows_and_of_equals_one_that_grows_anyway(
     };
     let plan = cluster().pod("p", "2", "").plan(&growing(""));
     assert_eq!(told(&plan), (vec![("b", 5, 80)], 0));
-    // Two pods fit the machines as they are. One machine grows for both of the others.
+    // Two pods fit the machines as they are. One machine grows for the other two.
     let many = ["p1", "p2", "p3", "p4"].into_iter().fold(cluster(), |all, name| all.pod(name, "1", ""));
     let plan = many.plan(&growing(""));
     assert_eq!(told(&plan), (vec![("a", 6, 80)], 0));
@@ -283,7 +283,7 @@ fn a_guest_that_has_taken_no_cpus_gets_no_more_of_them_nor_do_those_of_its_templ
     };
     assert_eq!(plan(&deaf, "t1"), (vec![], 1), "a new machine is created instead");
     assert_eq!(plan(&deaf, "t2"), (vec!["b".to_owned()], 0), "a machine of another template may grow");
-    assert_eq!(plan(&kept, "t1"), (vec!["b".to_owned()], 0), "no guest is known to take no CPUs");
+    assert_eq!(plan(&kept, "t1"), (vec!["b".to_owned()], 0), "no guest is known to ignore new CPUs");
     let alone = |more: &str| {
         let machine = kept.replace("cores: 5,", &format!("cores: 5{more},"));
         told_of(

@@ -42,7 +42,7 @@ fn a_removal_leaves_the_room_that_the_pool_keeps() {
 
 #[test]
 fn pods_that_wait_count_as_room_in_use() {
-    // The pending pod goes to an existing node: 6 CPUs are free, 2 without the empty node.
+    // The pending pod goes to an existing node. This leaves 6 CPUs free, or 2 without the empty node.
     let plan = three().pod("waits", "2", "").plan(&of_pool("headroom = { cpu = 3 }", ""));
     assert_eq!(pod_verdict(&plan, "d/waits"), PodOutcome::ExistingNode);
     assert_eq!(removed(&plan), Vec::<&str>::new());

@@ -105,8 +105,8 @@ fn a_scheduler_that_says_nothing_new_has_a_quarter_of_an_hour() {
 #[test]
 fn a_scheduler_that_is_late_misses_nothing() {
     for (what, cluster) in [
-        ("it has not looked at the pod", refused("")),
-        ("it has not looked at another", waiting(refused(FULL), "q", "100", "")),
+        ("the scheduler has not looked at the pod", refused("")),
+        ("the scheduler has not looked at another pod", waiting(refused(FULL), "q", "100", "")),
     ] {
         let mut rounds = Rounds::new(of_pool("", ""));
         rounds.minutes(0..=60, &cluster);
@@ -174,7 +174,7 @@ fn a_node_of_no_pool_that_refuses_what_fits_keeps_no_pool_from_growing() {
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::ExistingNode);
     let plan = rounds.minutes(16..=16, &cluster);
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::NewNode);
-    // If no pool could take the pod, the verdict names the node nevertheless.
+    // Even if no pool could take the pod, the verdict names the node on which the pod was expected.
     let mut rounds = Rounds::new(of_pool("", ""));
     let large = cluster.with("apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus:\n  allocatable: {cpu: 9, memory: 16Gi, pods: 10}\n  conditions: [{type: Ready, status: \"True\"}]");
     let large = waiting(large, "q", "8", FULL);
@@ -197,7 +197,7 @@ fn what_matters_lets_a_machine_be_made_at_once() {
         ("the DaemonSets", &same, gone().with(daemons), 1),
         ("the pod", &same, waiting(Cluster::new(), "p", "2", REFUSED), 1),
         (
-            "a pod of the kind has come to the pool",
+            "a pod of the kind was scheduled in the pool",
             &same,
             waiting(Cluster::new().idle("w1", "w").with(landed).pod("a", "3", "w1"), "p2", "1", FULL),
             1,
@@ -218,8 +218,8 @@ fn it_is_tried_again_after_a_time_that_doubles_and_never_on_the_node_that_was_re
     let mut rounds = Rounds::new(of_pool("", ""));
     let plan = rounds.minutes(0..=44, &refused(FULL));
     assert_eq!((rounds.missed(), plan.scale_up.len()), (1, 0));
-    // The node that was refused still exists and is idle. A machine is created nevertheless, because its node
-    // may be different.
+    // The node that was refused still exists and is idle. A machine is created nevertheless, because the new
+    // node may be different.
     let plan = rounds.minutes(45..=45, &refused(FULL));
     assert_eq!((pod_verdict(&plan, "d/p"), plan.scale_up.len()), (PodOutcome::NewNode, 1));
     let fresh = "apiVersion: v1\nkind: Node\nmetadata: {name: w1, labels: {pve-autoscaler/pool: w}, creationTimestamp: 2026-01-01T12:46:00Z}\n\
@@ -279,13 +279,13 @@ fn machines_that_take_no_pod(on: [&str; 2]) {
         message.contains("w1 and w2 were created for such pods, but none was scheduled on them"),
         "{message}"
     );
-    // No machine is created for an hour after the nodes are gone either, whatever the length of the back-off.
+    // Even once the nodes are gone, no machine is created within the hour, however short the back-off is.
     rounds.at(300, &cluster(&on, &both));
     assert_eq!(rounds.missed(), 1);
     for minute in 6..=59 {
         assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");
     }
-    // One of the machines took another pod, so it was not created in vain.
+    // One of the machines runs another pod, so it does not count towards the limit of two machines.
     let mut rounds = Rounds::new(of_pool("", ""));
     let coming = [machine("w1", "Booting"), machine("w2", "Booting")].concat();
     rounds.at(60, &cluster(&[], &coming));
@@ -421,7 +421,7 @@ fn a_buffer_has_no_machine_after_the_other_made_that_takes_none_of_its_chunks() 
     let both = [machine("w1", "Ready"), machine("w2", "Ready")].concat();
     let plan = rounds.at(240, &cluster(&["w1", "w2"], &both));
     assert_eq!(asked(&plan), 0, "{:?}", plan.buffers);
-    // No machine is created for an hour after these nodes are gone either.
+    // Even once these nodes are gone, no machine is created within the hour.
     rounds.at(300, &cluster(&["w1", "w2"], &both));
     for minute in 6..=59 {
         assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");

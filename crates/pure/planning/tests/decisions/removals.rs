@@ -120,8 +120,8 @@ fn memory_that_booting_machines_will_use_is_not_given_away() {
     assert_eq!(pod_verdict(&plan, "d/d"), PodOutcome::NoHostCapacity, "{:?}", plan.scale_up);
 }
 
-/// Cluster Autoscaler's efficiency scenario. Depending on chance, Cluster Autoscaler itself ends it at a
-/// utilization of 100 % or 54.5 %.
+/// The `efficiency` scenario from Cluster Autoscaler's benchmarks. Cluster Autoscaler itself reaches a
+/// utilization of either 100 % or 54.5 %, depending on chance.
 #[test]
 fn what_can_be_consolidated_completely_is() {
     let sizes = [("a", 1), ("b", 1), ("c", 4), ("d", 4), ("e", 4), ("f", 9)];
@@ -184,7 +184,7 @@ fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
         ("", "2", None),
         ("1500m", "1", Some("d/p")),
         ("1500m", "", None),
-        // No node takes the pending pod, so it takes no room.
+        // The pending pod fits on no node, so it uses up no room.
         ("9", "1", None),
     ];
     for (waits, stays, expected) in cases {

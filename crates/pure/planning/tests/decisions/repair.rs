@@ -86,8 +86,8 @@ fn a_lost_node_goes_before_an_idle_one() {
     assert_eq!(removed(&cluster().plan(&pools(1, 9, ""))).len(), 2);
 }
 
-/// A cluster with a node of pool `w` that has been unneeded for an hour and stopped being ready at this time.
-/// The pool's minimum keeps it.
+/// A cluster in which node `w1` of pool `w` has been unneeded for an hour, and not ready since `time`. The
+/// caller's settings keep the node.
 fn kept_and_silent_since(time: &str) -> Cluster {
     Cluster::new().idle("w0", "w").pod("p", "3", "w0").with(&format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: w1\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: w1}}\n  \

@@ -258,8 +258,8 @@ fn a_node_that_stays_unready_is_replaced_however_full_it_is() {
     assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "a new node comes first");
     assert!(said(&first, "w1").starts_with("not ready since 2026-01-01T11:00:00Z; will be removed once"));
     for (why, config, snapshot) in [
-        ("its time has not come", repairing("2h"), silent(&["w1"], 2)),
-        ("no setting asks for it", of_pool("", ""), silent(&["w1"], 2)),
+        ("`unready_after` has not passed yet", repairing("2h"), silent(&["w1"], 2)),
+        ("`unready_after` is not set", of_pool("", ""), silent(&["w1"], 2)),
         ("too many are not ready", repairing("30m"), silent(&["w0", "w1", "w2", "w3"], 6)),
     ] {
         assert_eq!(made(&plan(&snapshot, &config)), 0, "{why}");
@@ -328,7 +328,7 @@ fn nothing_is_made_for_a_node_of_which_one_pod_has_no_place() {
     let words = "drifted: `max_pods` was 50 and is now 110; not replaced now: d/pinned would find no room, even with new \
                  machines for the node's other pods";
     assert_eq!(said(&plan, "w0"), words);
-    // The node does not delay the replacement of another one.
+    // `w0`, which cannot be replaced, does not delay the replacement of `w1`.
     let plan = cluster(&[("w0", OLD), ("w1", OLD)]).with(pinned).plan(&config);
     assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()), "{:?}", plan.nodes);
     assert!(

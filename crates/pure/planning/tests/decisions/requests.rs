@@ -60,7 +60,7 @@ fn machines_are_made_for_all_of_an_atomic_request_or_none() {
     ] {
         let plan = with(ATOMIC, count, "").plan(&config);
         assert_eq!((only(&plan).verdict, machines(&plan)), (outcome, made), "{count}");
-        assert!(plan.pods.is_empty(), "imagined pods are not listed");
+        assert!(plan.pods.is_empty(), "the request's imagined pods are not listed");
     }
     let plan = with(ATOMIC, 4, "").plan(&config);
     assert!(

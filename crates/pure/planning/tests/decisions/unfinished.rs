@@ -9,7 +9,7 @@ use planning::{Limits, plan, plan_within};
 
 use crate::cluster::{Cluster, node_verdict, of_pool, pod_verdict, removed, with_others};
 
-/// A limit that is enough for one or two kinds of pods in these clusters.
+/// A `growth` limit that is enough for one or two kinds of pods in these clusters.
 const LITTLE: u64 = 60;
 
 fn limits(growth: u64, shrinkage: u64) -> Limits {
@@ -286,7 +286,7 @@ fn no_machine_is_made_for_room_that_is_there_however_little_was_looked_at() {
         assert_eq!(
             put_off,
             decided.unfinished.pods.is_some(),
-            "{growth}: a pod gets a reason, or has its turn later"
+            "{growth}: pods are postponed if and only if a later round continues with them"
         );
     }
     assert!(unfinished > 3, "{unfinished}");

@@ -10,7 +10,7 @@ use super::{Fault, convert, lists, strings};
 use model::amount::Amount;
 use model::semver::Version;
 
-/// Calls a function that has no target. Operators are such functions.
+/// Calls a function that has no target, such as an operator.
 pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     match (name, arguments) {
         (operators::EQUALS, [a, b]) => run.equal(a, b).map(Value::Bool),
@@ -107,7 +107,7 @@ pub(super) fn method(run: &mut Run, name: &str, target: &Value, arguments: &[Val
     }
 }
 
-/// Methods that exist for some types. A call on a value of another type fails as in kube-scheduler, and is
+/// Methods that only some types have. A call on a value of another type fails as in kube-scheduler, and is
 /// not reported as unsupported.
 const KNOWN_METHODS: [&str; 16] = [
     "contains",

@@ -72,7 +72,7 @@ fn uint(value: &Value) -> Result<Value, Fault> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the expression itself asks for a double")]
+#[expect(clippy::cast_precision_loss, reason = "the expression itself requests the conversion")]
 fn double(value: &Value) -> Result<Value, Fault> {
     match value {
         Value::Double(number) => Ok(Value::Double(*number)),

@@ -129,8 +129,8 @@ impl Value {
 
     /// The operator `==`. Values of different types are not equal, except for numbers. A quantity or a
     /// version on the left can only be compared with its own type and with null. At most `left` comparisons
-    /// are made, because a short expression can create lists that take very long to compare: lists can share
-    /// their parts.
+    /// are made, because a short expression can create lists that take a very long time to compare: lists can
+    /// share their parts.
     pub(super) fn equals(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
         take(left, 1)?;
         Ok(match (self, other) {

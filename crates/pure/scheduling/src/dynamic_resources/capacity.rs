@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(
             in_steps(amount("1u"), &range, KubernetesVersion::V1_37),
             None,
-            "it cannot be reckoned with"
+            "it is not a whole number of thousandths"
         );
     }
 }

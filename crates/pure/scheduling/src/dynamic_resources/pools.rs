@@ -30,12 +30,12 @@ pub(crate) struct Pool {
     waits: bool,
 }
 
-/// A device in a slice that a node can use.
+/// A device in a slice that the node can use, at least in part.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) dev: Arc<Dev>,
     /// Whether the node can use the device. This is true unless the slice selects nodes for each device, and
-    /// this device excludes the node.
+    /// the selection for this device excludes the node.
     pub(super) reached: bool,
     slice: Arc<Slice>,
 }

@@ -194,7 +194,8 @@ impl State {
         self.claims.get(claim).is_some_and(|held| held.users > 0)
     }
 
-    /// The devices that the snapshot shows as allocated for a claim. `None` if they are no longer free.
+    /// The devices that the snapshot shows as allocated for a claim. `None` if there are none, or if one of
+    /// them can no longer be taken in this world.
     pub(super) fn home(&self, claim: &ClaimKey, facts: &Facts) -> Option<Taken> {
         let taken = Taken::of(facts.claim(claim)?.object.allocation.as_ref()?, facts);
         let is_free = |device: &TakenDevice| {

@@ -1,4 +1,4 @@
-//! `[[pool.device]]`: devices that a driver publishes for each node of a pool in ResourceSlices. The
+//! `[[pool.device]]`: devices that a driver publishes in ResourceSlices for each node of a pool. The
 //! declaration is used until a node of the pool has published its devices.
 //!
 //! The checks are those of the API server for ResourceSlices (`pkg/apis/resource/validation`).
@@ -146,7 +146,7 @@ impl<'w> Filling<'w> {
                 written.driver.get_ref()
             );
             let help = "put some of them into another `resource_pool`, e.g. \"{{ name }}-2\"";
-            checker.wrong(title, written.at(), "more than a ResourceSlice holds", help);
+            checker.wrong(title, written.at(), "more than a ResourceSlice can hold", help);
             return;
         }
         let number = self.numbers.entry(written.pattern()).or_default();
@@ -313,7 +313,8 @@ fn tied(pool: &Pool, checker: &mut Checker) {
         let sum = all.iter().fold(0_u32, |sum, one| sum.saturating_add(one.count(pool)));
         if given.count() > 0 && !sum.is_multiple_of(given.count()) {
             let title = format!(
-                "pool `{name}`: {sum} devices of `{driver}` are declared, but each machine has {} of `{mapping}`",
+                "pool `{name}`: {sum} devices of `{driver}` are declared, but each machine receives {} from \
+                    the mapping `{mapping}`",
                 given.count()
             );
             let at = all.last().map_or(0..0, |last| last.at());

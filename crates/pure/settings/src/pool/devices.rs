@@ -1,4 +1,5 @@
-//! The network devices of a pool's machines, and the addresses of each slot other than those in `addresses`.
+//! The network devices of a pool's machines, and the addresses that each slot has in addition to the one from
+//! the pool's `addresses`.
 
 use std::net::IpAddr;
 
@@ -15,10 +16,10 @@ use crate::values::Checker;
 /// Maximum number of additional network devices. Proxmox VE would allow more (`net0` to `net31`).
 const MOST: usize = 7;
 
-/// Where a device's addresses of one address family come from.
+/// The source of a device's addresses in one address family, IPv4 or IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// The device has no address of the family.
+    /// The device has no address in this family.
     #[default]
     None,
     /// From a DHCP server.
@@ -167,7 +168,7 @@ fn first(pool: &Pool, vmids: u128, reserved: &mut Vec<Vec<Piece>>, checker: &mut
     }
 }
 
-/// Reports `addresses6` if `addresses` are already IPv6.
+/// Reports `addresses6` if `addresses` already contains IPv6 addresses.
 pub(super) fn one_family_each(pool: &Pool, six_already: bool, checker: &mut Checker) {
     if let (Some(written), Some(first), true) = (&pool.addresses6, &pool.addresses, six_already) {
         let title = format!("pool `{}`: `addresses` already contains IPv6 addresses", pool.name.get_ref());

@@ -117,7 +117,7 @@ pub(crate) fn free(
         if option.starts_with("hostpci") && !text.split(',').any(|part| part.starts_with("mapping=")) {
             let title = format!("{whose}: `{option}` names no mapping");
             let help = "create a datacenter resource mapping for the device, and set `mapping=NAME`";
-            checker.wrong(title, value.span(), "with a token, a device needs a mapping", help);
+            checker.wrong(title, value.span(), "only root can pass through a device without a mapping", help);
         }
         if option.starts_with("serial") && text != "socket" {
             let title = format!("{whose}: `{option}` uses a device of the host");

@@ -84,7 +84,7 @@ const KNOWN: [&str; 44] = [
     "topologyManagerScope",
 ];
 
-/// Fields whose argument differs from the name that [`kebab`] returns (`AddKubeletConfigFlags` of
+/// Fields whose kubelet argument differs from the name that [`kebab`] returns (`AddKubeletConfigFlags` of
 /// `cmd/kubelet/app/options`).
 const NAMED_OTHERWISE: [(&str, &str); 15] = [
     ("contentType", "kube-api-content-type"),

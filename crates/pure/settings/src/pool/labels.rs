@@ -212,7 +212,12 @@ pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
         if key.get_ref().starts_with(OURS) {
             let title =
                 format!("pool `{name}`: the annotation `{}` is reserved for the daemon", key.get_ref());
-            checker.wrong(title, key.span(), "reserved", "remove it; to keep a node, use `pin`");
+            checker.wrong(
+                title,
+                key.span(),
+                "reserved",
+                "remove it; to keep a node, use `pve-autoscaler pin`",
+            );
         }
         is_known(pool, value, checker);
     }

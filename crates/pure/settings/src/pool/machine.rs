@@ -16,7 +16,7 @@ use crate::values::Checker;
 /// The template that machines are cloned from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateRef {
-    /// The template's name, which must be unique.
+    /// By its name, which templates on several hosts may share.
     Name(String),
     /// By its VMID.
     Vmid(Vmid),

@@ -1,4 +1,4 @@
-//! `[pool.pinning]`: a host's CPUs, memory and huge pages that are dedicated to a machine.
+//! `[pool.pinning]`: how a host's CPUs, memory and huge pages are dedicated to a machine.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -33,7 +33,7 @@ pub enum HugePages {
 }
 
 impl HugePages {
-    /// Returns the page size in MiB, which is how Proxmox VE names it.
+    /// Returns the page size in MiB, as in Proxmox VE's option `hugepages`.
     pub fn mib(self) -> u64 {
         match self {
             Self::TwoMib => 2,

@@ -38,7 +38,7 @@ impl Pool {
         open.map(|one| one.min).max().unwrap_or(0).max(self.min)
     }
 
-    /// The schedule's current and next minimum, in words; `None` without a schedule.
+    /// The scheduled minimums that apply now, and the next one, in words; `None` without a schedule.
     pub fn scheduled(&self, now: Timestamp) -> Option<String> {
         let open = |one: &Schedule| Some(format!("min {} until {}", one.min, one.window.open_until(now)?));
         let now_open = self.schedule.iter().filter_map(open);

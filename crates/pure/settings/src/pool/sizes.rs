@@ -1,4 +1,4 @@
-//! `sizes` of a pool: sizes of machines in addition to `cores` and `memory`.
+//! `sizes` of a pool: machine sizes in addition to the one that `cores` and `memory` define.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -23,11 +23,11 @@ pub(super) struct Written {
     memory: Spanned<String>,
 }
 
-/// Maximum number of sizes of a pool, including `cores` and `memory`. Comparing more sizes would take too
-/// long.
+/// Maximum number of sizes of a pool, including the one that `cores` and `memory` define. Comparing more
+/// sizes would take too long.
 const MOST: usize = 16;
 
-/// All sizes of the pool, including `cores` and `memory`, smallest first.
+/// All sizes of the pool, including the one that `cores` and `memory` define, smallest first.
 pub(super) fn check(pool: &Pool, own: Size, checker: &mut Checker) -> Vec<Size> {
     let name = pool.name.get_ref();
     let mut sizes = vec![own];

@@ -327,7 +327,7 @@ fn a_label_has_to_be_valid_on_every_host() {
     assert!(report.contains("`rack-{{ zone }}` is not a valid label value"), "{report}");
     assert!(report.contains(&format!("on host `pve2`, the value is `rack-{long}`")), "{report}");
     assert!(with("a = \"{{ zone }}\"", "").is_ok());
-    assert!(with(rack, "hosts = [\"pve1\"]\n").is_ok(), "no machine of it is on pve2");
+    assert!(with(rack, "hosts = [\"pve1\"]\n").is_ok(), "none of its machines can be on pve2");
     let metal = format!(
         "[[pool.machine]]\nname = \"{}\"\n[pool.machine.redfish]\nendpoint = \"https://10.0.0.1\"\n\
          user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n",

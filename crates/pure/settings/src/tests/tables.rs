@@ -278,7 +278,7 @@ fn a_pool_may_have_a_bootstrap_of_its_own() {
         config.pools.iter().map(|pool| config.bootstrap_of(pool).unwrap().needs_agent()).collect();
     assert_eq!((names, config.bootstraps().count()), (vec![false, true], 2));
     let config = good(&format!("{all}{POOL}{own}"), Needs::Plan);
-    assert_eq!(config.bootstraps().count(), 1, "no pool uses the one for all");
+    assert_eq!(config.bootstraps().count(), 1, "no pool uses `[bootstrap]`");
     let report = parse("c.toml", &format!("{POOL}{own}"), Needs::Run).unwrap_err().plain();
     assert!(!report.contains("[bootstrap]"), "{report}");
     let table = |more: &str| format!("{POOL}max_pods = 9\n[pool.bootstrap]\n{more}");

@@ -191,7 +191,7 @@ fn one_that_is_ours_is_switched_on_until_it_runs() {
             ),
             row("it runs", ours(), asked(Some(power(5, PowerState::PoweringOn))), 5, until_its_node),
             row(
-                "asked, and busy at the second request",
+                "asked, and its controller is busy at the second request",
                 ours(),
                 seen(|sight| sight.start = Start { asked: true, ..tried(Answer::NotNow) }),
                 0,

@@ -244,7 +244,7 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
             ),
             row("its controller is asked again", retired(), busy(0, on(43)), 45, Next::Do(Step::Shutdown)),
             row(
-                "less time is left than until the next request",
+                "the time limit ends before the next request would be due",
                 retired(),
                 busy(170, on(178)),
                 179,

@@ -199,7 +199,8 @@ fn what_no_driver_could_publish_is_refused() {
         (
             pci("pci = \"gpu\"\ncount = 3", "count = 2"),
             &[
-                "3 devices of `gpu.example.com` are declared, but each machine has 2 of `gpu`",
+                "3 devices of `gpu.example.com` are declared, but each machine receives 2 from \
+                    the mapping `gpu`",
                 "a multiple of 2",
                 "c.toml:9:9",
             ],
