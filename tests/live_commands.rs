@@ -128,7 +128,7 @@ async fn a_live_plan_and_the_plan_of_its_snapshot_agree() {
 
     let written = run(&["snapshot", "--config", &config]).await;
     assert_eq!(written.0, 0, "{}", written.2);
-    assert!(!written.1.contains("hidden"), "a snapshot holds no environment");
+    assert!(!written.1.contains("hidden"), "a snapshot contains no environment variables");
     let snapshot = file("cluster.yaml", &written.1).display().to_string();
     let again =
         run(&["plan", "--config", &config, "--snapshot", &snapshot, "--now", now, "--output", "json"]).await;

@@ -300,10 +300,10 @@ async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
         let machines = stage.status().machines;
         machines.iter().any(|machine| machine.name == node && machine.phase == "Draining")
     };
-    stage.until("it is to go", Duration::from_mins(10), goes).await;
+    stage.until("the node is being drained", Duration::from_mins(10), goes).await;
     stage.kube.scale("default", "web", 1);
-    stage.until("it is needed again", SOON, |stage| stage.running_pods() == 1).await;
-    stage.until("it no longer goes", Duration::from_mins(1), |stage| !goes(stage)).await;
+    stage.until("the node is needed again", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("the drain is given up", Duration::from_mins(1), |stage| !goes(stage)).await;
     stage.kube.forget_faults();
     // Another machine was created for the pod before the pod was placed on this node. That machine is
     // removed.

@@ -156,7 +156,8 @@ async fn what_is_critical_leaves_once_the_other_pods_are_gone() {
     stage.deploy("web", 2, "1400m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
     let spec = |class: &str| json!({ "priorityClassName": class });
-    // Each Deployment has two pods, so at least one of them is on the node that is removed.
+    // The scheduler places the two pods of each Deployment on different nodes. So one of them is on the node
+    // that is removed.
     for (name, class) in [("dns", "system-cluster-critical"), ("shop", "")] {
         stage.deploy_with(name, 2, "50m", "64Mi", &spec(class));
     }

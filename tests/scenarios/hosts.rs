@@ -200,7 +200,7 @@ async fn a_host_that_was_woken_is_used_though_it_cannot_be_asked_what_keeps_host
         assert!(off(&stage).is_empty(), "{path}");
         stage.deploy("web", 0, "1500m", "1Gi");
         stage
-            .throughout("no host goes while reads fail", Duration::from_mins(30), |stage| {
+            .throughout("no host is switched off while reads fail", Duration::from_mins(30), |stage| {
                 off(stage).is_empty() || path == "/nodes/pve2/version"
             })
             .await;

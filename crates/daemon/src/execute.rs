@@ -35,8 +35,8 @@ pub(super) struct PendingRemoval {
 }
 
 impl Daemon {
-    /// Carries out the plan. Returns false if nothing may be started; in that case, no timer of an unneeded
-    /// node starts either.
+    /// Carries out the plan. Returns false if nothing may be started. In that case, the timers of unneeded
+    /// nodes do not start either.
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) -> bool {
         let wishes = self.wishes(config, snapshot);
         let idle = plan.scale_up.is_empty()

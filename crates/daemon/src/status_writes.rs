@@ -65,7 +65,7 @@ impl Written {
         all.insert(uid.to_owned(), Last { at: Instant::now(), pause });
     }
 
-    /// Whether the last write for any object was refused.
+    /// Whether there is an object whose last write was refused.
     fn has_refused(&self) -> bool {
         self.lock().values().any(|last| last.pause.is_some())
     }

@@ -15,10 +15,10 @@ use model::node::Node;
 /// (`--default-unreachable-toleration-seconds`).
 const UNHEARD: Duration = Duration::from_mins(5);
 
-/// Returns an error as long as the Node still reports. This function is called for a machine whose VM is
-/// hidden or no longer has our mark. Such a VM may still be ours, because it may have been removed from our
-/// pool, or its notes may have been changed. If the VM is `hidden`, its Node must also have been silent for
-/// some time.
+/// Returns an error as long as the machine's kubelet still reports. This function is called for a machine
+/// whose VM is hidden or no longer has our mark. Such a VM may still be ours, because it may have been
+/// removed from our pool, or its notes may have been changed. If the VM is `hidden`, its kubelet must also
+/// have been silent for some time.
 pub(super) async fn no_kubelet(
     ctx: &Context,
     machine: &MachineHandle,

@@ -185,8 +185,8 @@ pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     Ok(())
 }
 
-/// Like [`open`], for a VM whose size is unknown. The VM has at least its former size, so the node is opened
-/// if it reports no more than that size.
+/// Like [`open`], for a VM that may or may not have grown. Opens the node only if the Node reports no more
+/// than the VM's size before it was to grow, because the VM has at least that size.
 pub(super) async fn open_if_true(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(before) = &machine.record().growing else { return open(ctx, machine).await };
     let had = (before.cores, before.memory);

@@ -192,8 +192,8 @@ fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Optio
     })
 }
 
-/// A region whose name has changed, in words. Records and clients refer to regions by name, so a change of
-/// names or order needs a restart.
+/// If a region's name has changed, returns a sentence that says so. Records and clients refer to regions by
+/// name, so a change of names or order needs a restart.
 fn renamed(old: &Config, new: &Config) -> Option<String> {
     let mut both = old.clusters().zip(new.clusters());
     let (old, new) = both.find(|(old, new)| old.region != new.region)?;

@@ -88,7 +88,7 @@ impl Verdict {
         self.missing.is_empty() && !self.proof.is_empty()
     }
 
-    /// The proof in words.
+    /// Describes the proof in words.
     pub fn words(&self) -> String {
         let all: Vec<String> = self.proof.iter().map(ToString::to_string).collect();
         all.join("; ")

@@ -23,7 +23,7 @@ const SHORT: f64 = 300.0;
 const GAP: SignedDuration = SignedDuration::from_secs(120);
 /// The approximate number of steps that are drawn for each quantity.
 const STEPS: f64 = 700.0;
-/// The number of parts into which the labels divide the axis.
+/// The number of equal sections of the axis. There is a label at each end of a section.
 const LABELS: u32 = 4;
 
 /// The captions of the charts, as plain text and as HTML with a legend for the lines.

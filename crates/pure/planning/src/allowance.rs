@@ -117,8 +117,8 @@ impl Allowance {
         self.part(self.until.saturating_sub(self.effort.spent()) / 2)
     }
 
-    /// Returns what is left, plus an amount for the imagined pods of requests and buffers, so that these do
-    /// not use up the allowance of real pods.
+    /// Returns an allowance for the imagined pods of requests and buffers: what is left of this allowance,
+    /// plus an extra amount, so that the imagined pods do not use up what real pods need.
     pub(super) fn and_thought(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.growth / 4);
         Self { until, ..self.clone() }

@@ -10,7 +10,7 @@ use scheduling::NodeIndex;
 #[derive(Default)]
 pub(super) struct CandidateTurns {
     looked_at: usize,
-    /// The name of the last node whose turn it is.
+    /// The name of the last of these nodes.
     last: Option<String>,
     /// The nodes that have to wait.
     late: Vec<NodeIndex>,

@@ -23,7 +23,7 @@ use model::selector::LabelSelector;
 pub(super) struct State {
     /// The counts. They are shared with the world until a change is reported to this state.
     counted: Option<Arc<Vec<Counted>>>,
-    /// The number of the pod's spread, if the spread was announced.
+    /// The id number of the pod's spread, if the spread was announced.
     number: Option<usize>,
     /// For each constraint: whether its selector matches the pod itself.
     matches_itself: Vec<bool>,

@@ -8,7 +8,7 @@ use super::sim_node::SimNode;
 use super::world::NodeIndex;
 use model::selector::Labels;
 
-/// Marks a node without the label.
+/// Stands for the domain of a node that lacks the label.
 const NOWHERE: u32 = u32::MAX;
 
 /// The domains of one label key. They are numbered in the order of the nodes, so their numbers stay valid

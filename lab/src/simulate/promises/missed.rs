@@ -1,7 +1,7 @@
 //! Finds pods whose work would be lost if their node lost power. Pods that tolerate all taints come back to a
-//! cordoned node as soon as they are evicted, as with the real kube-scheduler. Such a pod may end together
-//! with its machine if the pod was bound after the machine's removal was ordered. All other pods must be gone
-//! before the machine stops.
+//! cordoned node as soon as they are evicted, as with the real kube-scheduler. If such a pod was bound after
+//! the machine's removal was ordered, it may still be running when the machine stops. All other pods must be
+//! gone by then.
 
 use std::sync::Arc;
 

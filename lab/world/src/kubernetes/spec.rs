@@ -127,7 +127,7 @@ pub struct KubeTimings {
     pub lease: Duration,
     /// The interval of a kubelet's heartbeats.
     pub heartbeat: Duration,
-    /// The time from the reboot of a machine that has joined to its kubelet's first report.
+    /// If a machine reboots after it has joined: the time until its kubelet reports for the first time.
     pub kubelet_restart: Duration,
     /// How long a kubelet may be silent before its Node becomes `Unknown`.
     pub monitor_grace: Duration,
