@@ -8,6 +8,7 @@ use model::unfinished::{NodeTurns, PodTurns, Unfinished};
 use planning::{Limits, plan, plan_within};
 
 use crate::cluster::{Cluster, node_verdict, of_pool, pod_verdict, removed, with_others};
+use crate::gangs::{group, pod};
 
 /// A `growth` limit that is enough for one or two kinds of pods in these clusters.
 const LITTLE: u64 = 60;
@@ -211,6 +212,29 @@ fn namespaces_have_their_turns_one_after_the_other() {
         first = PodTurns { most: 1, ..decided.unfinished.pods.unwrap() };
     }
     assert_eq!(order, ["a/p00", "b/p02", "c/p04", "a/p01"]);
+}
+
+#[test]
+fn a_gang_of_many_kinds_is_not_postponed_forever() {
+    let mut config = of_pool("", "");
+    config.pools[0].max = 30;
+    let member =
+        |number: u32| pod("g", number, "", "").replace("cpu: 3,", &format!("cpu: {}m,", 3000 + number));
+    let gang = (0..20).fold(Cluster::new().with(&group("g", 20)), |all, number| all.with(&member(number)));
+    let all = waiting(waiting(gang, "a", 1, ""), "z", 2, "");
+    let mut turns = PodTurns::default();
+    let is_decided = |_: &u32| {
+        let mut snapshot = all.snapshot();
+        // Each round gets only as far as one kind.
+        snapshot.memory.unfinished.pods = Some(PodTurns { most: 1, ..turns.clone() });
+        let decided = plan(&snapshot, &config);
+        turns = decided.unfinished.pods.clone().unwrap();
+        let verdicts = (0..20).map(|number| pod_verdict(&decided, &format!("d/g-{number}")));
+        let verdicts: BTreeSet<PodOutcome> = verdicts.collect();
+        assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+        verdicts.contains(&PodOutcome::NewNode)
+    };
+    assert!((0..25).find(is_decided).is_some(), "the gang is pending after 25 rounds");
 }
 
 #[test]
