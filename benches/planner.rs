@@ -351,7 +351,7 @@ fn plain(criterion: &mut Criterion) {
         assert_eq!(machines(plan), 2595);
     });
     let (world, settings) = two_kinds();
-    group.bench_function("51000 pods of two kinds onto 2595 new nodes, none of them known", |b| {
+    group.bench_function("51000 pods of two kinds onto 2595 new nodes, nothing cached", |b| {
         b.iter_batched(|| fresh(&world), |world| (plan(&world, &settings), world), BatchSize::PerIteration);
     });
     decisions(

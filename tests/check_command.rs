@@ -288,7 +288,7 @@ async fn every_region_is_looked_at_and_one_that_does_not_answer_is_named() {
     bench.change("[proxmox]", "[proxmox]\nregion = \"west\"");
     bench.change("name = \"workers\"", "name = \"workers\"\nregion = \"west\"");
     bench.change("[kubernetes]", &format!("{}[kubernetes]", also("localhost")));
-    // The same cluster, under two names.
+    // Both tables describe the same cluster.
     let (status, said) = bench.check().await;
     assert_eq!(status, 0, "{said}");
     for text in [

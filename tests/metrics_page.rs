@@ -52,7 +52,7 @@ async fn start(bench: &Bench) -> Served {
                 return address.trim().to_owned();
             }
         }
-        panic!("it never said where metrics are served");
+        panic!("the daemon did not log the address of its metrics");
     };
     let address = tokio::time::timeout(LONG, reading).await.unwrap();
     tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
@@ -170,7 +170,7 @@ async fn alerts_and_dashboard_find_what_they_ask_for() {
         .stderr(Stdio::piped())
         .spawn()
     else {
-        eprintln!("skipped: promtool is not there");
+        eprintln!("skipped: promtool is not installed");
         return;
     };
     // `promtool` reads the older text format. It has neither units nor an end marker, and its comment lines

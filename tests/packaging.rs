@@ -33,7 +33,7 @@ fn text(name: &str) -> String {
 fn ask(program: &str, arguments: &[&str]) -> Option<Output> {
     let output = Command::new(program).args(arguments).current_dir(file("")).output();
     if output.is_err() {
-        eprintln!("skipped: {program} is not there");
+        eprintln!("skipped: {program} is not installed");
     }
     output.ok()
 }
@@ -47,7 +47,7 @@ fn the_configuration_in_the_readme_is_all_that_the_daemon_needs() {
     let readme = text("README.md");
     let written = readme.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
     settings::parse("README.md", written, Needs::Run).unwrap();
-    assert!(written.lines().count() < 25, "the configuration is not small");
+    assert!(written.lines().count() < 25, "the configuration has 25 lines or more");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_configuration_that_is_installed_needs_only_what_it_marks() {
     }
     settings::parse("config.toml", &installed.replace("#: ", ""), Needs::Run).unwrap();
     let lines = installed.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
-    assert!(lines.count() < 25, "the configuration is not small");
+    assert!(lines.count() < 25, "the configuration has 25 lines or more");
     // If a configuration file of the package changes, an upgrade may ask the administrator about it. The
     // package therefore does not install the configuration reference as `config.toml`, because the reference
     // changes with each release.
@@ -167,7 +167,7 @@ fn an_upgrade_restarts_the_daemons_of_further_clusters_and_a_removal_stops_them(
         fs::write(&place, text).unwrap();
         fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
     };
-    // One unit is running, the other has failed.
+    // The fake `systemctl` lists a unit that is running and, with `--all`, also one that has failed.
     program(
         "systemctl",
         "#!/bin/sh\ncase \"$*\" in *list-units*) ;; *) exit 0 ;; esac\n\

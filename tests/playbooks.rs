@@ -120,7 +120,7 @@ async fn every_host_of_the_daemon_gets_the_token_or_the_play_says_that_none_has_
 
     let role = ["daemon.yml", "--list-tasks"];
     let (_, said) = played(&programs, folder.path(), &role, hosts.clone(), &[]).await;
-    assert!(said.contains("Refuse to continue without the token"), "the role does it: {said}");
+    assert!(said.contains("Refuse to continue without the token"), "the role contains the task: {said}");
 
     let (well, said) = played(&programs, folder.path(), &[&play], hosts.clone(), &[]).await;
     assert!(!well && said.contains("No host of this play has the token's secret in"), "{said}");

@@ -49,7 +49,7 @@ impl Bench {
         (output.status.code().unwrap(), said)
     }
 
-    /// The status that the daemon shows once it meets the condition.
+    /// Waits until the daemon's status meets the condition, and returns the status.
     async fn shows(&self, is_so: impl Fn(&Status) -> bool) -> Status {
         let asking = async {
             loop {
@@ -167,7 +167,7 @@ async fn a_wrong_configuration_is_refused_with_its_place() {
     let (status, said) = bench.refused().await;
     assert_eq!(status, 2, "{said}");
     assert!(said.contains("config.toml:1:17"), "{said}");
-    assert!(said.contains("10 VMIDs for 30 machines"), "all findings are there: {said}");
+    assert!(said.contains("10 VMIDs for 30 machines"), "all findings are reported: {said}");
 }
 
 #[tokio::test]

@@ -149,7 +149,7 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     let token = fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap();
     let kubeconfig = fs::read_to_string(bench.path("etc/credentials/kubeconfig")).unwrap();
     assert!(!said.contains(&token), "the token is printed");
-    assert!(kubeconfig.contains("\"token\": \"account."), "the service account's, not the administrator's");
+    assert!(kubeconfig.contains("\"token\": \"account."), "the token is the service account's");
     let configuration = fs::read_to_string(bench.path("etc/config.toml")).unwrap();
     assert!(configuration.contains("vmids = \"9100-9109\""), "{configuration}");
 
@@ -251,7 +251,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
 #[tokio::test]
 async fn the_script_takes_nothing_away_and_opens_the_folder_that_the_service_passes_through() {
     if Command::new("python3").arg("--version").output().await.is_err() {
-        eprintln!("skipped: python3 is not there");
+        eprintln!("skipped: python3 is not installed");
         return;
     }
     let bench = with_roles(&[OTHER_ROLE]).await;
@@ -271,7 +271,7 @@ async fn the_script_takes_nothing_away_and_opens_the_folder_that_the_service_pas
 #[tokio::test]
 async fn as_root_on_a_host_no_token_of_an_administrator_is_needed() {
     if Command::new("python3").arg("--version").output().await.is_err() {
-        eprintln!("skipped: python3 is not there");
+        eprintln!("skipped: python3 is not installed");
         return;
     }
     let bench = bare().await;

@@ -64,7 +64,7 @@ impl Scene {
     }
 }
 
-/// A round every ten seconds.
+/// The snapshot of a round. There is a round every ten seconds.
 fn at(round: i64) -> Snapshot {
     let start: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
     let time = start + SignedDuration::from_secs(10 * round);

@@ -28,7 +28,7 @@ fn key(seed: u8) -> PrivateKey {
     Ed25519Keypair::from_seed(&[seed; 32]).into()
 }
 
-/// What the node has received: the commands, and how many passwords and logins.
+/// The commands that the node has received, and the numbers of passwords and logins.
 #[derive(Default)]
 struct Seen {
     commands: Vec<String>,
@@ -224,7 +224,7 @@ async fn a_description_is_one_word_whatever_is_in_it() {
     lab.host().mint(Duration::from_millis(10), nasty).await.unwrap();
     let arguments = lab.arguments();
     assert_eq!(arguments.last().map(String::as_str), Some(nasty));
-    // kubeadm would take 0 as "forever".
+    // For kubeadm, a lifetime of 0 would mean "forever".
     assert!(arguments.contains(&"1s".to_owned()));
 }
 
@@ -303,7 +303,7 @@ async fn what_kubeadm_complains_of_is_told_but_never_a_token() {
     let words = everything(&error);
     assert!(words.contains("exited with 1: cannot reach the API server"), "{words}");
     assert!(!words.contains("0123456789abcdef"), "{words}");
-    assert!(error.passes(), "its API server may be back soon");
+    assert!(error.passes(), "the error counts as temporary");
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ async fn a_daemons_status_is_shown_to_people_and_to_programs() {
     let (code, out, err) = status(&["--socket", &path]).await;
     assert_eq!(code, 0, "{err}");
     assert!(out.starts_with("daemon on pve1: observing only"), "{out}");
-    assert!(!out.contains('\u{1b}'), "no colours where there is no terminal: {out}");
+    assert!(!out.contains('\u{1b}'), "no colours without a terminal: {out}");
     let (code, out, err) = status(&["--socket", &path, "--output", "json"]).await;
     assert_eq!(code, 0, "{err}");
     assert_eq!(serde_json::from_str::<Status>(&out).unwrap(), board.status());
@@ -74,7 +74,7 @@ async fn watching_fits_the_terminal_follows_its_size_and_leaves_it_clean() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("control.sock");
     let board = Board::default();
-    // Wider than a narrow terminal.
+    // This name is wider than a narrow terminal.
     board.introduce(&format!("pve1.{}", "a-long-domain.".repeat(8)), "active", Timestamp::UNIX_EPOCH);
     let listener = Listener::bind(&path).await.unwrap();
     let serving = tokio::spawn(async move { listener.serve(&board, &NoOrders).await });
@@ -82,7 +82,7 @@ async fn watching_fits_the_terminal_follows_its_size_and_leaves_it_clean() {
     let mut command = Command::new("python3");
     command.arg(script).arg(env!("CARGO_BIN_EXE_pve-autoscaler")).arg(&path).kill_on_drop(true);
     let Ok(output) = command.output().await else {
-        eprintln!("skipped: python3 is not there");
+        eprintln!("skipped: python3 is not installed");
         return;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -23,7 +23,7 @@ const NEXT: &str = "https://images.example/debian-next.qcow2";
 const SECRET: &str = "22222222-3333-4444-5555-666666666666";
 const TOKEN: &str = "templates@pve!maker";
 
-/// The roles that docs/reference/permissions.md gives a token for creating templates.
+/// The roles of a token that creates templates, as in docs/reference/permissions.md.
 const ROLES: [(&str, &str, &str); 5] = [
     (
         "/pool/k8s-templates",
@@ -208,7 +208,7 @@ async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_cha
 
     shop.describe(NEXT, 'b', "");
     shop.good(&[]).await;
-    assert_eq!(shop.named("k8s-worker"), [9012, 9013], "the new ones have the name");
+    assert_eq!(shop.named("k8s-worker"), [9012, 9013], "the new templates have the name");
     assert!(
         shop.config(Vmid(9010))["name"].starts_with("k8s-worker-"),
         "{}",
@@ -220,7 +220,7 @@ async fn a_template_is_made_on_each_host_and_replaced_if_its_description_has_cha
     assert!(shop.pve.is_as(9000, &by_hand), "the template that was made by hand is unchanged");
 
     shop.good(&["k8s-worker", "--force"]).await;
-    assert_eq!(shop.named("k8s-worker"), [9010, 9011], "replaced although nothing has changed");
+    assert_eq!(shop.named("k8s-worker"), [9010, 9011], "`--force` replaces unchanged templates");
     let said = shop.good(&[]).await;
     assert_eq!(said.matches("kept").count(), 2, "{said}");
 }
@@ -238,7 +238,7 @@ async fn a_former_version_stays_while_linked_clones_need_it() {
     let said = shop.good(&[]).await;
     assert!(said.contains("is kept: clones of it are in use"), "{said}");
     assert!(!said.lines().any(|line| line.trim().starts_with("done")), "no step was done: {said}");
-    assert!(shop.pve.vm(9010).is_some() && shop.pve.vm(9011).is_none(), "only the one without clones goes");
+    assert!(shop.pve.vm(9010).is_some() && shop.pve.vm(9011).is_none(), "9011, without clones, is gone");
     shop.pve.delete_by_hand(9105);
     shop.good(&[]).await;
     assert!(shop.pve.vm(9010).is_none());

@@ -120,7 +120,8 @@ struct Storm<'a> {
 }
 
 impl Storm<'_> {
-    /// The number of events sent, the maximum memory, and how long the request for a new machine took.
+    /// Runs the storm. Returns the number of events sent, the maximum memory in MiB, and how long the request
+    /// for a new machine took.
     async fn rage(&self, pve: &Pve) -> anyhow::Result<(u64, u64, Decided)> {
         let (begun, length) = (Instant::now(), Duration::from_secs(self.wanted.seconds));
         let (mut sent, mut most) = (0_u64, 0);

@@ -17,7 +17,7 @@ pub const SOME: Ipv4Addr = Ipv4Addr::new(127, 10, 10, 11);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether this system has the address. Linux has all of 127/8 on the loopback device; other systems have
-/// only one address.
+/// only one of these addresses.
 pub async fn is_there(address: Ipv4Addr) -> bool {
     TcpListener::bind((address, 0)).await.is_ok()
 }

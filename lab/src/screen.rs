@@ -113,8 +113,8 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The part of a text that fits the terminal without line breaks or scrolling. The cursor is on the line
-/// below it.
+/// Shortens a text so that it fits the terminal without wrapping or scrolling. There is room for the cursor
+/// on the line below the text.
 fn fitted(text: &str, columns: usize, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let room = lines.saturating_sub(1);

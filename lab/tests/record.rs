@@ -33,7 +33,7 @@ fn the_configuration_that_was_in_force_gives_what_happened() {
         for figure in ["made", "removed", "nodeHours"] {
             let of = |one: &Value| one[figure].as_f64().unwrap();
             println!("seed {seed}: {figure}: recorded {}, simulated {}", of(happened), of(simulated));
-            assert!(near(of(happened), of(simulated)), "seed {seed}: {figure}");
+            assert!(near(of(happened), of(simulated)), "seed {seed}: {figure} differs");
         }
         assert!(happened["made"].as_u64().unwrap() > 5, "nothing happened: {happened}");
         let waited = |one: &Value| {
@@ -46,8 +46,8 @@ fn the_configuration_that_was_in_force_gives_what_happened() {
         );
         assert!(
             (then.0 - now.0).abs() <= (0.15 * then.0).max(3.0),
-            "seed {seed}: the number of pods that waited"
+            "seed {seed}: the number of pods that waited differs"
         );
-        assert!((then.1 - now.1).abs() <= 10.0, "seed {seed}: how long pods waited");
+        assert!((then.1 - now.1).abs() <= 10.0, "seed {seed}: the waiting time of pods differs");
     }
 }

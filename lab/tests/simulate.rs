@@ -14,8 +14,8 @@ use lab::simulate::play;
 const FIXED: std::ops::RangeInclusive<u64> = 1..=12;
 /// Hours of cluster life for each seed.
 const HOURS: u64 = 2;
-/// The environment variable that sets for how many seconds fresh seeds are also simulated. Fresh seeds are
-/// taken from the clock.
+/// The environment variable with the time in seconds during which fresh seeds are simulated too. Fresh seeds
+/// are taken from the clock.
 const FRESH: &str = "SIMULATE_FRESH_SECONDS";
 
 fn holds(seed: u64, hindered: bool) {

@@ -17,7 +17,7 @@ use settings::{Config, ProxmoxTrust};
 const EVERY: Duration = Duration::from_hours(1);
 /// A credential that expires within this time is reported as a problem.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// What to do about a credential that expires soon.
+/// The advice that follows a report of credentials that expire soon.
 pub(super) const WAY_OUT: &str = "renew the credential, and restart the daemon";
 
 /// Checks the credentials repeatedly until the future is dropped.

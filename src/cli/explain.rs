@@ -57,7 +57,7 @@ pub(super) struct Arguments {
 struct Story<'a> {
     #[serde(flatten)]
     explanation: &'a Explanation,
-    /// What the plan decides about the pod, if it is pending.
+    /// The plan's verdict on the pod, if the pod is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'a PodVerdict>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]

@@ -48,7 +48,7 @@ pub struct Arguments {
     /// /etc/pve-autoscaler/clusters/NAME and its daemon's socket
     #[arg(long, global = true, value_name = "NAME")]
     cluster: Option<ClusterName>,
-    /// Whether the command needs that cluster's configuration to exist.
+    /// Whether the configuration of `cluster` must exist for this command.
     #[arg(skip)]
     needs_cluster: bool,
     #[command(subcommand)]

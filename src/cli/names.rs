@@ -1,6 +1,6 @@
 //! `names`: names for shell completion. Clusters are read from their folders, all other names from the
-//! running daemon. Because a user is waiting, the command must be quick: if the daemon does not answer, it
-//! prints nothing.
+//! running daemon. Because a user is waiting, the command must be quick: it prints nothing if the daemon does
+//! not answer in time.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -42,8 +42,8 @@ pub(super) struct Clash {
     pub help: &'static str,
 }
 
-/// Returns the other clusters on this host that have a usable configuration. A daemon does not start without
-/// one. A configuration without pools, such as the package's example, is ignored.
+/// Returns the other clusters on this host that have a usable configuration, which a daemon needs to start. A
+/// configuration without pools, such as the package's example, is ignored.
 pub(super) fn read_beside(config: &Path) -> Vec<Neighbour> {
     let usable = |(name, file, config): (_, _, Result<Config, Report>)| {
         let config = config.ok().filter(|config| !config.pools.is_empty())?;
@@ -125,8 +125,8 @@ impl Neighbour {
     }
 }
 
-/// Whether two tables may belong to the same Proxmox VE cluster. Tables with different region names do not,
-/// unless they share an endpoint.
+/// Whether two `[proxmox]` tables may describe the same Proxmox VE cluster. Different region names rule this
+/// out, unless the tables share an endpoint.
 fn may_be_one(one: &Proxmox, other: &Proxmox) -> bool {
     let named_apart = one.region.is_some() && other.region.is_some() && one.region != other.region;
     !named_apart || one.endpoints.iter().any(|endpoint| other.endpoints.contains(endpoint))
@@ -139,9 +139,9 @@ fn meet(one: SocketAddr, other: SocketAddr) -> bool {
         && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
-/// The VMID ranges that a configuration reserves, each with its key and pool.
+/// The VMID ranges that a configuration reserves, each with its place.
 type Numbers<'a> = Vec<(Place<'a>, &'a RangeInclusive<u32>)>;
-/// A key, and the pool that it is in.
+/// A key, and the pool that contains it, if any.
 type Place<'a> = (&'static str, Option<&'a str>);
 
 fn numbers<'a>(config: &'a Config, prefix: &str) -> Numbers<'a> {
@@ -374,7 +374,7 @@ mod tests {
             files::load(&self.file(name), Needs::Plan).unwrap()
         }
 
-        /// What `shop` shares with the cluster without a name.
+        /// The conflicts of `shop` with the cluster without a name.
         fn shared(&self) -> Vec<Clash> {
             let file = self.file(Some("shop"));
             let others = read_beside(&file);
@@ -475,7 +475,7 @@ mod tests {
             Host::new(&first, &shop).shared().len()
         };
         assert_eq!(vmids(&named("east", "10.0.0.1"), &named("west", "10.0.0.2")), 0);
-        assert_eq!(vmids(&named("east", "10.0.0.1"), &named("west", "10.0.0.1")), 1, "one endpoint");
+        assert_eq!(vmids(&named("east", "10.0.0.1"), &named("west", "10.0.0.1")), 1, "a shared endpoint");
         assert_eq!(vmids(&named("east", "10.0.0.1"), &named("east", "10.0.0.2")), 1);
         assert_eq!(vmids(PROXMOX, &named("west", "10.0.0.2")), 1, "an unnamed region may be any region");
     }

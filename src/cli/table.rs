@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anstyle::Style;
 
 const HEADING: Style = Style::new().bold();
-/// Blanks between two columns.
+/// The space between two columns.
 const GAP: &str = "   ";
 
 /// Rows below a heading, in aligned columns. The last column is not padded.

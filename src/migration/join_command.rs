@@ -146,7 +146,8 @@ fn assignment(word: &str) -> Option<(&str, &str)> {
     (!name.is_empty() && name.chars().all(fine)).then_some((name, value))
 }
 
-/// Returns `host:port` from a URL or address. Nothing else in the join command is copied with it.
+/// Returns `host:port` from a URL or address, without a path. Returns `None` if the text has any other part,
+/// such as a user, because that part could be secret.
 fn server(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://").map_or((None, text), |(scheme, rest)| (Some(scheme), rest));
     let host = rest.split('/').next().unwrap_or_default();

@@ -161,7 +161,7 @@ pub(super) fn pool_name(text: &str) -> String {
 
 /// Seconds as a duration.
 pub(super) fn seconds(number: f64) -> String {
-    // No setting is longer than a year, and whole seconds are sufficient.
+    // No sensible duration is longer than a year, and whole seconds are precise enough.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a year")]
     let whole = number.clamp(0.0, 31_536_000.0).round() as u64;
     match whole {
@@ -191,7 +191,7 @@ pub(super) fn list<T: Into<String>>(items: impl IntoIterator<Item = T>) -> Value
     Value::Array(items.into_iter().map(|item| Value::String(item.into())).collect())
 }
 
-/// A whole number, limited to what a setting can hold.
+/// The number as a setting, limited to the range of `u32`.
 pub(super) fn count(number: i64) -> Value {
     Value::Integer(number.clamp(0, i64::from(u32::MAX)))
 }

@@ -88,7 +88,7 @@ mod tests {
             turn: 2,
             vmid: Some(Vmid(9010)),
         };
-        let text = mark.describe("Made of an image.").trim_end().replace("\n\n", "\n");
+        let text = mark.describe("Made from an image.").trim_end().replace("\n\n", "\n");
         assert_eq!(TemplateMark::read(Some(&text)), Some(mark.clone()));
         assert_eq!(marker::read(Some(&text)), Description::Foreign);
         assert_eq!(mark.aside(), "k8s-worker-0123abcd-2");

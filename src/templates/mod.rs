@@ -4,7 +4,7 @@
 //! ```text
 //!  settings::Template ┐
 //!                     ├─> survey (pure): steps ──> make: download → create → resize → convert → name
-//!  VMs with our mark ─┘
+//!  VMs with the mark ─┘
 //! ```
 //!
 //! Invariants: a VM is changed or destroyed only if it bears the mark of this template, read back from the

@@ -39,7 +39,7 @@ async fn arguments_that_the_clusters_release_has_removed_are_errors() {
 async fn arguments_that_go_with_a_later_release_are_warnings() {
     let (status, said) =
         said("v1.36.3", "containerd = \"/x\", cgroup-driver = \"systemd\", cloud-config = \"\"").await;
-    assert_eq!(status, 1, "one was already removed: {said:#?}");
+    assert_eq!(status, 1, "`cloud-config` was already removed: {said:#?}");
     assert_eq!(said.len(), 3, "{said:#?}");
     assert!(
         said[0].starts_with("warning `cgroup-driver` is removed in Kubernetes 1.38; this cluster has 1.36"),

@@ -200,7 +200,7 @@ async fn a_pool_with_a_way_of_its_own_to_join_is_looked_at_by_that() {
     bench.configure(&format!("{POOL}[pool.bootstrap]\nmethod = \"none\"\n"));
     let (status, text) = bench.check().await;
     assert_eq!(status, 1, "{text}");
-    assert!(text.contains("has no cloud-init drive"), "the address needs a drive:\n{text}");
+    assert!(text.contains("has no cloud-init drive"), "the address needs a cloud-init drive:\n{text}");
 }
 
 #[tokio::test]

@@ -105,7 +105,7 @@ impl Cluster {
         [&self.rest, &self.nodes, &self.pods].into_iter().flatten().cloned().collect()
     }
 
-    /// What the daemon sees.
+    /// The cluster as the daemon sees it at `NOW`. Each Node of a pool is a ready machine.
     pub fn snapshot(&self) -> Snapshot {
         let pool = |node: &Value| node["metadata"]["labels"][POOL_LABEL].as_str().map(str::to_owned);
         let machines: Vec<Value> = self

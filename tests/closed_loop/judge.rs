@@ -15,7 +15,7 @@ pub struct Judge {
     answers: BufReader<ChildStdout>,
 }
 
-/// Where the scheduler puts the waiting pods.
+/// The scheduler's decisions about the waiting pods.
 #[derive(Debug, Deserialize)]
 pub struct Bindings {
     /// Pods that the DaemonSet controller has made, as objects.

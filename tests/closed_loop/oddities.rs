@@ -8,7 +8,7 @@ use crate::worlds::{Draw, HOSTNAME, ZONE};
 const NAMESPACES: [&str; 3] = ["d", "e", "f"];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// Gives most nodes and pods of the cluster something odd.
+/// Adds namespaces and nodes to the cluster, and rarely used fields to its nodes and to most of its pods.
 pub fn add(draw: &mut Draw, cluster: &mut Cluster) {
     for (name, labels) in [("e", json!({"team": "a"})), ("f", json!({}))] {
         let metadata = json!({"name": name, "labels": labels});

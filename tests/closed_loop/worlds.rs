@@ -64,7 +64,8 @@ pub fn draw(seed: u64) -> Cluster {
         let set = daemon_set(&mut draw, number);
         cluster.rest.push(set);
     }
-    // The percentage of groups with constraints varies, so that constrained pods often meet ordinary ones.
+    // The percentage of groups with constraints varies, so that constrained pods often share a world with
+    // ordinary ones.
     let odd = draw.of(&[0, 25, 50, 80]);
     for number in 0..draw.of(&[1, 2, 3, 4, 6]) {
         group(&mut draw, &mut cluster, number, odd);
@@ -164,12 +165,12 @@ fn app(number: usize) -> Value {
     json!({"matchLabels": {"app": format!("g{number}")}})
 }
 
-/// Adds something that a node must have or must not have.
+/// Adds a constraint on the pods' nodes, or a toleration.
 fn constrain(draw: &mut Draw, spec: &mut Value, own: usize) {
     let key = draw.of(&[HOSTNAME, HOSTNAME, ZONE]);
     let other = if draw.percent(50) { own } else { draw.0.usize(..=own) };
     let term = json!([{"topologyKey": key, "labelSelector": app(other)}]);
-    // Pod affinity uses only zones, because a single node, whatever its pool, has room for only a few more
+    // Required pod affinity uses only zones, because a single node of any pool has room for only a few more
     // pods.
     let beside = json!([{"topologyKey": ZONE, "labelSelector": app(other)}]);
     let required = "requiredDuringSchedulingIgnoredDuringExecution";

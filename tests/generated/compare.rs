@@ -48,11 +48,11 @@ fn sign(letter: char) -> &'static str {
         '~' => "◐",
         '-' => "✘",
         '.' => "–",
-        other => panic!("{other:?} is none of the signs"),
+        other => panic!("{other:?} is not one of the signs"),
     }
 }
 
-/// The page. Panics if a row names a test that does not exist, or has a ✔ without a test.
+/// Returns the page. Panics if a row names a test that does not exist, or has a ✔ without a test.
 pub fn page(source: &str) -> String {
     let comparison: Comparison = toml::from_str(source).unwrap();
     let mut page = HEAD.to_owned();

@@ -15,7 +15,7 @@ pub fn with_names(shell: Shell, script: &str) -> String {
         Shell::Bash => bash(script),
         Shell::Zsh => zsh(script),
         Shell::Fish => fish(script),
-        other => panic!("{other} has no names"),
+        other => panic!("no completion of names for {other}"),
     }
 }
 
@@ -30,13 +30,13 @@ fn bash(script: &str) -> String {
     let mut out = script.to_owned();
     for (command, kind) in ARGUMENTS {
         let case = format!("\n        pve__autoscaler__subcmd__{command})\n            opts=\"");
-        let (before, rest) = out.split_once(&case).unwrap_or_else(|| panic!("{command} is not there"));
+        let (before, rest) = out.split_once(&case).unwrap_or_else(|| panic!("no case for {command}"));
         let (opts, after) = rest.split_once('"').unwrap();
         out = format!("{before}{case}{opts} $(_pve_autoscaler_names {kind})\"{after}");
     }
     for (option, kind) in OPTIONS {
         let files = format!("--{option})\n                    COMPREPLY=($(compgen -f \"${{cur}}\"))");
-        assert!(out.contains(&files), "--{option} is not there");
+        assert!(out.contains(&files), "no case for --{option}");
         let names = files.replace(
             "compgen -f \"${cur}\"",
             &format!("compgen -W \"$(_pve_autoscaler_names {kind})\" -- \"${{cur}}\""),
@@ -85,7 +85,7 @@ fn fish(script: &str) -> String {
     let mut out = script.to_owned();
     for (command, kind) in ARGUMENTS {
         let when = format!("-n \"__fish_pve_autoscaler_using_subcommand {command}\"");
-        assert!(out.contains(&when), "{command} is not there");
+        assert!(out.contains(&when), "no completions for {command}");
         writeln!(out, "complete -c pve-autoscaler {when} -f -a \"{}\"", asked(kind)).unwrap();
     }
     for (option, kind) in OPTIONS {

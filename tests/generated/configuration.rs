@@ -16,7 +16,7 @@ Every setting of `/etc/pve-autoscaler/config.toml`, with its default, or with an
 
 ";
 
-/// What the example says about a table or about settings.
+/// A table or a group of settings in the example, with the text that describes it.
 enum Entry<'a> {
     /// The settings that follow are in this table.
     Table(&'a str, String),
@@ -184,7 +184,7 @@ fn limits<'e>(
     limits.join(" ")
 }
 
-/// What the schema says about a key of a table.
+/// Returns the schema of a key of a table.
 fn described<'s>(schema: &'s Value, table: &str, key: &str) -> &'s Value {
     let tables = table.split('.').filter(|name| !name.is_empty());
     let inside = tables.fold(schema, |at, name| {

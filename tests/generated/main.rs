@@ -121,7 +121,8 @@ fn the_reference_of_the_configuration_is_as_the_example() {
     is_made("reference/configuration.md", &configuration::reference(example));
 }
 
-/// Asserts that a program reports nothing about each file; skipped if the program is not installed.
+/// Asserts that a program reports nothing about any of these files. Does nothing if the program is not
+/// installed.
 fn says_nothing(program: &str, arguments: &[&str], folder_name: &str, pick: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(folder(folder_name)).unwrap() {
         let path = entry.unwrap().path();
@@ -129,7 +130,7 @@ fn says_nothing(program: &str, arguments: &[&str], folder_name: &str, pick: impl
             continue;
         }
         let Ok(output) = Command::new(program).args(arguments).arg(&path).output() else {
-            eprintln!("skipped: {program} is not there");
+            eprintln!("skipped: {program} is not installed");
             return;
         };
         let said = String::from_utf8_lossy(&output.stderr);

@@ -126,7 +126,7 @@ impl Below {
         self.in_paragraph = true;
     }
 
-    /// `term  meaning`, or an item without a term.
+    /// Converts a row: `term  meaning`, or an item without a term.
     fn row(&mut self, row: &str) {
         if let Some((term, meaning)) = row.split_once("  ") {
             let meaning = meaning.trim_start();

@@ -22,7 +22,7 @@ pub fn schema() -> Value {
     serde_json::from_str(SCHEMA).unwrap()
 }
 
-/// A schema, as a validator reads it.
+/// A schema that is compiled for validation.
 struct Validator {
     schemas: Schemas,
     index: SchemaIndex,
@@ -70,7 +70,7 @@ fn keyword(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// What the parser finds wrong with a configuration.
+/// Returns the parser's findings about a configuration.
 fn findings(value: &Value) -> Vec<Finding> {
     let text = toml::to_string(value).unwrap();
     parse("c.toml", &text, Needs::Plan).err().map(|report| report.findings().to_vec()).unwrap_or_default()
@@ -80,7 +80,7 @@ fn findings(value: &Value) -> Vec<Finding> {
 struct Place<'s> {
     /// The part of the schema that describes the place.
     schema: &'s Value,
-    /// The place as the schema's errors name it.
+    /// The JSON pointer of the place, as in the validator's errors.
     pointer: String,
     /// A configuration with a value in this place, and with what the enclosing tables need.
     with: Box<dyn Fn(Value) -> Value + 's>,
@@ -125,7 +125,7 @@ fn good(schema: &Value) -> Value {
     let bare = || match schema["type"].as_str() {
         Some("object") => needed(schema).into(),
         Some("integer") => schema["minimum"].clone(),
-        // Durations and sizes in the inline tables of windows and disks.
+        // Such strings are durations and sizes, in the inline tables of windows and disks.
         Some("string") if schema.get("pattern").is_some() => {
             let fits = ["1h", "1GiB"].map(Value::from);
             fits.into_iter().find(|value| Validator::of(schema).takes(value)).unwrap()
@@ -264,7 +264,7 @@ fn every_duration_and_size_that_is_taken_fits_its_pattern() {
     assert!(taken > 100, "{taken}");
 }
 
-/// The configurations among the files below a folder.
+/// Returns the path and text of each configuration file below a folder.
 fn files(below: &str, is_one: &dyn Fn(&Path) -> bool) -> Vec<(String, String)> {
     let (mut open, mut found) = (vec![folder(below)], Vec::new());
     while let Some(path) = open.pop() {
@@ -287,7 +287,7 @@ fn the_schema_takes_the_configurations_that_there_are() {
         all.extend(files(one, &|_| true));
     }
     let minimal = fs::read_to_string(folder("packaging/config.minimal.toml")).unwrap();
-    all.push(("the minimal one, filled in".to_owned(), minimal.replace("#: ", "")));
+    all.push(("packaging/config.minimal.toml, filled in".to_owned(), minimal.replace("#: ", "")));
     all.retain(|(_, text)| parse("c.toml", text, Needs::Plan).is_ok());
     assert!(all.len() > 250, "{}", all.len());
     for (name, text) in all {

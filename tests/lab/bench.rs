@@ -27,7 +27,7 @@ prefix = 24
 bridge = \"vmbr0\"
 ";
 
-/// Both clusters, served, and a folder with a configuration for them.
+/// Both clusters with their servers, and a folder with a configuration for them.
 pub struct Bench {
     folder: TempDir,
     pub proxmox: Serving,

@@ -66,7 +66,7 @@ async fn a_machine_is_what_its_configuration_says_until_it_is_destroyed() {
     let stage = Stage::new(&image, Firmware::Bios).await;
     let key = playbook::key(&stage).await;
     let config = started(&stage, &key).await;
-    assert!(!stage.client.agent_ping(HOST, VMID).await.unwrap(), "it boots");
+    assert!(!stage.client.agent_ping(HOST, VMID).await.unwrap(), "the guest is still booting");
     stage.booted(VMID).await;
     a_system_that_starts_says_so_with_an_error(&stage).await;
     let state = stage.settled(VMID).await;
@@ -106,7 +106,7 @@ async fn the_other_layout_of_the_drive_is_read_too(stage: &Stage, config: &BTree
 /// is-system-running` does not distinguish `starting` from a failure.
 async fn a_system_that_starts_says_so_with_an_error(stage: &Stage) {
     let status = stage.run(VMID, "systemctl is-system-running").await;
-    assert_eq!(status.stdout.trim(), "starting", "the agent came up after everything else");
+    assert_eq!(status.stdout.trim(), "starting", "the agent answers before systemd has started everything");
     assert_eq!(status.exit_code, Some(1));
 }
 
@@ -189,5 +189,5 @@ async fn it_ends_without_a_trace(stage: &Stage, config: &BTreeMap<String, String
     assert!(!stage.hardware.has_disk(disk) && stage.pve.vm(VMID.0).is_none());
     assert_eq!(stage.pve.volumes_of(VMID.0), Vec::<String>::new());
     let taps = std::process::Command::new("ip").args(["-o", "link"]).output().unwrap();
-    assert!(!String::from_utf8_lossy(&taps.stdout).contains("tap9101"), "its tap is gone");
+    assert!(!String::from_utf8_lossy(&taps.stdout).contains("tap9101"), "the VM's tap device is gone");
 }

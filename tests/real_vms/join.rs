@@ -69,7 +69,7 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     let seen = node["status"]["nodeInfo"]["systemUUID"].as_str().unwrap().to_lowercase();
     assert_eq!(seen, uuid, "the daemon finds a Node's VM by this UUID");
     assert_eq!(node["metadata"]["name"], *config["name"]);
-    scene.until("the pod runs on it", SOON, async || scene.pod_runs().await).await;
+    scene.until("the pod runs on the Node", SOON, async || scene.pod_runs().await).await;
     it_lives_in_the_present(&scene).await;
     let measured = uefi::was_measured_and_woke_with_it(&scene).await;
     its_first_boot_was_told_by_our_seed(&scene, &config["name"]).await;
@@ -122,7 +122,7 @@ async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
     let runs = async || {
         let pods = scene.list("/api/v1/namespaces/default/pods").await;
         let failed = pods.iter().find(|pod| pod["status"]["phase"] == "Failed");
-        assert_eq!(failed.map(|pod| &pod["status"]), None, "its kubelet rejected a pod");
+        assert_eq!(failed.map(|pod| &pod["status"]), None, "the kubelet rejected a pod");
         let all = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count() == 2;
         all.then_some(())
     };
@@ -132,7 +132,7 @@ async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
     let promised = guest_sees(512 << 20) >> 10;
     assert!(
         has - had >= promised,
-        "its kernel offers {} KiB of the added 512 MiB; at least {promised} KiB are expected",
+        "the guest's kernel offers {} KiB of the added 512 MiB; at least {promised} KiB are expected",
         has - had
     );
     let now = scene.node(true).await.unwrap();
@@ -152,7 +152,7 @@ async fn it_lives_in_the_present(scene: &Scene) {
     let said = scene.stage.run(VMID, "date +%s; uptime -s; cat /proc/sys/kernel/random/boot_id").await.stdout;
     let own: i64 = said.lines().next().unwrap().parse().unwrap();
     let apart = own - before;
-    assert!((-APART..=APART).contains(&apart), "its clock is {apart} s off: {said}");
+    assert!((-APART..=APART).contains(&apart), "the guest's clock is {apart} s off: {said}");
     let config = scene.stage.pve.vm(VMID.0).unwrap().config;
     assert_eq!((config.get("lock"), config.get("vmstate")), (None, None));
     let volumes = scene.stage.pve.volumes_of(VMID.0);
@@ -201,7 +201,7 @@ async fn the_kubelet_has_the_settings_of_its_pool(scene: &Scene, node: &Value) {
     assert!(approved["message"].as_str().unwrap_or_default().contains("of pool real"), "{approved}");
     let own =
         scene.stage.run(VMID, "cat /var/lib/kubelet/pki/kubelet-server-current.pem | grep -c BEGIN").await;
-    assert_eq!(own.stdout.trim(), "2", "its certificate and its key: {own:?}");
+    assert_eq!(own.stdout.trim(), "2", "the kubelet's certificate and key: {own:?}");
 }
 
 async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
@@ -232,15 +232,15 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
 async fn a_killed_machine_is_not_ready_until_it_runs_again(scene: &Scene) {
     let before = scene.node(true).await.unwrap()["metadata"]["uid"].clone();
     scene.stage.hardware.kill(VMID.0);
-    scene.until("its VM is off", SOON, async || (!scene.stage.pve.vm(VMID.0)?.running).then_some(())).await;
+    scene.until("the VM is off", SOON, async || (!scene.stage.pve.vm(VMID.0)?.running).then_some(())).await;
     // The `unreachable` taint is added only after the Node's condition has changed.
     let unreachable = async || {
         let lost = scene.node(false).await?;
         lost["spec"]["taints"].to_string().contains("node.kubernetes.io/unreachable").then_some(())
     };
-    scene.until("its Node is not ready and unreachable", SOON, unreachable).await;
+    scene.until("the Node has the `unreachable` taint", SOON, unreachable).await;
     scene.stage.pve.start_by_hand(VMID.0);
-    let back = scene.until("its Node is ready again", BOOT, async || scene.node(true).await).await;
+    let back = scene.until("the Node is ready again", BOOT, async || scene.node(true).await).await;
     assert_eq!(back["metadata"]["uid"], before, "it is the same Node");
 }
 
@@ -261,7 +261,7 @@ async fn everything_goes_with_the_workload(scene: &Scene) {
         };
         (!maps.iter().chain(&secrets).any(ours)).then_some(())
     };
-    scene.until("its record and its token are gone", SOON, left).await;
+    scene.until("the machine's record and token are gone", SOON, left).await;
     let exits = scene.stage.pve.task_exits();
     let shut_down = exits.iter().filter(|(upid, _)| upid.contains(":qmshutdown:"));
     assert!(
@@ -272,7 +272,7 @@ async fn everything_goes_with_the_workload(scene: &Scene) {
     assert_eq!(
         scene.stage.client.isos(HOST, "local").await.unwrap(),
         Vec::<String>::new(),
-        "its seed is deleted, too"
+        "the machine's seed is deleted, too"
     );
     let said = scene.said();
     assert!(!said.contains(ClusterSpec::DEMO_SECRET), "the log does not contain the token");

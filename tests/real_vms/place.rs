@@ -1,4 +1,4 @@
-//! What the tests with real VMs require of the computer they run on, and the namespaces that they run in.
+//! Checks the requirements of the tests with real VMs, and runs these tests in separate namespaces.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ pub fn prepare() -> Result<PathBuf, String> {
     for program in ["qemu-img", "genisoimage", "ssh-keygen", "ip"] {
         said(Command::new("which").arg(program)).map_err(|_| format!("there is no {program}"))?;
     }
-    said(namespace().arg("true")).map_err(|text| format!("no namespaces can be made: {text}"))?;
+    said(namespace().arg("true")).map_err(|text| format!("cannot create namespaces: {text}"))?;
     if let Ok(image) = std::env::var(IMAGE) {
         return Ok(image.into());
     }
@@ -44,7 +44,7 @@ pub fn prepare() -> Result<PathBuf, String> {
         build.arg("--cached");
     }
     said(&mut build).map(PathBuf::from).map_err(|text| {
-        format!("no guest image, which `KUBERNETES_BIN=$(tests/rig/build) tests/image/build` makes: {text}")
+        format!("no guest image; build it with `KUBERNETES_BIN=$(tests/rig/build) tests/image/build`: {text}")
     })
 }
 
@@ -58,8 +58,8 @@ fn said(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A command that runs another command without any network and in a process namespace of its own. The
-/// processes end with this process.
+/// A command that runs another command without any network and in a process namespace of its own. All of its
+/// processes are killed when this process ends.
 fn namespace() -> Command {
     let mut command = Command::new("setpriv");
     command.args([
@@ -107,7 +107,7 @@ fn others(image: &Path, tests: &[String]) -> tokio::process::Command {
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn image() -> Option<PathBuf> {
     if std::env::var_os(INSIDE).is_none() {
-        eprintln!("skipped: only runs in a namespace that the first test makes");
+        eprintln!("skipped: runs only in the namespace that the first test creates");
         return None;
     }
     std::env::var_os(IMAGE).map(PathBuf::from)

@@ -49,11 +49,11 @@ async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
             let started = Instant::now();
             scene.admin.apply(WORKLOAD).await.unwrap();
             let asked = started.elapsed();
-            scene.until("it runs", BOOT, async || scene.stage.pve.vm(VMID.0)?.running.then_some(())).await;
+            scene.until("a VM runs", BOOT, async || scene.stage.pve.vm(VMID.0)?.running.then_some(())).await;
             let runs = started.elapsed();
-            scene.until("it is ready", BOOT, async || scene.node(true).await).await;
+            scene.until("the Node is ready", BOOT, async || scene.node(true).await).await;
             let ready = started.elapsed();
-            scene.until("the pod runs on it", SOON, async || scene.pod_runs().await).await;
+            scene.until("the pod runs on the Node", SOON, async || scene.pod_runs().await).await;
             let all = started.elapsed();
             eprintln!(
                 "{before}: the VM runs after {runs:.1?}, the Node is ready after {ready:.1?}, the pod runs after {all:.1?} \

@@ -1,4 +1,4 @@
-//! What a machine keeps in its EFI variables and its TPM throughout the test in `join`.
+//! Checks what a machine keeps in its EFI variables and its TPM throughout the test in `join`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -68,8 +68,8 @@ fn each_round_is_read_back_as_it_was() {
     }
 }
 
-/// Measures an hour's recording of 50 nodes and 1500 pods. Every ten seconds, one pod goes and another one
-/// arrives.
+/// Measures an hour's recording of 50 nodes and 1500 pods. Every ten seconds, one pod is replaced by a new
+/// one.
 #[test]
 fn a_day_takes_less_than_twenty_megabytes() {
     let folder = TempDir::new().unwrap();

@@ -61,7 +61,7 @@ async fn with_a_foreign_worker() -> (Stage, String, u32) {
     stage.pve.set_config_by_hand(vmid, "description", Some("made by hand"));
     stage.pve.set_config_by_hand(vmid, "tags", Some("theirs"));
     stage.start();
-    stage.until("the daemon is there", SOON, |stage| !stage.leaders().is_empty()).await;
+    stage.until("the daemon leads", SOON, |stage| !stage.leaders().is_empty()).await;
     (stage, node, vmid)
 }
 
@@ -75,7 +75,7 @@ async fn a_foreign_worker_is_left_alone_until_it_is_adopted_and_then_goes_as_any
     let operator = Operator::new(&stage, &quick());
     stage.kube.scale("default", "web", 0);
     stage
-        .throughout("it is not a machine", Duration::from_mins(20), |stage| {
+        .throughout("the worker is not a machine", Duration::from_mins(20), |stage| {
             is_there(stage, &node)
                 && stage.pve.vm(vmid).is_some_and(|vm| vm.running)
                 && stage.status().machines.is_empty()
@@ -88,11 +88,11 @@ async fn a_foreign_worker_is_left_alone_until_it_is_adopted_and_then_goes_as_any
     assert!(notes.starts_with("pve-autoscaler/v1 cluster=") && notes.ends_with("\nmade by hand"), "{notes}");
     assert_eq!(stage.pve.config_of(vmid, "tags").as_deref(), Some("pve-autoscaler;theirs"));
     stage.order("pve1", Order::Reread).await;
-    stage.until("it is a node of the pool", SOON, |stage| stage.ready_nodes("workers").contains(&node)).await;
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    stage.throughout("it serves", Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
+    stage.until("the worker is a node", SOON, |stage| stage.ready_nodes("workers").contains(&node)).await;
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.throughout("the worker serves", Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);
-    stage.until("it goes", Duration::from_mins(10), |stage| stage.pve.vm(vmid).is_none()).await;
+    stage.until("the worker is removed", Duration::from_mins(10), |stage| stage.pve.vm(vmid).is_none()).await;
     assert!(!is_there(&stage, &node));
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
 }
@@ -153,11 +153,11 @@ async fn an_adoption_that_was_torn_off_after_the_record_is_finished_by_repeating
     let Judgement::May(adoption) = operator.judge(&stage, &node).await else { panic!("it may not") };
     operator.cluster.create_record(&adoption.record).await.unwrap();
     stage.order("pve1", Order::Reread).await;
-    stage.until("it is a machine", SOON, |stage| stage.status().machines.len() == 1).await;
+    stage.until("the worker is a machine", SOON, |stage| stage.status().machines.len() == 1).await;
     // This is longer than any machine may take to become ready. The daemon does not regard the adopted
     // machine as late.
     stage
-        .throughout("it stays", Duration::from_mins(20), |stage| {
+        .throughout("the worker stays", Duration::from_mins(20), |stage| {
             stage.pve.vm(vmid).is_some_and(|vm| vm.running)
         })
         .await;

@@ -34,7 +34,7 @@ async fn a_node_without_its_pools_label_gets_all_labels_back() {
         stage.kube.get("Node", "", &node).unwrap()["metadata"]["labels"]["node-role.kubernetes.io/worker"]
             == ""
     };
-    assert!(role(&stage), "no kubelet may set it itself");
+    assert!(role(&stage), "the daemon sets the role label, which no kubelet may set");
     take_labels_off(&stage, &node);
     assert!(stage.ready_nodes("workers").is_empty());
     let labelled = |stage: &Stage| {
@@ -71,13 +71,13 @@ async fn a_node_that_registers_again_has_the_time_of_any_other_to_be_ready() {
     // All records are read every five minutes; `limits.ready` is five minutes, and `scale_down.unready_time`
     // is twenty minutes.
     let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
-    stage.until("it runs again", SOON, runs).await;
-    stage.throughout("its VM is not stopped", Duration::from_mins(14), runs).await;
+    stage.until("the VM runs again", SOON, runs).await;
+    stage.throughout("the VM is not stopped", Duration::from_mins(14), runs).await;
     stage.kube.set_nodes_never_ready(false);
     let open = |stage: &Stage| {
         let node = stage.kube.get("Node", "", &name);
         node.is_some_and(|node| node["spec"]["taints"].is_null())
             && stage.ready_nodes("workers").contains(&name)
     };
-    stage.until("it is a node like any other", SOON, open).await;
+    stage.until("the Node is ready and has no taints", SOON, open).await;
 }

@@ -81,9 +81,9 @@ async fn a_template_that_joins_by_itself_needs_no_agent_and_no_token() {
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     let nodes = stage.ready_nodes("workers");
-    assert_eq!(nodes.len(), 2, "the pool's label was put on them");
+    assert_eq!(nodes.len(), 2, "both Nodes have the pool's label");
     let calls = stage.pve.calls();
-    assert!(calls.iter().all(|call| !call.path.contains("/agent/")), "the agent is never asked");
+    assert!(calls.iter().all(|call| !call.path.contains("/agent/")), "the guest agent is never called");
     let records = stage.leftovers();
     assert_eq!(records, ["machine-workers-9100", "machine-workers-9101", "bootstrap-token-abcdef"]);
     stage.kube.scale("default", "web", 0);
@@ -108,7 +108,7 @@ async fn a_machine_that_was_to_join_by_itself_and_did_not_says_what_was_seen() {
             stage.status().decisions.iter().any(|one| one.what.contains(said))
         })
         .await;
-    stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the VM is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,7 @@ async fn pools_become_nodes_each_in_their_own_way() {
         assert!(stage.pve.vm(vmid).unwrap().running, "{vmid}");
     }
     // Two records and the template's own token are left: the daemon deletes only the token that it created.
-    stage.until("its token is gone", SOON, |stage| stage.leftovers().len() == 3).await;
+    stage.until("the daemon's token is gone", SOON, |stage| stage.leftovers().len() == 3).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn a_machine_that_waits_and_is_started_by_an_administrator_is_kept_as_the_
     let text = with("method = \"none\"\n").replace("max = 5", "max = 5\nwarm = { count = 1 }");
     let mut stage = self_joining(&text, without_agent());
     let waits = |stage: &Stage| stage.status().machines.iter().any(|machine| machine.phase == "Warm");
-    stage.until("one waits", SOON, waits).await;
+    stage.until("a warm machine waits", SOON, waits).await;
     // In the second pass, no instance is running when the machine starts, so pods run on it before the daemon
     // notices the start.
     for (number, unseen) in [(1, false), (2, true)] {
@@ -183,16 +183,16 @@ async fn a_machine_that_waits_and_is_started_by_an_administrator_is_kept_as_the_
             stage.deploy("web", 1, "500m", "1Gi");
         }
         let joined = |stage: &Stage| stage.ready_nodes("workers").len() == number && waits(stage);
-        stage.until("it is a node, and another waits", SOON * 5, joined).await;
+        stage.until("the machine is a node, and another one waits", SOON * 5, joined).await;
         let running = if unseen { 4 } else { 1 };
         stage.until("the pods run", SOON, |stage| stage.running_pods() == running).await;
         let another = |stage: &Stage| stage.vms(9100..=9109).len() > number && waits(stage);
-        stage.until("another one is kept in its place", SOON, another).await;
+        stage.until("another warm machine takes its place", SOON, another).await;
         assert_eq!(stage.vms(9100..=9109).len(), number + 1, "no other machine was made");
         assert_eq!(
             stage.pve.vm(vmid).unwrap().config["onboot"],
             "1",
-            "it comes up with its host from now on"
+            "the VM starts with its host from now on"
         );
     }
 }
@@ -207,19 +207,19 @@ async fn a_machine_that_joins_by_itself_again_while_it_is_given_up_keeps_its_pow
         stage.pve.power_off_host(&host);
         stage.kube.remove("Node", "", &name);
         let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
-        stage.until("its machine is given up", Duration::from_mins(30), given_up).await;
+        stage.until("the machine is given up", Duration::from_mins(30), given_up).await;
         stage.pve.set_away(true);
         stage.stall.set(!seen);
         stage.pve.power_on_host(&host);
-        stage.until("its pod is back", SOON, |stage| stage.running_pods() == 1).await;
+        stage.until("the pod runs again", SOON, |stage| stage.running_pods() == 1).await;
         stage.pve.set_away(false);
         let serves =
             |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running) && stage.running_pods() == 1;
-        stage.throughout("it serves", Duration::from_mins(5), serves).await;
+        stage.throughout("the machine serves", Duration::from_mins(5), serves).await;
         stage.stall.set(false);
         let ready = |stage: &Stage| stage.ready_nodes("workers").contains(&name);
-        stage.until("it is one of the pool's nodes again", SOON, ready).await;
-        stage.throughout("it serves on", Duration::from_mins(5), serves).await;
+        stage.until("the machine is one of the pool's nodes again", SOON, ready).await;
+        stage.throughout("the machine serves on", Duration::from_mins(5), serves).await;
     }
 }
 
@@ -230,20 +230,20 @@ async fn a_machine_that_joins_by_itself_before_it_was_made_keeps_its_power_and_i
     stage.pve.inject(Fault { method: "POST".into(), path, times: 1, effect: Effect::WorkThenTimeOut });
     stage.deploy("web", 1, "1500m", "1Gi");
     let comes_up = |stage: &Stage| stage.pve.config_of(9100, "onboot").is_some_and(|on| on == "1");
-    stage.until("it comes up with its host", SOON, comes_up).await;
+    stage.until("the VM starts with its host", SOON, comes_up).await;
     let host = stage.pve.vm(9100).unwrap().node;
     stage.pve.power_off_host(&host);
     let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
-    stage.until("it is given up", Duration::from_mins(30), given_up).await;
+    stage.until("the machine is given up", Duration::from_mins(30), given_up).await;
     let configuring = "failed: the configuration failed";
     assert!(stage.status().decisions.iter().any(|one| one.what.contains(configuring)), "{}", stage.scene());
     stage.pve.set_away(true);
     stage.pve.power_on_host(&host);
-    stage.until("the pod runs there", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("the pod runs on the VM", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.kube.list("Pod")[0]["spec"]["nodeName"], stage.pve.vm(9100).unwrap().config["name"]);
     stage.pve.set_away(false);
     let serves = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running) && stage.running_pods() == 1;
-    stage.throughout("it serves", Duration::from_mins(10), serves).await;
+    stage.throughout("the machine serves", Duration::from_mins(10), serves).await;
     assert_eq!(stage.ready_nodes("workers").len(), 1, "{}", stage.scene());
 }
 
@@ -256,22 +256,22 @@ async fn a_machine_whose_making_was_given_up_late_and_that_is_kept_is_not_given_
         let nodes = stage.kube.list("Node");
         nodes.iter().any(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers")
     };
-    stage.until("its Node has the pool's labels", SOON, labelled).await;
+    stage.until("the Node has the pool's labels", SOON, labelled).await;
     stage.pve.set_away(true);
     stage.stall.set(true);
     stage.kube.set_nodes_never_ready(false);
     let given_up =
         |stage: &Stage| stage.status().decisions.iter().filter(|one| one.what.contains(" failed: ")).count();
-    stage.until("it is given up", Duration::from_mins(20), |stage| given_up(stage) == 1).await;
+    stage.until("the machine is given up", Duration::from_mins(20), |stage| given_up(stage) == 1).await;
     // By then, `scale_up.max_node_provision_time` has elapsed.
     tokio::time::sleep(Duration::from_mins(15)).await;
     stage.pve.set_away(false);
     stage.stall.set(false);
     let kept = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains(" stays: "));
-    stage.until("it is kept", Duration::from_mins(12), kept).await;
+    stage.until("the machine is kept", Duration::from_mins(12), kept).await;
     let runs = |stage: &Stage| stage.running_pods() == 1;
     // All records are read every five minutes.
-    stage.throughout("its pod runs on", Duration::from_mins(9), runs).await;
+    stage.throughout("the pod keeps running", Duration::from_mins(9), runs).await;
     assert_eq!(given_up(&stage), 1, "{}", stage.scene());
 }
 
@@ -284,16 +284,16 @@ async fn a_node_that_registers_again_unseen_while_its_machine_is_to_go_is_not_st
     stage.pve.power_off_host(&host);
     stage.kube.scale("default", "web", 0);
     let goes = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Draining");
-    stage.until("it is to be removed", Duration::from_mins(40), goes).await;
+    stage.until("the machine is being drained", Duration::from_mins(40), goes).await;
     stage.kube.remove("Node", "", &name);
     stage.kube.scale("default", "web", 1);
     tokio::time::sleep(Duration::from_mins(1)).await;
     stage.stall.set(true);
     stage.pve.set_away(true);
     stage.pve.power_on_host(&host);
-    stage.until("its pod is back", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("the pod runs again", SOON, |stage| stage.running_pods() == 1).await;
     stage.pve.set_away(false);
-    stage.throughout("the pod runs on", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
+    stage.throughout("a pod keeps running", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,17 +304,17 @@ async fn a_vm_that_was_stopped_to_go_and_that_an_administrator_starts_while_no_d
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);
     let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
-    stage.until("it is shut down", SOON * 5, stops).await;
+    stage.until("the VM is shut down", SOON * 5, stops).await;
     stage.pve.set_quorum(false);
     let gone = |stage: &Stage| stage.ready_nodes("workers").is_empty();
-    stage.until("its Node is gone", SOON * 5, gone).await;
+    stage.until("the Node is gone", SOON * 5, gone).await;
     stage.kill();
     stage.pve.set_quorum(true);
     stage.pve.start_by_hand(9100);
     stage.kube.scale("default", "web", 1);
-    stage.until("a pod runs there", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("a pod runs on the VM", SOON, |stage| stage.running_pods() == 1).await;
     stage.start();
-    stage.throughout("it runs on", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
+    stage.throughout("a pod keeps running", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
 }
 
 fn secret(folder: &Path, text: &str) -> String {
@@ -367,7 +367,7 @@ async fn an_agent_of_k3s_with_a_wrong_token_fails_in_time_and_says_what_its_serv
         .await;
     let status = format!("{:?}", stage.status());
     assert!(!status.contains("not-the-right-one"), "no secret is shown");
-    stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the VM is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
 }
 
 const COMMAND: &str = r#"method = "command"
@@ -423,12 +423,12 @@ async fn ready_too_late() -> Stage {
     let stage = joins_by_itself(without_agent());
     stage.kube.set_nodes_never_ready(true);
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("it is registered", SOON, |stage| stage.kube.list("Node").len() == 2).await;
+    stage.until("the Node is registered", SOON, |stage| stage.kube.list("Node").len() == 2).await;
     // `limits.ready` is five minutes.
     tokio::time::sleep(Duration::from_secs(4 * 60 + 45)).await;
     stage.pve.set_away(true);
     let failed = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains(" failed: "));
-    stage.until("it is given up", SOON, failed).await;
+    stage.until("the machine is given up", SOON, failed).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     stage.kube.set_nodes_never_ready(false);
     stage
@@ -449,9 +449,9 @@ async fn a_machine_that_is_given_up_goes_once_its_volumes_are_detached() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     stage.pve.set_away(false);
     let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
-    stage.throughout("it is not stopped", Duration::from_mins(1), runs).await;
+    stage.throughout("the VM is not stopped", Duration::from_mins(1), runs).await;
     stage.kube.remove("VolumeAttachment", "", "csi-1");
-    stage.until("it is gone", SOON, |stage| stage.pve.vm(9100).is_none()).await;
+    stage.until("the VM is gone", SOON, |stage| stage.pve.vm(9100).is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -459,5 +459,5 @@ async fn a_node_that_becomes_ready_too_late_no_longer_gets_pods() {
     let stage = ready_too_late().await;
     stage.throughout("no pod runs", Duration::from_mins(1), |stage| stage.running_pods() == 0).await;
     stage.pve.set_away(false);
-    stage.until("it runs on another node", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
+    stage.until("the pod runs elsewhere", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
 }

@@ -1,4 +1,4 @@
-//! What limits the damage of a mistake: the pause, the hourly limit on removals, the share of a pool that may
+//! Limits on the damage of a mistake: the pause, the hourly limit on removals, the share of a pool that may
 //! be removed at a time, and the quorum.
 
 use std::time::Duration;
@@ -49,12 +49,12 @@ async fn while_paused_nothing_is_made_whichever_instance_leads_and_afterwards_it
     // A pause that is requested from a standby applies to the leader immediately.
     stage.order("pve2", pause()).await;
     stage.deploy("web", 2, "1500m", "1Gi");
-    stage.until("it is shown", SOON, |stage| stage.status().paused.is_some()).await;
+    stage.until("the pause is shown", SOON, |stage| stage.status().paused.is_some()).await;
     stage.throughout("nothing is made", SOON, |stage| vms(stage) == 0).await;
     let shown = stage.status().paused.unwrap();
     assert_eq!((shown.by.as_str(), shown.reason.as_str()), ("pve2", "storage is moved"));
     stage.stop_on("pve1").await;
-    stage.until("the other leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
+    stage.until("the other instance leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
     stage.throughout("nothing is made", SOON, |stage| vms(stage) == 0).await;
     stage.kill_on("pve2");
     stage.start();
@@ -72,7 +72,7 @@ async fn only_recorded() -> Stage {
         let mut stage = Stage::new(ONE_POOL);
         stage.deploy("web", 1, "1500m", "1Gi");
         stage.start_until(last);
-        stage.until("the wires are cut", SOON, Stage::is_cut).await;
+        stage.until("the daemon is cut off", SOON, Stage::is_cut).await;
         stage.kill();
         let is_recorded = stage.kube.get("ConfigMap", "pve-autoscaler", "machine-workers-9100").is_some();
         if is_recorded && vms(&stage) == 0 {
@@ -117,7 +117,7 @@ async fn a_machine_that_is_moved_while_paused_is_known_where_it_is() {
     stage.order("pve1", pause()).await;
     stage.pve.migrate_by_hand(9100, "pve3");
     let there = |stage: &Stage| stage.status().machines[0].host == "pve3";
-    stage.until("it is known", SOON, there).await;
+    stage.until("the new host is known", SOON, there).await;
     assert!(stage.status().paused.is_some());
 }
 
@@ -220,9 +220,9 @@ async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
     stage.order("pve1", pause()).await;
     let took = stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
-    stage.throughout("it stays", Duration::from_mins(10), |stage| !tainted(stage) && vms(stage) == 2).await;
+    stage.throughout("both serve", Duration::from_mins(10), |stage| !tainted(stage) && vms(stage) == 2).await;
     stage.order("pve1", Order::Resume).await;
-    stage.until("it is closed again", Duration::from_mins(10), tainted).await;
+    stage.until("the node is closed again", Duration::from_mins(10), tainted).await;
 }
 
 /// Settings with which the daemon only reports what it would do.
@@ -241,9 +241,9 @@ async fn a_drain_is_given_up_by_settings_that_only_observe_and_its_node_serves_a
     };
     let before = evictions(&stage);
     let stays = |stage: &Stage| !tainted(stage) && vms(stage) == 2 && evictions(stage) == before;
-    stage.throughout("it stays", Duration::from_mins(10), stays).await;
+    stage.throughout("the node stays", Duration::from_mins(10), stays).await;
     stage.reload(&patient());
-    stage.until("it is closed again", Duration::from_mins(10), tainted).await;
+    stage.until("the node is closed again", Duration::from_mins(10), tainted).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,10 +251,10 @@ async fn a_machine_whose_making_has_not_begun_waits_while_the_settings_only_obse
     let text = format!("{}[limits]\nmax_parallel_creates = 1\n", quick(""));
     let stage = Stage::running(&text);
     stage.deploy("web", 3, "1500m", "1Gi");
-    stage.until("one is made", SOON, |stage| vms(stage) == 1).await;
+    stage.until("one machine is made", SOON, |stage| vms(stage) == 1).await;
     stage.reload(&text.replacen("cluster", "mode = \"observe\"\ncluster", 1));
-    stage.until("it is finished", SOON, |stage| stage.running_pods() == 1).await;
-    stage.throughout("no other one is made", Duration::from_mins(10), |stage| vms(stage) == 1).await;
+    stage.until("the machine is finished", SOON, |stage| stage.running_pods() == 1).await;
+    stage.throughout("no other machine is made", Duration::from_mins(10), |stage| vms(stage) == 1).await;
     stage.reload(&text);
     stage.until("all run", Duration::from_mins(15), |stage| stage.running_pods() == 3).await;
 }
@@ -278,7 +278,7 @@ async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is
         (retired(stage), leaving.count())
     };
     stage
-        .throughout("the record cannot be written", Duration::from_secs(20), |stage| leaves(stage) == (1, 1))
+        .throughout("the machine counts as leaving", Duration::from_secs(20), |stage| leaves(stage) == (1, 1))
         .await;
 }
 
@@ -310,7 +310,7 @@ async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
     let closed = |stage: &Stage| {
         stage.kube.get("Node", "", &node).is_none_or(|node| node["spec"]["taints"].is_array())
     };
-    stage.throughout("it serves", Duration::from_mins(5), |stage| !closed(stage) && !goes(stage)).await;
+    stage.throughout("the node serves", Duration::from_mins(5), |stage| !closed(stage) && !goes(stage)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,7 +361,7 @@ async fn the_hourly_brake_holds_over_a_restart() {
     stage.until("the others go", Duration::from_mins(40), |stage| vms(stage) == 0).await;
 }
 
-/// How many records say that their machine is to be removed.
+/// The number of records that say that their machine is to be removed.
 fn retired(stage: &Stage) -> usize {
     let maps = stage.kube.list("ConfigMap");
     maps.iter().filter(|map| map["data"]["record"].to_string().contains(r#"\"kind\":\"retire\""#)).count()
@@ -372,7 +372,7 @@ async fn the_hourly_brake_counts_what_began_in_the_moment_before_a_crash() {
     let mut stage = Stage::running(&quick("max_removals_per_hour = 2\nmax_removal_percentage = 100"));
     nodes(&stage, 4).await;
     stage.kube.scale("default", "web", 0);
-    stage.until("two are to go", Duration::from_mins(10), |stage| retired(stage) == 2).await;
+    stage.until("two machines are to be removed", Duration::from_mins(10), |stage| retired(stage) == 2).await;
     stage.kill();
     stage.start();
     stage.throughout("two stay", Duration::from_mins(45), |stage| vms(stage) >= 2).await;
@@ -394,10 +394,10 @@ async fn nothing_is_removed_while_the_hourly_brake_cannot_be_stored() {
     stage.kube.scale("default", "web", 0);
     stage.throughout("nothing goes", Duration::from_mins(10), |stage| retired(stage) == 0).await;
     let told = |stage: &Stage| stage.status().problems.values().any(|what| what.contains("removed"));
-    stage.until("it is reported", SOON, told).await;
+    stage.until("the failure is reported", SOON, told).await;
     stage.kube.forget_faults();
     stage.until("both go", Duration::from_mins(10), |stage| vms(stage) == 0).await;
-    stage.until("it is no longer reported", SOON, |stage| !told(stage)).await;
+    stage.until("the failure is no longer reported", SOON, |stage| !told(stage)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -457,7 +457,7 @@ async fn a_machine_that_failed_before_it_was_a_node_takes_no_nodes_turn() {
     }
     stage.deploy("more", 1, "1500m", "1Gi");
     let stays = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Deleting");
-    stage.until("the next cannot be destroyed", Duration::from_mins(20), stays).await;
+    stage.until("the next machine cannot be destroyed", Duration::from_mins(20), stays).await;
     stage.kube.scale("default", "more", 0);
     stage.kube.scale("default", "web", 0);
     stage.until("the node goes", Duration::from_mins(4), |stage| stage.pve.vm(9100).is_none()).await;
@@ -494,7 +494,7 @@ async fn nothing_is_destroyed_without_quorum() {
     assert!(stage.pve.calls().iter().all(|call| call.method != "DELETE"));
     stage.pve.set_quorum(true);
     stage
-        .until("it goes", Duration::from_mins(20), |stage| vms(stage) == 0 && stage.leftovers().is_empty())
+        .until("a VM goes", Duration::from_mins(20), |stage| vms(stage) == 0 && stage.leftovers().is_empty())
         .await;
 }
 
@@ -504,12 +504,12 @@ async fn an_answer_about_the_quorum_that_took_long_is_asked_for_again() {
     nodes(&stage, 1).await;
     stage.kube.scale("default", "web", 0);
     let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
-    stage.until("it is shut down", Duration::from_mins(20), stops).await;
+    stage.until("the VM is shut down", Duration::from_mins(20), stops).await;
     let late = world::proxmox::Effect::WorkThenDelay(Duration::from_secs(6));
     let (method, path) = ("GET".to_owned(), "/cluster/status".to_owned());
     stage.pve.inject(world::proxmox::Fault { method, path, times: usize::MAX, effect: late });
     let ends = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Deleting");
-    stage.until("it is about to be destroyed", Duration::from_mins(20), ends).await;
+    stage.until("the VM is about to be destroyed", Duration::from_mins(20), ends).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     stage.pve.set_quorum(false);
     // Without quorum, destroying the VM would delete its disks but leave its configuration.
@@ -517,7 +517,7 @@ async fn an_answer_about_the_quorum_that_took_long_is_asked_for_again() {
     assert!(stage.pve.calls().iter().all(|call| call.method != "DELETE"));
     stage.pve.forget_faults();
     stage.pve.set_quorum(true);
-    stage.until("it goes", Duration::from_mins(20), |stage| vms(stage) == 0).await;
+    stage.until("the VM is gone", Duration::from_mins(20), |stage| vms(stage) == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -527,12 +527,12 @@ async fn a_node_serves_on_while_its_cluster_is_not_quorate() {
     stage.pve.set_quorum(false);
     stage.kube.scale("default", "web", 0);
     let serves = |stage: &Stage| !tainted(stage) && stage.pve.vm(9100).is_some_and(|vm| vm.running);
-    stage.throughout("it serves", Duration::from_mins(20), serves).await;
+    stage.throughout("the node serves", Duration::from_mins(20), serves).await;
     let why = |stage: &Stage| stage.status().nodes.iter().any(|one| one.why.contains("not quorate"));
     assert!(why(&stage), "{}", stage.scene());
     // Without quorum, no machine can be cloned, so new pods have to run on the existing node.
     stage.deploy("more", 2, "1500m", "1Gi");
-    stage.until("one pod runs there", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("one pod runs on the node", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(vms(&stage), 1);
     stage.pve.set_quorum(true);
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
@@ -543,14 +543,14 @@ async fn a_quorum_that_is_lost_while_a_node_is_drained_lets_it_serve_again() {
     let stage = draining_in_vain(&quick("")).await;
     stage.pve.set_quorum(false);
     stage.kube.forget_faults();
-    stage.until("it serves again", SOON, |stage| !tainted(stage)).await;
+    stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
     let serve = |stage: &Stage| {
         let all = stage.vms(9100..=9109);
         !tainted(stage) && all.len() == 2 && all.iter().all(|vmid| stage.pve.vm(*vmid).unwrap().running)
     };
     stage.throughout("both serve", Duration::from_mins(20), serve).await;
     stage.pve.set_quorum(true);
-    stage.until("one goes", Duration::from_mins(20), |stage| vms(stage) == 1).await;
+    stage.until("one node is removed", Duration::from_mins(20), |stage| vms(stage) == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -558,8 +558,8 @@ async fn a_proxmox_that_goes_away_while_a_node_is_drained_lets_it_serve_again() 
     let stage = draining_in_vain(&quick("")).await;
     stage.pve.set_away(true);
     stage.kube.forget_faults();
-    stage.until("it serves again", Duration::from_mins(20), |stage| !tainted(stage)).await;
+    stage.until("the node serves again", Duration::from_mins(20), |stage| !tainted(stage)).await;
     stage.throughout("both serve", Duration::from_mins(20), |stage| !tainted(stage)).await;
     stage.pve.set_away(false);
-    stage.until("one goes", Duration::from_mins(20), |stage| vms(stage) == 1).await;
+    stage.until("one node is removed", Duration::from_mins(20), |stage| vms(stage) == 1).await;
 }

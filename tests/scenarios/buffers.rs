@@ -72,7 +72,7 @@ async fn a_buffer_is_filled_taken_by_pods_within_a_second_and_filled_again() {
         .until("machines are on their way", Duration::from_mins(6), |stage| verdict(stage) == "Filling")
         .await;
     stage.until("it says so", SOON, |stage| says(stage, "Provisioning", "True", "CapacityOnItsWay")).await;
-    stage.until("it is filled", SOON, |stage| verdict(stage) == "Filled").await;
+    stage.until("the buffer is filled", SOON, |stage| verdict(stage) == "Filled").await;
     assert_eq!(stage.ready_nodes("workers").len(), 2);
     let machine = &stage.status().machines[0];
     assert!(machine.why.contains("chunk 1 of a CapacityBuffer"), "{machine:?}");
@@ -88,7 +88,7 @@ async fn a_buffer_is_filled_taken_by_pods_within_a_second_and_filled_again() {
 
     // The nodes run no pods, but the buffer keeps them.
     stage
-        .throughout("it stays", Duration::from_mins(10), |stage| stage.ready_nodes("workers").len() == 2)
+        .throughout("nodes stay", Duration::from_mins(10), |stage| stage.ready_nodes("workers").len() == 2)
         .await;
     let version = stage.kube.latest_change("CapacityBuffer");
     stage
@@ -100,7 +100,7 @@ async fn a_buffer_is_filled_taken_by_pods_within_a_second_and_filled_again() {
     let took = stage.until("the pods have their nodes", SOON, |stage| bound(stage) == 2).await;
     assert!(took < Duration::from_secs(1), "{took:?}");
     stage
-        .until("it is filled again", SOON, |stage| {
+        .until("the buffer is filled again", SOON, |stage| {
             verdict(stage) == "Filled" && stage.ready_nodes("workers").len() == 4
         })
         .await;
@@ -137,7 +137,7 @@ async fn where_buffers_are_not_served_nothing_is_asked_but_whether_they_are() {
         .kube
         .apply(&buffer("spare", json!({ "podTemplateRef": { "name": "chunk" }, "replicas": 1 })))
         .unwrap();
-    stage.until("it is filled", Duration::from_mins(9), |stage| verdict(stage) == "Filled").await;
+    stage.until("the buffer is filled", Duration::from_mins(9), |stage| verdict(stage) == "Filled").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +148,7 @@ async fn a_share_of_a_deployment_follows_its_replicas_down_to_none() {
     stage.kube.apply(&buffer("spare", json!({ "scalableRef": reference, "percentage": 50 }))).unwrap();
     stage.start();
     stage
-        .until("it is missed", SOON, |stage| {
+        .until("the missing Deployment is reported", SOON, |stage| {
             says(stage, "ReadyForProvisioning", "False", "ScalableRefNotFound")
                 && says(stage, "Provisioning", "False", "NotReadyForProvisioning")
         })
@@ -172,7 +172,7 @@ async fn a_share_of_a_deployment_follows_its_replicas_down_to_none() {
     stage.kube.scale("default", "web", 4);
     // The pool has at most five nodes, and pods take precedence over the buffer.
     stage
-        .until("it is short", SOON, |stage| {
+        .until("the buffer is short of room", SOON, |stage| {
             stage.running_pods() == 4 && says(stage, "Provisioning", "False", "InsufficientCapacity")
         })
         .await;
@@ -192,7 +192,7 @@ async fn another_autoscalers_buffer_and_observe_mode_write_nothing() {
             json!({ "podTemplateRef": { "name": "chunk" }, "replicas": 1, "provisioningStrategy": strategy });
         stage.kube.apply(&buffer("spare", spec)).unwrap();
         stage.start();
-        stage.until("it is seen", SOON, |stage| !stage.status().buffers.is_empty()).await;
+        stage.until("the buffer is seen", SOON, |stage| !stage.status().buffers.is_empty()).await;
         stage
             .throughout("nothing is done", SOON, |stage| {
                 stage.vms(9100..=9109).is_empty() && condition(stage, "Provisioning").1.is_empty()

@@ -78,7 +78,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     ask(&stage, "two");
     stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
     // The driver is slow, but the declaration says what it will publish.
-    stage.throughout("one machine is there", Duration::from_mins(3), |stage| machines(stage) == 1).await;
+    stage.throughout("no second machine is made", Duration::from_mins(3), |stage| machines(stage) == 1).await;
     assert_eq!(stage.running_pods(), 0);
     let first = stage.ready_nodes("workers").remove(0);
     publish(&stage, &first, 1);
@@ -96,7 +96,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     for name in ["one", "two"] {
         stage.kube.remove("Pod", "default", name);
     }
-    stage.until("all is gone", Duration::from_mins(6), |stage| machines(stage) == 0).await;
+    stage.until("no machine is left", Duration::from_mins(6), |stage| machines(stage) == 0).await;
     for node in [first, second] {
         stage.kube.remove("ResourceSlice", "", &format!("{node}-gpu"));
     }
@@ -108,7 +108,7 @@ async fn a_driver_that_publishes_less_than_is_declared_costs_one_machine_and_no_
     for name in ["three", "four"] {
         stage.kube.remove("Pod", "default", name);
     }
-    stage.until("all is gone", Duration::from_mins(8), |stage| machines(stage) == 0).await;
+    stage.until("no machine is left", Duration::from_mins(8), |stage| machines(stage) == 0).await;
     stage.reload(&text.replace(&declared(2), &declared(3)));
     for name in ["five", "six", "seven"] {
         ask(&stage, name);

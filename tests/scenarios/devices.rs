@@ -54,7 +54,7 @@ async fn a_machine_gets_the_devices_and_addresses_of_its_pool() {
     stage
         .throughout("the devices stay", SOON, |stage| stage.pve.vm(9100).unwrap().config["net1"] == kept)
         .await;
-    assert_ne!(kept, before, "two machines have two MAC addresses");
+    assert_ne!(kept, before, "the two machines have different MAC addresses");
 }
 
 #[tokio::test(start_paused = true)]

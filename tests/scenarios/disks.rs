@@ -57,9 +57,9 @@ async fn a_disk_that_has_just_grown_is_counted_before_its_storage_says_so() {
     stage.start();
     stage.deploy("first", 1, "1500m", "1Gi");
     let is_started = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Starting");
-    stage.until("it is configured", SOON, is_started).await;
+    stage.until("the machine is configured", SOON, is_started).await;
     stage.deploy("second", 1, "1500m", "1Gi");
-    stage.throughout("there is no other", SOON, |stage| stage.status().machines.len() == 1).await;
+    stage.throughout("there is no other machine", SOON, |stage| stage.status().machines.len() == 1).await;
     assert_eq!(stage.running_pods(), 1);
 }
 
@@ -78,7 +78,7 @@ async fn leaves_its_disk(stage: &Stage, vmid: Vmid) {
     stage.pve.set_storage_busy("shared", false);
 }
 
-/// Nodes are unneeded for two minutes before they go.
+/// Unneeded nodes are removed after two minutes.
 fn quick(max: u32) -> String {
     let table = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     ONE_POOL.replace("[[pool]]", table).replace("max = 5", &format!("max = {max}"))
@@ -96,16 +96,16 @@ async fn a_disk_that_is_left_behind_keeps_no_other_node() {
         if restarts {
             stage.kill();
             stage.start();
-            stage.until("it is reported again", SOON, |stage| told(stage, "Clearing")).await;
+            stage.until("the command is reported again", SOON, |stage| told(stage, "Clearing")).await;
             let goes = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Deleting");
-            stage.throughout("it does not go again", Duration::from_mins(2), |stage| !goes(stage)).await;
+            stage.throughout("nothing is removed again", Duration::from_mins(2), |stage| !goes(stage)).await;
         }
         stage.kube.scale("default", "second", 0);
-        stage.until("the other goes", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
+        stage.until("the other machine is gone", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
         // The machine's slot stays closed, and the status says why.
         let left = |stage: &Stage| stage.leftovers() == ["machine-workers-9100"];
         stage.until("nothing else is left", SOON, left).await;
-        stage.until("it is reported", SOON, |stage| told(stage, "Clearing")).await;
+        stage.until("the command is reported", SOON, |stage| told(stage, "Clearing")).await;
     }
 }
 

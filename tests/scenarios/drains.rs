@@ -68,7 +68,7 @@ async fn a_drain_whose_pods_have_lost_their_place_is_given_up() {
     let took = stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
-    stage.throughout("no machine is made for it", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
+    stage.throughout("no new machine is made", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
 }
 
 /// Two nodes, one of them unneeded, each with a pod that tolerates all taints.
@@ -98,7 +98,7 @@ async fn a_pod_that_comes_back_as_soon_as_it_is_evicted_keeps_no_node() {
             stage.kube.apply(&samples::budget("stubborn", 1)).unwrap();
         }
         stage.until("a node is closed", LATER, closed).await;
-        stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+        stage.until("the node is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
         assert_eq!(evictions(&stage), 1, "budget: {budget}");
         stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
     }
@@ -112,7 +112,7 @@ async fn a_pod_that_comes_to_a_closed_node_from_elsewhere_is_not_evicted_again_a
     let node = nodes.iter().find(|node| node["spec"]["unschedulable"] == true).unwrap();
     let spec = json!({ "nodeName": node["metadata"]["name"], "tolerations": [{ "operator": "Exists" }] });
     stage.deploy_with("debug", 1, "50m", "64Mi", &spec);
-    let took = stage.until("it serves again", LATER, |stage| !closed(stage)).await;
+    let took = stage.until("the node serves again", LATER, |stage| !closed(stage)).await;
     assert!(took < Duration::from_mins(2), "{took:?}");
     assert!(evictions(&stage) <= 2, "{} evictions", evictions(&stage));
     let is_told = |stage: &Stage| {
@@ -134,7 +134,7 @@ async fn a_pod_has_its_time_to_end_however_wrong_the_clock_is() {
         too_many_by_one(&stage).await;
         stage.until("a node is closed", LATER, closed).await;
         let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
-        let took = stage.until("its VM is shut down", SOON, stops).await;
+        let took = stage.until("the VM is shut down", SOON, stops).await;
         assert!((24..40).contains(&took.as_secs()), "{minutes} min wrong: {took:?}");
     }
 }
@@ -186,7 +186,7 @@ async fn a_long_drain_takes_nothing_from_the_time_for_volumes() {
     stage.until("a node is closed", LATER, closed).await;
     tokio::time::sleep(Duration::from_mins(4)).await;
     stage.kube.forget_faults();
-    stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("the node is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
 }
 
 /// Creates a VolumeAttachment for each Node, as a CSI driver's attacher reports an attached volume.
@@ -208,10 +208,10 @@ async fn a_vm_runs_on_until_its_volumes_are_detached() {
     attach_volumes(&stage);
     stage.until("a node is closed", LATER, closed).await;
     stage
-        .throughout("its VM runs on", SOON, |stage| closed(stage) && stage.vms(9100..=9109).len() == 2)
+        .throughout("no VM is removed", SOON, |stage| closed(stage) && stage.vms(9100..=9109).len() == 2)
         .await;
     detach_volumes(&stage);
-    stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("the VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
 }
 
 fn detach_volumes(stage: &Stage) {
@@ -236,16 +236,16 @@ async fn a_shutdown_that_is_asked_for_again_waits_for_volumes_that_came_meanwhil
         },
     });
     let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
-    stage.until("it is being shut down", LATER, stops).await;
+    stage.until("the VM is being shut down", LATER, stops).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     attach_volumes(&stage);
     stage.pve.forget_faults();
     let minute = Duration::from_mins(1);
     let run =
         |stage: &Stage| stage.vms(9100..=9109).into_iter().all(|vmid| stage.pve.vm(vmid).unwrap().running);
-    stage.throughout("its VM runs on", minute, |stage| stage.vms(9100..=9109).len() == 2 && run(stage)).await;
+    stage.throughout("both VMs run", minute, |stage| stage.vms(9100..=9109).len() == 2 && run(stage)).await;
     detach_volumes(&stage);
-    stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("the VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,13 +254,13 @@ async fn a_pod_that_comes_while_volumes_are_waited_for_keeps_its_node() {
     attach_volumes(&stage);
     stage.until("a node is closed", LATER, closed).await;
     let empty = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("detached"));
-    stage.until("volumes are waited for", SOON, empty).await;
+    stage.until("the daemon waits for volumes", SOON, empty).await;
     let nodes = stage.kube.list("Node");
     let node = nodes.iter().find(|node| node["spec"]["unschedulable"] == true).unwrap();
     // The pod tolerates all taints, and its spec names the node.
     let spec = json!({ "nodeName": node["metadata"]["name"], "tolerations": [{ "operator": "Exists" }] });
     stage.deploy_with("debug", 1, "50m", "64Mi", &spec);
-    stage.until("it runs there", SOON, |stage| stage.running_pods() == 4).await;
+    stage.until("the pod runs on the node", SOON, |stage| stage.running_pods() == 4).await;
     detach_volumes(&stage);
     stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
     assert_eq!((stage.vms(9100..=9109).len(), stage.running_pods()), (2, 4));
@@ -319,7 +319,7 @@ async fn a_daemon_pods_volume_goes_with_the_machine() {
     let stage = two_nodes_too_many_by_one(&quick("")).await;
     claim_volumes_for_daemons(&stage);
     stage.until("a node is closed", LATER, closed).await;
-    stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("the VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
 }
 
 /// Two pods that return to the same node as soon as they are evicted, and another node with room for both.
@@ -356,9 +356,9 @@ async fn pods_that_go_with_their_machine_count_together_for_their_budget() {
     stage.kube.apply(&samples::budget("stubborn", 1)).unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     stage.order("pve1", retire(&node)).await;
-    stage.until("it is being drained", SOON, closed).await;
-    stage.throughout("one of them runs", Duration::from_mins(20), |stage| some_run(stage, "stubborn")).await;
-    assert!(!closed(&stage), "it serves again: {}", stage.scene());
+    stage.until("the node is being drained", SOON, closed).await;
+    stage.throughout("a pod always runs", Duration::from_mins(20), |stage| some_run(stage, "stubborn")).await;
+    assert!(!closed(&stage), "the node serves again: {}", stage.scene());
 }
 
 /// A disruption budget covers the pods on both machines' nodes together.
@@ -387,7 +387,7 @@ async fn pods_that_go_with_two_machines_count_together_for_their_budget() {
     for node in &nodes {
         stage.order("pve1", retire(node)).await;
     }
-    stage.throughout("one of them runs", Duration::from_mins(10), |stage| some_run(stage, "stubborn")).await;
+    stage.throughout("a pod always runs", Duration::from_mins(10), |stage| some_run(stage, "stubborn")).await;
     assert!(stage.ready_nodes("workers").iter().all(|node| !nodes.contains(node)), "{}", stage.scene());
 }
 
@@ -419,7 +419,7 @@ async fn a_node_that_is_opened_while_it_is_drained_keeps_what_comes_to_it() {
     let open = json!({ "spec": { "unschedulable": null, "taints": null } });
     assert!(stage.kube.patch_by_hand("Node", "", &node, &open));
     stage.deploy("late", 2, "50m", "64Mi");
-    stage.until("it serves", Duration::from_secs(10), |stage| serves(stage, &node)).await;
+    stage.until("the node serves", Duration::from_secs(10), |stage| serves(stage, &node)).await;
     stage.until("all run", SOON, |stage| stage.running_pods() == 5).await;
     assert_eq!(evictions_of(&stage, "late"), 0);
     let why = "its Node was uncordoned in the meantime";
@@ -432,7 +432,7 @@ async fn a_node_that_registers_again_while_it_is_drained_keeps_what_comes_to_it(
     stage.kube.remove("Node", "", &node);
     stage.kube.restart_kubelet(&node);
     stage.deploy("late", 2, "50m", "64Mi");
-    stage.until("it serves", Duration::from_secs(20), |stage| serves(stage, &node)).await;
+    stage.until("the node serves", Duration::from_secs(20), |stage| serves(stage, &node)).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(evictions_of(&stage, "late"), 0);
     assert_eq!((stage.running_pods(), stage.vms(9100..=9109).len()), (5, 2), "{}", stage.scene());

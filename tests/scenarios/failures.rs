@@ -45,13 +45,13 @@ async fn a_volume_that_a_host_never_sees_is_the_hosts_fault_alone() {
         let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
         fail(&stage, kind, UNSEEN, 40);
         stage.deploy("web", 1, "1", "1Gi");
-        stage.until("its VM is there", SOON, |stage| host_of(stage, Vmid(9100)).is_some()).await;
+        stage.until("the VM exists", SOON, |stage| host_of(stage, Vmid(9100)).is_some()).await;
         let first = host_of(&stage, Vmid(9100));
-        stage.until("it is given up", SOON, |stage| decided(stage, "failed: ")).await;
+        stage.until("the machine is given up", SOON, |stage| decided(stage, "failed: ")).await;
         stage.pve.forget_faults();
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
         let second = stage.vms(9100..=9109).first().and_then(|vmid| host_of(&stage, Vmid(*vmid)));
-        assert_ne!(first, second, "{kind}: another host takes the next one at once");
+        assert_ne!(first, second, "{kind}: the next machine is on another host");
     }
 }
 
@@ -60,9 +60,9 @@ async fn a_full_storage_of_one_host_is_no_fault_of_the_pool() {
     let stage = Stage::running(&ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\""));
     fail(&stage, "qmclone", FULL, 1);
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("the first one fails", SOON, |stage| decided(stage, "No space left on device")).await;
+    stage.until("the first machine fails", SOON, |stage| decided(stage, "No space left on device")).await;
     let took = stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
-    assert!(took < Duration::from_mins(2), "another host takes it at once: {took:?}");
+    assert!(took < Duration::from_mins(2), "the pod soon runs on another host: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +70,7 @@ async fn a_full_storage_that_all_hosts_share_holds_the_pool() {
     let stage = Stage::running(ONE_POOL);
     fail(&stage, "qmclone", FULL, 1);
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("the first one fails", SOON, |stage| decided(stage, "No space left on device")).await;
+    stage.until("the first machine fails", SOON, |stage| decided(stage, "No space left on device")).await;
     let held = |stage: &Stage| stage.vms(9100..=9109).is_empty();
     stage.throughout("no other host is tried", Duration::from_mins(4), held).await;
     stage.until("the pod runs", Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
@@ -92,7 +92,7 @@ async fn what_a_pool_asks_for_in_vain_on_two_hosts_holds_it_and_no_other_pool() 
         status.decisions.iter().filter(|one| one.what.contains(" failed: the start")).count()
     };
     let held = |stage: &Stage| stage.status().pools.iter().any(|pool| pool.backoff_until.is_some());
-    stage.until("it failed enough", SOON, |stage| failures(stage) == 3 || held(stage)).await;
+    stage.until("enough starts have failed", SOON, |stage| failures(stage) == 3 || held(stage)).await;
     stage.pve.forget_faults();
     stage.deploy_with("web", 3, "1500m", "1Gi", &on("workers"));
     let took = stage.until("the pods run", SOON, |stage| stage.running_pods() >= 3).await;
@@ -100,7 +100,7 @@ async fn what_a_pool_asks_for_in_vain_on_two_hosts_holds_it_and_no_other_pool() 
     assert_eq!(failures(&stage), 2, "the third host is not tried: {}", stage.scene());
     let hosts = stage.status().hosts;
     assert!(hosts.iter().all(|host| host.backoff_until.is_none()), "{hosts:#?}");
-    stage.until("it is tried again", SOON * 3, |stage| stage.running_pods() == 4).await;
+    stage.until("the pool is tried again", SOON * 3, |stage| stage.running_pods() == 4).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     // `SOON` is shorter than the time limits for systemd and for the machine. If the machine is given up
     // within `SOON`, the reason can only be that it is degraded.
     let gone = |stage: &Stage| stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty();
-    stage.until("it is gone", SOON, gone).await;
+    stage.until("the machine is gone", SOON, gone).await;
     let told =
         |stage: &Stage| stage.status().decisions.iter().any(|one| format!("{one:?}").contains("degraded"));
     stage.until("the reason is reported", SOON, told).await;

@@ -13,7 +13,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
 
-/// A pool of up to this many machines, each of which takes one pod of a gang.
+/// A pool of up to this many machines, each of which has room for one pod of a gang.
 fn pool(max: u32) -> String {
     let scaling = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
     let text = ONE_POOL.replace("[[pool]]", scaling);
@@ -60,17 +60,17 @@ async fn machines_are_made_for_a_whole_gang_once_its_group_and_its_pods_are_ther
     stage.start();
     members(&stage, "train", 2);
     stage
-        .until("it waits for its group", SOON, |stage| is_said(stage, "is waiting for the pod's PodGroup"))
+        .until("pods await their group", SOON, |stage| is_said(stage, "is waiting for the pod's PodGroup"))
         .await;
     stage.kube.apply(&group("train", 3)).unwrap();
-    stage.until("it waits for its pods", SOON, |stage| is_said(stage, "needs 3 pods, and")).await;
+    stage.until("the gang waits for its pods", SOON, |stage| is_said(stage, "needs 3 pods, and")).await;
     stage.throughout("nothing is made", Duration::from_mins(5), none).await;
     stage.kube.scale("default", "train", 3);
     stage.until("all run", SOON * 2, |stage| stage.running_pods() == 3).await;
     assert_eq!(stage.vms(9100..=9109).len(), 3);
     // The gang's minimum is running, so an additional pod is treated like any other.
     stage.kube.scale("default", "train", 4);
-    stage.until("it runs as well", SOON, |stage| stage.running_pods() == 4).await;
+    stage.until("the fourth pod runs", SOON, |stage| stage.running_pods() == 4).await;
     stage.kube.scale("default", "train", 0);
     stage.until("nothing is left", SOON * 2, none).await;
 }
@@ -91,13 +91,13 @@ async fn no_machine_is_made_for_a_part_of_a_gang() {
         let events = stage.kube.list("Event");
         events.iter().filter(|one| one["message"].as_str().is_some_and(|note| note.contains(words))).count()
     };
-    stage.until("each pod gets its reason", SOON, |stage| told(stage) == 3).await;
+    stage.until("each pod has an event with the reason", SOON, |stage| told(stage) == 3).await;
     stage.throughout("nothing is made", Duration::from_mins(10), none).await;
     // Other pods get nodes while the gang waits.
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("the other runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("the other pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);
-    stage.until("its machine goes", SOON * 2, none).await;
+    stage.until("the other pod's machine is gone", SOON * 2, none).await;
     stage.reload(&text.replace("max = 2", "max = 3"));
     stage.until("all run", SOON * 2, |stage| stage.running_pods() == 3).await;
     // Planning each recorded round again gives the same decision.

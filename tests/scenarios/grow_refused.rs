@@ -52,11 +52,11 @@ async fn memory_that_came_stays_where_cpus_do_not() {
     let stage = deaf_to_cpus(KubeSpec::demo()).await;
     let before = memory(&stage);
     stage.deploy("large", 1, "1500m", "5Gi");
-    stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
+    stage.until("the growth is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
     let honest = |stage: &Stage| memory(stage).0 <= memory(stage).1;
-    stage.throughout("its Node reports what its VM has", SOON, honest).await;
+    stage.throughout("the Node reports no more than the VM has", SOON, honest).await;
     let after = memory(&stage);
-    assert!(after.1 > before.1 && after.0 > before.0, "its memory stays: {before:?}, {after:?}");
+    assert!(after.1 > before.1 && after.0 > before.0, "the added memory stays: {before:?}, {after:?}");
     assert_eq!((config(&stage, "vcpus"), capacity_of(&stage, 0).0), ("2".to_owned(), "2".to_owned()));
     let record = record(&stage);
     assert!(record.contains("\"takesNoCpus\":true") && !record.contains("takesNoMemory"), "{record}");
@@ -71,8 +71,8 @@ async fn a_kubelet_that_says_late_what_was_taken_back_is_asked_again() {
     let stage = deaf_to_cpus(kube).await;
     let before = memory(&stage);
     stage.deploy("large", 1, "1500m", "5Gi");
-    stage.until("it is given up", LATE, |stage| decided(stage, "could not grow")).await;
-    stage.throughout("all is as before", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
+    stage.until("the growth is given up", LATE, |stage| decided(stage, "could not grow")).await;
+    stage.throughout("memory is as before", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +82,7 @@ async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not
     let stage = deaf_to_cpus(kube).await;
     let before = memory(&stage);
     stage.deploy("large", 1, "1500m", "5Gi");
-    stage.until("its Node is closed", SOON, is_closed).await;
+    stage.until("the Node is closed", SOON, is_closed).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     // The guest agent no longer answers, so the kubelet cannot be restarted after memory was unplugged again.
     stage.pve.inject(Fault {
@@ -95,13 +95,13 @@ async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not
             body: "{\"data\":null}".to_owned(),
         },
     });
-    stage.until("its Node reports too much", SOON, |stage| memory(stage).0 > memory(stage).1).await;
-    stage.throughout("it is closed", LATE, is_closed).await;
+    stage.until("the Node reports too much", SOON, |stage| memory(stage).0 > memory(stage).1).await;
+    stage.throughout("the Node stays closed", LATE, is_closed).await;
     let told = |stage: &Stage| decided(stage, "but its Node still reports more");
-    stage.until("that is said", LATE, told).await;
+    stage.until("the reason is reported", LATE, told).await;
     stage.pve.forget_faults();
-    stage.until("all is as before", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
-    stage.until("it is over", SOON, |stage| growths(stage) == (1, 1)).await;
+    stage.until("memory is as before", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
+    stage.until("the growth is over", SOON, |stage| growths(stage) == (1, 1)).await;
     assert!(!record(&stage).contains("growing"), "{}", record(&stage));
 }
 
@@ -116,16 +116,16 @@ async fn a_daemon_that_is_killed_while_it_takes_back_goes_on_with_that() {
         let before = memory(&stage);
         stage.deploy("large", 1, "1500m", "5Gi");
         let given_up = |stage: &Stage| record(stage).contains("\"failed\"");
-        stage.until("it is given up", SOON, given_up).await;
+        stage.until("the growth is given up", SOON, given_up).await;
         let calls = stage.calls.load(std::sync::atomic::Ordering::Relaxed);
         stage.wire("pve1").cut_after(calls + cut * 3);
         let over = |stage: &Stage| stage.is_cut() || decided(stage, "could not grow");
-        stage.until("the daemon is cut off, or it is over", SOON, over).await;
+        stage.until("the daemon is cut off, or the growth is over", SOON, over).await;
         let was_over = !stage.is_cut();
         stage.kill();
         stage.start();
         let is_over = |stage: &Stage| !record(stage).contains("growing") && !is_closed(stage);
-        stage.until(&format!("cut {cut}: it is over"), LATE, is_over).await;
+        stage.until(&format!("cut {cut}: the growth is over"), LATE, is_over).await;
         assert_eq!(memory(&stage), before, "cut {cut}");
         assert_eq!((config(&stage, "vcpus"), capacity_of(&stage, 0).0), ("2".to_owned(), "2".to_owned()));
         assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new(), "cut {cut}");
@@ -151,29 +151,29 @@ async fn a_growth_that_proxmox_refuses_says_nothing_of_the_guests_of_the_pool() 
     let full = |vmid: Vmid| stage.pve.config_of(vmid.0, "name").unwrap_or_default();
     let on = |vmid: Vmid| serde_json::json!({ "nodeSelector": { "kubernetes.io/hostname": full(vmid) } });
     stage.deploy_with("both", 1, "1500m", "3Gi", &on(Vmid(9100)));
-    stage.until("it is given up", SOON, |stage| decided(stage, "for its next start")).await;
+    stage.until("the growth is given up", SOON, |stage| decided(stage, "for its next start")).await;
     let record = record(&stage);
-    assert!(!record.contains("takesNo"), "no guest was asked: {record}");
+    assert!(!record.contains("takesNo"), "the guest is not recorded as refusing: {record}");
     stage.deploy_with("cpu", 1, "1500m", "100Mi", &on(Vmid(9101)));
-    stage.until("the other one grows", SOON, |stage| stage.running_pods() == 3).await;
+    stage.until("the other machine grows", SOON, |stage| stage.running_pods() == 3).await;
     assert_eq!(stage.pve.config_of(9101, "vcpus").as_deref(), Some("3"));
-    assert_eq!(config(&stage, "vcpus"), "2", "the first one loses the CPUs that were plugged in");
+    assert_eq!(config(&stage, "vcpus"), "2", "the first machine loses the CPUs that were plugged in");
 }
 
 #[tokio::test(start_paused = true)]
 async fn memory_that_comes_says_nothing_of_cpus_that_did_not() {
     let stage = deaf_to_cpus(KubeSpec::demo()).await;
     stage.deploy("cpus", 1, "1500m", "100Mi");
-    stage.until("it gets no CPUs", SOON, |stage| growths(stage) == (1, 1)).await;
+    stage.until("the machine gets no CPUs", SOON, |stage| growths(stage) == (1, 1)).await;
     stage.deploy("memory", 1, "100m", "5Gi");
-    stage.until("it gets memory", LATE, |stage| growths(stage) == (2, 2)).await;
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 2).await;
-    stage.throughout("it is not given CPUs again", LONG, |stage| growths(stage).0 == 2).await;
+    stage.until("the machine gets memory", LATE, |stage| growths(stage) == (2, 2)).await;
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 2).await;
+    stage.throughout("no growth of CPUs is tried again", LONG, |stage| growths(stage).0 == 2).await;
     assert!(record(&stage).contains("\"takesNoCpus\":true"), "{}", record(&stage));
     stage
         .order("pve1", pve_autoscaler::observability::Order::Retry { name: Some("workers".to_owned()) })
         .await;
-    stage.until("it is tried again once an operator says so", SOON, |stage| growths(stage).0 == 3).await;
+    stage.until("an operator can have the growth tried again", SOON, |stage| growths(stage).0 == 3).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,15 +181,15 @@ async fn memory_that_is_set_for_the_next_start_does_not_concern_a_growth_of_cpus
     let stage = with_one().await;
     stage.pve.set_for_next_start_by_hand(9100, "memory", "8192");
     stage.deploy("large", 1, "1500m", "100Mi");
-    stage.until("it is over", LATE, |stage| growths(stage) == (1, 1)).await;
+    stage.until("the growth is over", LATE, |stage| growths(stage) == (1, 1)).await;
     assert!(decided(&stage, "has grown"), "{:#?}", stage.status().decisions);
     assert_eq!(config(&stage, "vcpus"), "3");
     assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "an administrator's change stays");
     stage.deploy("larger", 1, "100m", "6Gi");
     stage
-        .until("memory waits for its next start", LATE, |stage| {
+        .until("the pending memory is reported", LATE, |stage| {
             decided(stage, "another client has set `memory`")
         })
         .await;
-    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "it stays even then");
+    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "the administrator's change still stays");
 }

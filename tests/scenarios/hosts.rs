@@ -88,17 +88,17 @@ async fn a_host_is_woken_for_pods_that_find_no_room_and_goes_again_afterwards() 
     assert_eq!(posts(&stage, "/wakeonlan"), 0, "there was room");
     stage.deploy("web", 3, "1500m", "1Gi");
     stage
-        .until("the reason why the third waits is reported", SOON, |stage| {
+        .until("the reason why the third pod waits is reported", SOON, |stage| {
             let why = format!("{host} is coming up");
             stage.status().pods.iter().any(|pod| pod.why.contains(&why))
         })
         .await;
-    let took = stage.until("the third runs", SOON, |stage| stage.running_pods() == 3).await;
+    let took = stage.until("the third pod runs", SOON, |stage| stage.running_pods() == 3).await;
     assert!(took < Duration::from_mins(4), "{took:?}");
     assert!(off(&stage).is_empty());
     stage.deploy("web", 2, "1500m", "1Gi");
-    stage.until("one is off again", LATER, |stage| off(stage).len() == 1).await;
-    stage.until("both run all the while", SOON, |stage| stage.running_pods() == 2).await;
+    stage.until("one host is off again", LATER, |stage| off(stage).len() == 1).await;
+    stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     assert!(stage.pve.stopped_with_hosts().is_empty());
 }
 
@@ -125,7 +125,7 @@ async fn no_host_goes_before_it_is_known_whom_it_is_needed_for() {
     stage.start();
     let why = "it is not known whether machines of pool workers can be created on this host: the token sees no VM 9009";
     let stays = |stage: &Stage| stage.status().hosts.iter().any(|host| host.why.starts_with(why));
-    stage.until("it is said", SOON, stays).await;
+    stage.until("the reason is reported", SOON, stays).await;
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
     stage.reload(&apart(""));
     one_is_off(&stage).await;
@@ -196,7 +196,7 @@ async fn a_host_that_was_woken_is_used_though_it_cannot_be_asked_what_keeps_host
         assert_eq!(one_is_off(&stage).await, "pve3");
         mute(&stage, path, effect);
         stage.deploy("web", 3, "1500m", "1Gi");
-        stage.until("it is woken, and used", SOON, |stage| stage.running_pods() == 3).await;
+        stage.until("the host is woken and used", SOON, |stage| stage.running_pods() == 3).await;
         assert!(off(&stage).is_empty(), "{path}");
         stage.deploy("web", 0, "1500m", "1Gi");
         stage
@@ -234,7 +234,7 @@ async fn a_host_goes_though_the_last_look_shows_the_kept_machine_that_left_it() 
     let mut stage = stage(&format!("{text}warm = {{ count = 3, state = \"booted\" }}\n"));
     stage.start();
     let kept = |stage: &Stage| stage.status().machines.iter().filter(|one| one.phase == "Warm").count();
-    stage.until("one waits on each host", SOON, |stage| kept(stage) == 3).await;
+    stage.until("a machine waits on each host", SOON, |stage| kept(stage) == 3).await;
     stage.until("one host is off", Duration::from_mins(20), |stage| off(stage).len() == 1).await;
     stage.until("three wait elsewhere", SOON, |stage| kept(stage) == 3).await;
     let removed = stage.pve.calls().iter().filter(|call| call.method == "DELETE").count();
@@ -251,21 +251,21 @@ async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on()
     stage.start();
     let says = |stage: &Stage, what: &str| stage.status().hosts.iter().any(|host| host.why.contains(what));
     stage
-        .until("it is said", SOON, |stage| {
+        .until("the reasons are reported", SOON, |stage| {
             says(stage, "unmanaged guests run on this host: 120") && says(stage, "Ceph")
         })
         .await;
     stage.throughout("all stay on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
     stage.pve.stop_by_hand(120);
     stage.pve.change_power("pve3", |power| power.without_mac = true);
-    stage.until("it could not be woken", SOON, |stage| says(stage, "pvenode config set")).await;
-    stage.throughout("it stays on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
+    stage.until("pve3 could not be woken", SOON, |stage| says(stage, "pvenode config set")).await;
+    stage.throughout("pve3 stays on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
     stage.pve.change_power("pve3", |power| power.without_mac = false);
     stage.pve.change_access(|access| access.grants.retain(|grant| grant.role != "Power"));
-    stage.until("the right is missing", SOON, |stage| says(stage, "Sys.PowerMgmt on /nodes/pve3")).await;
-    stage.throughout("it stays on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
+    stage.until("a missing right is shown", SOON, |stage| says(stage, "Sys.PowerMgmt on /nodes/pve3")).await;
+    stage.throughout("pve3 stays on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
     stage.pve.change_access(grant);
-    stage.until("it goes", LATER, |stage| off(stage) == ["pve3"]).await;
+    stage.until("pve3 goes off", LATER, |stage| off(stage) == ["pve3"]).await;
 }
 
 /// Returns a cluster in which an idle host is due to be switched off after this time.
@@ -273,7 +273,7 @@ async fn just_before_one_goes(before: Duration) -> Stage {
     let mut stage = stage(&settings(""));
     stage.start();
     let due = |stage: &Stage| stage.status().hosts.iter().filter_map(|host| host.due).max();
-    stage.until("it is idle", SOON, |stage| due(stage).is_some()).await;
+    stage.until("a host is idle", SOON, |stage| due(stage).is_some()).await;
     let wait = due(&stage).unwrap().duration_since(stage.now()).unsigned_abs();
     tokio::time::sleep(wait.saturating_sub(before)).await;
     stage
@@ -311,7 +311,7 @@ async fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
     assert!(stage.status().hosts.iter().any(|host| host.why.contains("guest 120, which is being migrated")));
     stage.pve.set_config_by_hand(120, "lock", None);
-    stage.until("one that was idle all the while goes", SOON, |stage| off(stage).len() == 1).await;
+    stage.until("a host that was idle all the while goes off", SOON, |stage| off(stage).len() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -333,7 +333,7 @@ async fn a_host_that_does_not_come_up_is_left_alone_and_tried_again_later() {
     stage.pve.change_power(host, |power| power.dead = true);
     stage.deploy("web", 3, "1500m", "1Gi");
     stage
-        .until("it is left alone", Duration::from_mins(15), |stage| {
+        .until("the host is left alone", Duration::from_mins(15), |stage| {
             stage.status().hosts.iter().any(|one| one.why.contains("did not start within"))
         })
         .await;
@@ -341,7 +341,7 @@ async fn a_host_that_does_not_come_up_is_left_alone_and_tried_again_later() {
     assert!((4..=6).contains(&tried), "once a minute: {tried}");
     assert_eq!(stage.running_pods(), 2);
     stage.pve.change_power(host, |power| power.dead = false);
-    stage.until("it is tried again", LATER, |stage| stage.running_pods() == 3).await;
+    stage.until("the host is tried again", LATER, |stage| stage.running_pods() == 3).await;
     assert!(off(&stage).is_empty());
 }
 
@@ -349,16 +349,16 @@ async fn a_host_that_does_not_come_up_is_left_alone_and_tried_again_later() {
 async fn a_host_that_another_client_switched_off_is_not_woken() {
     let mut stage = stage(&apart("idle_for = \"10h\"").replace("idle_for = \"10m\"\n", ""));
     stage.start();
-    stage.until("it runs", SOON, |stage| stage.status().ready).await;
+    stage.until("the daemon is ready", SOON, |stage| stage.status().ready).await;
     stage.pve.power_off_host("pve3");
     stage.deploy("web", 3, "1500m", "1Gi");
     stage.until("two run", SOON, |stage| stage.running_pods() == 2).await;
     stage
-        .until("it is said", SOON, |stage| {
+        .until("pve3 is shown as `NotOurs`", SOON, |stage| {
             stage.status().hosts.iter().any(|host| host.power == "NotOurs" && host.name == "pve3")
         })
         .await;
-    stage.throughout("it is not woken", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
+    stage.throughout("pve3 is not woken", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,13 +372,13 @@ async fn what_has_begun_goes_on_after_a_crash_and_at_another_leader() {
     let other = if host == "pve3" { "pve2" } else { "pve3" };
     stage.start_on(other);
     stage
-        .until("it knows", SOON, |stage| {
+        .until("the new leader knows that the host is off", SOON, |stage| {
             let status = stage.status_of(other);
             status.hosts.iter().any(|one| one.power == "Off" && one.name == host)
         })
         .await;
     stage.deploy("web", 3, "1500m", "1Gi");
-    stage.until("it is woken", SOON, |stage| posts(stage, "/wakeonlan") == 1).await;
+    stage.until("the host is woken", SOON, |stage| posts(stage, "/wakeonlan") == 1).await;
     stage.kill_on(other);
     stage.start();
     stage.until("all run", Duration::from_mins(10), |stage| stage.running_pods() == 3).await;
@@ -389,11 +389,11 @@ async fn what_has_begun_goes_on_after_a_crash_and_at_another_leader() {
 async fn a_pause_switches_nothing() {
     let mut stage = stage(&settings(""));
     stage.start();
-    stage.until("it runs", SOON, |stage| stage.status().ready).await;
+    stage.until("the daemon is ready", SOON, |stage| stage.status().ready).await;
     stage.order("pve1", Order::Pause { reason: String::new() }).await;
     stage.throughout("nothing goes", LATER, |stage| off(stage).is_empty()).await;
     stage.order("pve1", Order::Resume).await;
-    stage.until("one goes", LATER, |stage| off(stage).len() == 1).await;
+    stage.until("one host goes off", LATER, |stage| off(stage).len() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -402,7 +402,7 @@ async fn nothing_is_switched_without_a_word_in_the_hosts_own_table() {
     stage.start();
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
     let calls = stage.pve.calls();
-    assert!(calls.iter().all(|call| call.path != "/cluster/ceph/metadata"), "Ceph is not asked either");
+    assert!(calls.iter().all(|call| call.path != "/cluster/ceph/metadata"), "Ceph is not queried either");
 }
 
 #[tokio::test(start_paused = true)]
@@ -428,7 +428,7 @@ async fn a_host_whose_controller_does_not_know_us_is_not_switched_off() {
     let mut stage = stage(&text.replace("power = \"wake-on-lan\"\n", redfish));
     stage.start();
     stage
-        .until("it is said", LATER, |stage| {
+        .until("the reason is reported", LATER, |stage| {
             stage
                 .status()
                 .hosts
@@ -447,14 +447,14 @@ async fn a_host_that_goes_off_late_is_still_ours() {
     stage.pve.change_power("pve3", |power| power.lingers = Duration::from_mins(4));
     stage.start();
     stage
-        .until("it took too long", LATER, |stage| {
+        .until("the shutdown takes too long", LATER, |stage| {
             stage.status().decisions.iter().any(|one| one.what.contains("did not turn off within"))
         })
         .await;
     assert!(off(&stage).is_empty());
     assert_eq!(one_is_off(&stage).await, "pve3");
     stage.deploy("web", 3, "1500m", "1Gi");
-    stage.until("it is woken after a while", LATER, |stage| stage.running_pods() == 3).await;
+    stage.until("pve3 is woken after a while", LATER, |stage| stage.running_pods() == 3).await;
 }
 
 #[tokio::test(start_paused = true)]

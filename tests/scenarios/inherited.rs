@@ -107,7 +107,7 @@ async fn a_missing_right_holds_the_pool_until_it_is_granted() {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
     let cloned = clones(&stage);
-    stage.throughout("none is made", Duration::from_mins(10), |stage| clones(stage) == cloned).await;
+    stage.throughout("nothing is cloned", Duration::from_mins(10), |stage| clones(stage) == cloned).await;
     stage.pve.change_access(|access| {
         access.roles.get_mut("KasWorker").unwrap().push("VM.Config.Cloudinit".into());
     });
@@ -129,7 +129,7 @@ async fn tags_that_the_token_may_not_set_are_said_before_anything_is_cloned() {
     let told = |stage: &Stage| {
         serde_json::to_string(&stage.status()).unwrap().contains("`pve-autoscaler` to `user-allow-list`")
     };
-    stage.until("it is said", SOON, told).await;
+    stage.until("the fix is reported", SOON, told).await;
     stage.throughout("nothing is cloned", SOON, |stage| clones(stage) == 0).await;
     stage.pve.restrict_tags(list(&["k8s", "pve-autoscaler"]));
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;

@@ -19,7 +19,7 @@ fn three() -> Stage {
     stage
 }
 
-/// The leader, and another instance.
+/// Returns the hosts of the leader and of another instance.
 async fn roles(stage: &Stage) -> (String, String) {
     stage.until("one leads", SOON, |stage| stage.leaders().len() == 1).await;
     let leader = stage.leaders()[0].to_owned();
@@ -195,17 +195,17 @@ async fn who_led_before_shows_no_problem_that_only_who_leads_looks_at() {
     let (leader, _) = roles(&stage).await;
     stage.pve.set_away(true);
     let problems = |stage: &Stage, host: &str| stage.status_of(host).problems;
-    stage.until("it says so", SOON, |stage| problems(stage, &leader).contains_key("proxmox")).await;
+    stage.until("the outage is shown", SOON, |stage| problems(stage, &leader).contains_key("proxmox")).await;
     stage.wire(&leader).hold(Side::Kubernetes, true);
     let taken = |stage: &Stage| stage.leaders().iter().any(|host| **host != *leader);
     stage.until("another leads", SOON, taken).await;
     stage.wire(&leader).hold(Side::Kubernetes, false);
     let stands_by =
         |stage: &Stage| !stage.status_of(&leader).leader.is_empty() && !stage.status_of(&leader).leads;
-    stage.until("it stands by", SOON, stands_by).await;
+    stage.until("the old leader stands by", SOON, stands_by).await;
     let now = stage.leaders()[0].to_owned();
-    stage.until("the other one says so", SOON, |stage| problems(stage, &now).contains_key("proxmox")).await;
+    stage.until("the new leader says so", SOON, |stage| problems(stage, &now).contains_key("proxmox")).await;
     stage.pve.set_away(false);
-    stage.until("the other one sees it again", SOON, |stage| problems(stage, &now).is_empty()).await;
+    stage.until("the new leader has no problem", SOON, |stage| problems(stage, &now).is_empty()).await;
     stage.until("the old leader reports no problem", SOON, |stage| problems(stage, &leader).is_empty()).await;
 }

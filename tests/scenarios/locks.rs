@@ -25,10 +25,10 @@ async fn a_machine_that_is_off_and_stays_locked_is_reported_and_starts_once_it_i
     stage.pve.stop_by_hand(9100);
     let host = stage.pve.vm(9100).unwrap().node;
     let command = format!("to fix it: on {host}: qm unlock 9100");
-    stage.until("it is reported", LOCKED, |stage| why(stage).ends_with(&command)).await;
+    stage.until("the lock is reported", LOCKED, |stage| why(stage).ends_with(&command)).await;
     assert!(!stage.pve.vm(9100).unwrap().running);
     stage.pve.set_config_by_hand(9100, "lock", None);
-    stage.until("it runs again", LOCKED, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.running)).await;
+    stage.until("the VM runs again", LOCKED, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.running)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +41,7 @@ async fn a_lock_that_goes_by_itself_is_nothing_to_report() {
     tokio::time::sleep(Duration::from_mins(4)).await;
     assert!(!why(&stage).contains("qm unlock"), "{}", why(&stage));
     stage.pve.set_config_by_hand(9100, "lock", None);
-    stage.until("it runs again", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("the pod runs again", SOON, |stage| stage.running_pods() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,12 +57,12 @@ async fn a_clone_that_takes_longer_than_it_may_is_no_stale_lock() {
     });
     stage.deploy("web", 1, "1500m", "1Gi");
     let clones = |stage: &Stage| stage.pve.config_of(9100, "lock").is_some_and(|lock| lock == "clone");
-    stage.until("it is cloned", SOON, clones).await;
+    stage.until("the template is cloned", SOON, clones).await;
     while clones(&stage) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!why(&stage).contains("is still locked"), "{}", why(&stage));
     }
-    stage.until("it is cleaned up", SOON, |stage| stage.leftovers().is_empty()).await;
+    stage.until("the failed clone is cleaned up", SOON, |stage| stage.leftovers().is_empty()).await;
 }
 
 /// Decisions that say that a machine could not be created.
@@ -80,7 +80,7 @@ async fn a_template_that_is_locked_for_a_backup_is_cloned_once_it_is_not() {
         stage.deploy("web", 1, "1500m", "1Gi");
         let why = |stage: &Stage| stage.status().pools.iter().find_map(|pool| pool.backoff.clone());
         let told = |stage: &Stage| why(stage).is_some_and(|why| why.contains("it is locked (backup)"));
-        stage.until("it is said", SOON, told).await;
+        stage.until("the lock is reported", SOON, told).await;
         stage.throughout("no clone is requested", locked, |stage| stage.vms(9100..=9109).is_empty()).await;
         assert_eq!(failures(&stage), [""; 0]);
         stage.pve.set_config_by_hand(9000, "lock", None);
@@ -103,7 +103,7 @@ async fn a_lock_that_comes_just_before_a_clone_or_a_start_is_waited_for() {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(failures(&stage), [""; 0]);
-    assert_eq!(stage.vms(9100..=9109), [9100], "its first machine was not given up");
+    assert_eq!(stage.vms(9100..=9109), [9100], "the first machine was not given up");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,11 +120,11 @@ async fn a_node_whose_vm_stays_locked_serves_on_and_goes_once_it_is_unlocked() {
         let open = seen.is_some_and(|node| !node["spec"]["taints"].is_array());
         open && stage.pve.vm(9100).is_some_and(|vm| vm.running)
     };
-    stage.throughout("it serves", Duration::from_mins(30), serves).await;
+    stage.throughout("the node serves", Duration::from_mins(30), serves).await;
     let said = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("qm unlock 9100"));
     assert!(said(&stage), "{}", stage.scene());
     stage.pve.set_config_by_hand(9100, "lock", None);
-    stage.until("it goes", Duration::from_mins(30), |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the VM is gone", Duration::from_mins(30), |stage| stage.vms(9100..=9109).is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,10 +140,12 @@ async fn a_wish_for_a_node_whose_vm_is_locked_waits_and_is_followed_once_it_is_u
         let open = seen.is_some_and(|node| !node["spec"]["taints"].is_array());
         open && stage.pve.vm(9100).is_some_and(|vm| vm.running)
     };
-    stage.throughout("it serves", Duration::from_mins(30), serves).await;
+    stage.throughout("the node serves", Duration::from_mins(30), serves).await;
     let said = stage.status().decisions.into_iter().filter(|one| one.what.contains("qm unlock 9100"));
     assert!((2..=30).contains(&said.count()), "{}", stage.scene());
     stage.pve.set_config_by_hand(9100, "lock", None);
-    stage.until("it goes", Duration::from_mins(10), |stage| !stage.vms(9100..=9109).contains(&9100)).await;
+    stage
+        .until("VM 9100 is gone", Duration::from_mins(10), |stage| !stage.vms(9100..=9109).contains(&9100))
+        .await;
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }

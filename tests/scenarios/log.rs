@@ -34,7 +34,7 @@ impl Log {
         Self { arrived: Arc::default(), clock }
     }
 
-    /// What has arrived, oldest first.
+    /// The calls that have arrived, oldest first.
     pub fn arrived(&self) -> Vec<Arrived> {
         self.arrived.lock().unwrap().clone()
     }

@@ -74,7 +74,7 @@ async fn an_empty_vm_boots_from_the_network_serves_and_goes() {
     for (key, value) in [("cpu", "host"), ("onboot", "1"), ("balloon", "0"), ("agent", "enabled=0")] {
         assert_eq!(vm.config[key], value, "{key}");
     }
-    assert!(vm.config.keys().all(|key| !key.starts_with("ide")), "there is no drive of Proxmox VE's own");
+    assert!(vm.config.keys().all(|key| !key.starts_with("ide")), "the VM has no cloud-init drive");
     all_gone(&stage).await;
 }
 
@@ -98,14 +98,14 @@ async fn a_kill_at_each_call_of_a_creation_makes_one_vm() {
         let mut stage = stage();
         stage.start();
         stage.deploy("web", 1, "1500m", "1Gi");
-        stage.until("its VM runs", SOON, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.running)).await;
+        stage.until("the VM runs", SOON, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.running)).await;
         stage.calls.load(Ordering::SeqCst)
     };
     for last in calls.saturating_sub(14)..=calls {
         let mut stage = stage();
         stage.deploy("web", 1, "1500m", "1Gi");
         stage.start_until(last);
-        stage.until("the wires are cut", SOON, Stage::is_cut).await;
+        stage.until("the daemon is cut off", SOON, Stage::is_cut).await;
         stage.kill();
         stage.start();
         stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;

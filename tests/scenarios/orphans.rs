@@ -57,17 +57,17 @@ async fn two_without_records(text: &str) -> (Stage, Vec<u32>) {
 #[tokio::test(start_paused = true)]
 async fn orphans_are_collected_once_everything_is_proven_and_one_an_hour() {
     let (mut stage, both) = two_without_records(&collecting()).await;
-    stage.throughout("both are there", AFTER, |stage| stage.vms(9100..=9109) == both).await;
-    stage.until("one is gone", LOOKED.saturating_sub(AFTER), |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.throughout("both VMs stay", AFTER, |stage| stage.vms(9100..=9109) == both).await;
+    stage.until("one VM goes", LOOKED.saturating_sub(AFTER), |stage| stage.vms(9100..=9109).len() == 1).await;
     // The limit of one orphan an hour also holds across a restart.
     stage.stop().await;
     stage.start();
     let left = stage.vms(9100..=9109);
     stage
-        .throughout("the other is there", HOUR.saturating_sub(SOON), |stage| stage.vms(9100..=9109) == left)
+        .throughout("the other VM stays", HOUR.saturating_sub(SOON), |stage| stage.vms(9100..=9109) == left)
         .await;
     assert!(orphan(&stage, Vmid(left[0])).is_some_and(|one| one.proven), "{:?}", stage.status().orphans);
-    stage.until("the other is gone", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the other VM is gone", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
     assert!(stage.status().orphans.is_empty());
     let said = stage.kube.list("Event");
@@ -80,7 +80,7 @@ async fn orphans_are_collected_once_everything_is_proven_and_one_an_hour() {
 #[tokio::test(start_paused = true)]
 async fn orphans_are_only_reported_by_default() {
     let (stage, both) = two_without_records(&format!("orphans_after = \"30m\"\n{ONE_POOL}")).await;
-    stage.throughout("both are there", HOUR * 2, |stage| stage.vms(9100..=9109) == both).await;
+    stage.throughout("both VMs stay", HOUR * 2, |stage| stage.vms(9100..=9109) == both).await;
     assert!(both.iter().all(|vmid| orphan(&stage, Vmid(*vmid)).is_some_and(|one| one.proven)));
     let told = stage.status().problems["strangers"].clone();
     assert!(told.contains("This VM is left alone (`pve-autoscaler orphans` shows why)"), "{told}");
@@ -114,7 +114,7 @@ async fn an_orphan_that_lacks_one_proof_is_left_alone_and_says_which() {
     stage.kube.apply(&node).unwrap();
     stage.start();
     let all = stage.pve.vmids();
-    stage.throughout("all are there", HOUR * 2, |stage| stage.pve.vmids() == all).await;
+    stage.throughout("all VMs stay", HOUR * 2, |stage| stage.pve.vmids() == all).await;
     for (vmid, what) in [
         (9100, "VM 9106 bears the same mark"),
         (9101, "it is protected"),
@@ -139,9 +139,9 @@ async fn what_is_found_out_at_the_last_moment_keeps_an_orphan() {
     stage.pve.set_ha(9101, true);
     stage.start();
     let there = |stage: &Stage| stage.pve.vm(9101).is_some();
-    stage.throughout("it is there", HOUR * 2, there).await;
+    stage.throughout("the VM stays", HOUR * 2, there).await;
     stage.pve.set_ha(9101, false);
-    stage.until("it is gone", HOUR * 2, |stage| stage.pve.vm(9101).is_none()).await;
+    stage.until("the VM is gone", HOUR * 2, |stage| stage.pve.vm(9101).is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,10 +151,10 @@ async fn an_orphan_that_is_kept_at_the_last_moment_does_not_keep_the_others() {
     left_over(&stage, Vmid(9102), &[("name", "workers-k4m7p")]);
     stage.pve.set_ha(9101, true);
     stage.start();
-    stage.until("the other is gone", HOUR * 3, |stage| stage.pve.vm(9102).is_none()).await;
+    stage.until("VM 9102 is gone", HOUR * 3, |stage| stage.pve.vm(9102).is_none()).await;
     assert!(stage.pve.vm(9101).is_some());
     stage.pve.set_ha(9101, false);
-    stage.until("it is gone, too", HOUR * 3, |stage| stage.pve.vm(9101).is_none()).await;
+    stage.until("VM 9101 is gone, too", HOUR * 3, |stage| stage.pve.vm(9101).is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ async fn a_machine_whose_record_cannot_be_read_is_no_orphan() {
     stage.pve.stop_by_hand(9100);
     let name = stage.pve.vm(9100).unwrap().config["name"].clone();
     stage.kube.remove("Node", "", &name);
-    stage.throughout("it is there", HOUR * 2, |stage| stage.pve.vm(9100).is_some()).await;
+    stage.throughout("the VM stays", HOUR * 2, |stage| stage.pve.vm(9100).is_some()).await;
     let missing = orphan(&stage, Vmid(9100)).map(|one| one.missing).unwrap_or_default();
     assert_eq!(missing, ["a machine record, perhaps its own, cannot be read"]);
 }
@@ -180,8 +180,8 @@ async fn an_orphan_that_is_changed_has_its_time_again() {
     stage.pve.start_by_hand(9101);
     stage.start();
     let there = |stage: &Stage| stage.pve.vm(9101).is_some_and(|vm| vm.running);
-    stage.throughout("it is there", AFTER.saturating_sub(SOON), there).await;
+    stage.throughout("the VM stays", AFTER.saturating_sub(SOON), there).await;
     stage.pve.set_config_by_hand(9101, "tags", Some("looked-at"));
-    stage.throughout("it is there", AFTER.saturating_sub(SOON), there).await;
-    stage.until("it is gone", LOOKED, |stage| stage.pve.vm(9101).is_none()).await;
+    stage.throughout("the VM stays", AFTER.saturating_sub(SOON), there).await;
+    stage.until("the VM is gone", LOOKED, |stage| stage.pve.vm(9101).is_none()).await;
 }

@@ -18,7 +18,7 @@ fn impatient() -> String {
     ONE_POOL.replace("[[pool]]", table).replace("template = 9000", "template = \"k8s-worker-local\"")
 }
 
-/// A pool whose nodes count as out of service after five minutes.
+/// A pool whose nodes are out of service once their host has been off for five minutes.
 fn says_when_off() -> String {
     let text = ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"");
     format!("{text}\n[health]\nout_of_service_after = \"5m\"\n")
@@ -54,7 +54,7 @@ async fn a_silent_node_goes_and_its_volume_is_let_go_of_once_its_vm_is_off() {
     let (stage, name) = node_with_a_volume(&impatient()).await;
     stage.kube.set_kubelet_silent(&name, true);
     let off = |stage: &Stage| stage.pve.vm(9100).is_none_or(|vm| !vm.running);
-    stage.until("its VM is off", LATER, |stage| !is_attached(stage) || off(stage)).await;
+    stage.until("the VM is off", LATER, |stage| !is_attached(stage) || off(stage)).await;
     assert!(is_attached(&stage), "the volume is released while the VM runs");
     stage.until("the volume is released", SOON, |stage| !is_attached(stage)).await;
     let gone = |stage: &Stage| stage.kube.get("Node", "", &name).is_none();
@@ -87,7 +87,7 @@ async fn a_host_that_is_off_for_long_enough_lets_go_of_pods_and_volumes_until_it
     assert!(told, "{:?}", stage.status().decisions);
     stage.pve.power_on_host(&host);
     let back = |stage: &Stage| stage.ready_nodes("workers").contains(&name) && !is_out(stage, &name);
-    stage.until("it serves again", SOON, back).await;
+    stage.until("the node serves again", SOON, back).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ async fn no_node_is_out_of_service_by_the_word_of_a_minority() {
     stage.throughout("nothing is released without quorum", Duration::from_mins(20), kept).await;
     stage.pve.set_quorum(true);
     // The time without quorum does not count towards the five minutes.
-    stage.throughout("its time begins again", Duration::from_mins(4), kept).await;
+    stage.throughout("the five minutes begin again", Duration::from_mins(4), kept).await;
     stage.until("the node is out of service", SOON, |stage| is_out(stage, &name)).await;
 }
 
@@ -128,13 +128,13 @@ async fn a_kubelet_that_reports_keeps_its_node_in_service_whatever_its_host_is_s
         times: usize::MAX,
         effect: Effect::Answer { status: 200, reason: "OK".to_owned(), body: body.to_string() },
     });
-    // Another host is off, so that the daemon reads which hosts are off.
+    // Another host is switched off, to make the daemon read which hosts are off.
     let other = ["pve1", "pve2", "pve3"].into_iter().find(|host| *host != stage.pve.vm(9100).unwrap().node);
     stage.pve.power_off_host(other.unwrap());
     let kept = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);
     stage.throughout("nothing is released", Duration::from_mins(20), kept).await;
     stage.kube.set_kubelet_silent(&name, true);
-    stage.until("it is out of service", SOON, |stage| is_out(stage, &name)).await;
+    stage.until("the node is out of service", SOON, |stage| is_out(stage, &name)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,12 +147,12 @@ async fn a_vm_that_is_taken_out_of_our_sight_keeps_its_node_and_volumes_while_it
             && stage.kube.get("Node", "", &name).is_some_and(|node| open(&node))
             && stage.ready_nodes("workers").contains(&name)
     };
-    stage.throughout("its Node serves", Duration::from_mins(30), serves).await;
+    stage.throughout("the Node serves", Duration::from_mins(30), serves).await;
     let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("put the VM back"));
     assert!(told(&stage), "{}", stage.scene());
     stage.pve.move_to_pool_by_hand(9100, Some("k8s-workers"));
     let again = |stage: &Stage| stage.status().machines.iter().all(|one| one.phase == "Ready");
-    stage.until("it is a machine like any other", LATER, again).await;
+    stage.until("the machine is ready again", LATER, again).await;
     assert!(stage.pve.vm(9100).unwrap().running && serves(&stage));
 }
 

@@ -100,13 +100,13 @@ async fn a_daemon_killed_before_it_heard_of_its_destruction_costs_no_record() {
     stage.pve.inject(Fault { method: "DELETE".into(), path: "/nodes/*/qemu/9100".into(), times: 1, effect });
     stage.kube.scale("default", "web", 0);
     stage
-        .until("it is being destroyed", SOON * 2, |stage| {
+        .until("the VM is being destroyed", SOON * 2, |stage| {
             stage.pve.is_worked_on(9100) && stage.kube.list("Node").len() == 1
         })
         .await;
     stage.kill();
     stage
-        .until("it is in no pool", SOON, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.pool.is_none()))
+        .until("the VM is in no pool", SOON, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.pool.is_none()))
         .await;
     stage.start();
     let kept = |stage: &Stage| stage.vms(9100..=9109).is_empty() || stage.leftovers().len() == 1;
@@ -119,7 +119,7 @@ async fn a_node_that_registered_unseen_goes_with_its_machine() {
     let stage = Stage::running(ONE_POOL);
     stage.deploy("web", 1, "1500m", "1Gi");
     let joins = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Joining");
-    stage.until("it joins", SOON, joins).await;
+    stage.until("the machine joins", SOON, joins).await;
     stage.stall.set(true);
     stage.pve.inject(Fault {
         method: "GET".into(),
@@ -131,7 +131,7 @@ async fn a_node_that_registered_unseen_goes_with_its_machine() {
     stage.kube.scale("default", "web", 0);
     stage.until("the VM is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.stall.set(false);
-    stage.until("its Node is gone", SOON, |stage| stage.kube.list("Node").len() == 1).await;
+    stage.until("the Node is gone", SOON, |stage| stage.kube.list("Node").len() == 1).await;
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
 }
 
@@ -139,7 +139,7 @@ async fn a_node_that_registered_unseen_goes_with_its_machine() {
 async fn a_machine_whose_plug_was_pulled_is_started_again() {
     let stage = with_one_node(&ONE_POOL.replace("max = 5", "min = 1\nmax = 5")).await;
     stage.pve.stop_by_hand(9100);
-    stage.until("it runs again", SOON, |stage| stage.pve.vm(9100).unwrap().running).await;
+    stage.until("the VM runs again", SOON, |stage| stage.pve.vm(9100).unwrap().running).await;
     stage.until("the node is ready", SOON * 2, |stage| stage.ready_nodes("workers").len() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9100]);
 }
@@ -192,7 +192,7 @@ async fn pods_that_come_to_a_node_while_watches_stand_still_keep_it() {
     stage.kube.scale("default", "web", 1);
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     // The watches are stalled, so for a whole minute, the daemon regards the node as empty.
-    stage.throughout("the pod runs on", Duration::from_mins(2), |stage| stage.running_pods() == 1).await;
+    stage.throughout("a pod keeps running", Duration::from_mins(2), |stage| stage.running_pods() == 1).await;
     stage.stall.set(false);
     stage.throughout("the node serves", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
     let cordoned = stage.kube.list("Node").iter().any(|node| node["spec"]["unschedulable"] == true);
@@ -206,7 +206,7 @@ async fn given_up(text: &str) -> (Stage, String, String) {
     stage.pve.power_off_host(&host);
     stage.kube.remove("Node", "", &name);
     let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
-    stage.until("its machine is given up", Duration::from_mins(30), given_up).await;
+    stage.until("the machine is given up", Duration::from_mins(30), given_up).await;
     stage.pve.set_away(true);
     stage.pve.power_on_host(&host);
     (stage, name, host)
@@ -223,19 +223,19 @@ async fn a_node_that_registers_again_and_never_is_ready_goes_with_its_machine_in
     // because the watches are stalled.
     stage.stall.set(true);
     stage.kube.set_nodes_never_ready(true);
-    stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
+    stage.until("the Node registers again", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
-    stage.throughout("its VM runs on", Duration::from_mins(15), runs).await;
+    stage.throughout("the VM keeps running", Duration::from_mins(15), runs).await;
     stage.stall.set(false);
-    stage.until("its VM is gone", Duration::from_mins(30), |stage| stage.pve.vm(9100).is_none()).await;
-    stage.until("its Node is gone", SOON, |stage| node(stage, &name).is_none()).await;
+    stage.until("the VM is gone", Duration::from_mins(30), |stage| stage.pve.vm(9100).is_none()).await;
+    stage.until("the Node is gone", SOON, |stage| node(stage, &name).is_none()).await;
 }
 
 fn runs(stage: &Stage) -> bool {
     stage.pve.vm(9100).is_some_and(|vm| vm.running)
 }
 
-/// Whether the machine is a node like any other, and a pod runs.
+/// Whether the machine's Node is ready and accepts the pool's pods, and a pod runs.
 fn serves(stage: &Stage, name: &str) -> bool {
     let open = node(stage, name).is_some_and(|node| {
         node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers"
@@ -249,20 +249,20 @@ fn serves(stage: &Stage, name: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept() {
     let (stage, name, _) = given_up(ONE_POOL).await;
-    stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
+    stage.until("the Node registers again", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
-    stage.until("it is a node like any other", SOON, |stage| serves(stage, &name)).await;
+    stage.until("the machine serves", SOON, |stage| serves(stage, &name)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept_before_that_is_ready() {
     let (stage, name, _) = given_up(ONE_POOL).await;
     stage.kube.set_nodes_never_ready(true);
-    stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
+    stage.until("the Node registers again", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
-    stage.throughout("it runs on", SOON, runs).await;
+    stage.throughout("the VM keeps running", SOON, runs).await;
     stage.kube.set_nodes_never_ready(false);
-    stage.until("it is a node like any other", SOON, |stage| serves(stage, &name)).await;
+    stage.until("the machine serves", SOON, |stage| serves(stage, &name)).await;
 }
 
 #[tokio::test(start_paused = true)]

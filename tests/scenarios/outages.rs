@@ -34,7 +34,7 @@ async fn a_daemon_that_has_not_seen_proxmox_is_not_ready() {
     stage.until("rounds run", SOON, |stage| stage.status().rounds >= 3).await;
     assert!(!stage.status().ready, "{}", stage.scene());
     stage.pve.set_away(false);
-    stage.until("it is ready", SOON, |stage| stage.status().ready).await;
+    stage.until("the daemon is ready", SOON, |stage| stage.status().ready).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +55,7 @@ async fn away_while_a_machine_is_made(set_away: fn(&Stage, bool)) {
         set_away(&stage, true);
         tokio::time::sleep(Duration::from_mins(4)).await;
         set_away(&stage, false);
-        let what = format!("the pod runs, away after {after} s");
+        let what = format!("the pod runs (outage after {after} s)");
         stage.until(&what, Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
         stage
             .until("nothing is left over", SOON, |stage| {
@@ -160,7 +160,7 @@ async fn a_template_that_cannot_be_read_keeps_no_other_from_being_used() {
         unreadable(&stage, Vmid(9001), effect.clone());
         stage.start();
         stage.deploy("web", 1, "1500m", "1Gi");
-        let what = format!("the pod runs, {effect:?}");
+        let what = format!("the pod runs despite {effect:?}");
         stage.until(&what, SOON, |stage| stage.running_pods() == 1).await;
         assert_ne!(stage.pve.vm(9100).unwrap().node, "pve1", "{effect:?}");
     }
@@ -212,7 +212,7 @@ async fn its_time_stood_still(stage: &Stage, node: &str, away: Duration, when_ba
     stage.kube.set_away(false);
     let is_there = |stage: &Stage| stage.ready_nodes("workers") == [node];
     stage.throughout("the idle node stays", Duration::from_mins(7), is_there).await;
-    stage.until("it goes", Duration::from_mins(5), |stage| !is_there(stage)).await;
+    stage.until("the idle node goes", Duration::from_mins(5), |stage| !is_there(stage)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,7 +287,7 @@ async fn a_host_on_which_a_clone_failed_is_not_chosen_again_at_once() {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("a machine is begun", SOON, |stage| host(stage).is_some()).await;
     let first = host(&stage);
-    stage.until("it failed", SOON, |stage| host(stage).is_none()).await;
+    stage.until("the clone has failed", SOON, |stage| host(stage).is_none()).await;
     stage.until("the pod runs", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
     assert_ne!(host(&stage), first);
 }
@@ -319,7 +319,7 @@ async fn no_node_is_drained_while_the_only_proxmox_cluster_is_away() {
     let begun = stage.status().decisions.into_iter().filter(|one| one.what.starts_with("- ")).count();
     assert_eq!(begun, 0, "{}", stage.scene());
     stage.pve.set_away(false);
-    stage.until("it goes", Duration::from_mins(10), |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the node is gone", Duration::from_mins(10), |stage| stage.vms(9100..=9109).is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,5 +332,5 @@ async fn no_node_is_drained_while_its_vm_cannot_be_read() {
     let said = stage.status().decisions.iter().any(|one| one.what.contains(why));
     assert!(said, "{}", stage.scene());
     stage.pve.forget_faults();
-    stage.until("it goes", Duration::from_mins(30), |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the node is gone", Duration::from_mins(30), |stage| stage.vms(9100..=9109).is_empty()).await;
 }

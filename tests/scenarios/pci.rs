@@ -22,8 +22,8 @@ fn with_gpus(settings: &str) -> String {
     )
 }
 
-/// One GPU on pve1, and two on pve2. An unmanaged VM has one of the GPUs on pve2. The token may use all of
-/// them, and can see that VM.
+/// One GPU on pve1, and two on pve2. An unmanaged VM has one of the GPUs on pve2. The token may use all
+/// GPUs, and can see that VM.
 fn stage() -> Stage {
     stage_of(&with_gpus(ONE_POOL))
 }
@@ -89,7 +89,7 @@ async fn as_many_machines_are_made_as_hosts_have_free_gpus() {
     // The nodes' device plugins have not reported yet. The daemon still creates no other machines in place of
     // these nodes.
     let two = |stage: &Stage| stage.vms(9100..=9109).len() == 2;
-    stage.throughout("two machines are there", Duration::from_mins(3), two).await;
+    stage.throughout("no third machine is made", Duration::from_mins(3), two).await;
     announce(&stage);
     stage.until("two pods run", SOON, |stage| stage.running_pods() == 2).await;
     let mut held = stage.pve.held_pci();
@@ -201,7 +201,7 @@ async fn no_device_is_given_of_a_host_with_a_vm_that_takes_long_to_read() {
     nothing_is_made_where_a_look_is_not_finished("/nodes/*/qemu/700/config", effect, expected).await;
 }
 
-/// The VMs of the host that hangs are read before the one that holds a device.
+/// The VMs of the host that hangs are read before the VM that holds a device.
 #[tokio::test(start_paused = true)]
 async fn a_host_that_hangs_takes_no_devices_from_the_others() {
     let mut stage = stage();
@@ -247,15 +247,13 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_keeps_its_device() {
     stage.start();
     deploy(&stage, 1);
     let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
-    stage.until("one boots", SOON, |stage| phase(stage, "Booting")).await;
+    stage.until("the machine boots", SOON, |stage| phase(stage, "Booting")).await;
     rights(&stage, false);
-    stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
+    stage.until("the machine is given up", SOON, |stage| phase(stage, "Failed")).await;
     let alone = |stage: &Stage| stage.status().machines.len() == 1;
     stage.throughout("no other machine is made", Duration::from_mins(5), alone).await;
     rights(&stage, true);
-    stage
-        .until("another is made in its place", SOON * 5, |stage| stage.ready_nodes("workers").len() == 1)
-        .await;
+    stage.until("another machine is made", SOON * 5, |stage| stage.ready_nodes("workers").len() == 1).await;
 }
 
 /// A renamed VM is read repeatedly, so the daemon finds it running before the list shows that it runs.
@@ -265,7 +263,7 @@ async fn a_warm_machine_that_an_administrator_started_keeps_its_device_before_th
         let mut stage = stage_of(&with_gpus(&keeping(1, WarmState::Stopped)));
         stage.pve.map_pci("gpu", &[("pve1", "0000:01:00")]);
         stage.start();
-        stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+        stage.until("a machine waits", SOON, |stage| waiting(stage) == 1).await;
         stage.pve.set_config_by_hand(9100, "name", Some("renamed"));
         let path = "/nodes/*/qemu/9100/config".to_owned();
         let effect = Effect::Delay(Duration::from_secs(2));
@@ -273,12 +271,12 @@ async fn a_warm_machine_that_an_administrator_started_keeps_its_device_before_th
         // By this time after the VM was first found, its host has started every VM that starts with the host.
         tokio::time::sleep(Duration::from_secs(150 + instant)).await;
         stage.pve.start_by_hand(9100);
-        stage.until("it is given up", SOON, |stage| waiting(stage) == 0).await;
+        stage.until("the machine is given up", SOON, |stage| waiting(stage) == 0).await;
         deploy(&stage, 1);
         let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
         let alone = |stage: &Stage| !runs(stage) || stage.status().machines.len() == 1;
-        stage.throughout("none is made while it has the device", Duration::from_secs(30), alone).await;
-        stage.until("another is made", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+        stage.throughout("no other machine is made meanwhile", Duration::from_secs(30), alone).await;
+        stage.until("another machine is made", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
     }
 }
 
@@ -298,6 +296,6 @@ async fn a_device_that_another_vm_has_unseen_costs_one_machine() {
     let failed: Vec<&String> =
         exits.iter().filter_map(|(_, exit)| exit.as_ref()).filter(|exit| *exit != "OK").collect();
     assert_eq!(failed, ["could not find a free device for 'hostpci0'"]);
-    stage.until("the failed one is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("the failed machine is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     assert!(stage.pve.vm(700).is_some_and(|vm| vm.running), "the other VM still runs");
 }

@@ -93,9 +93,9 @@ async fn a_machine_is_switched_on_for_pods_and_off_after_them() {
     assert_eq!(node["metadata"]["labels"]["kind"], "metal");
     assert_eq!(asked(&stage), ["metal-1 On"]);
     stage.kube.scale("default", "web", 0);
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
     stage
-        .until("nothing of it is left", SOON, |stage| {
+        .until("no Node and no machine is left", SOON, |stage| {
             stage.kube.get("Node", "", "metal-1").is_none() && stage.status().machines.is_empty()
         })
         .await;
@@ -122,10 +122,10 @@ async fn a_machine_that_another_cluster_switches_on_in_the_same_moment_is_left_t
     });
     stage.start();
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("it is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
+    stage.until("metal-1 is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
     stage.kube.reset_metal("metal-1", "On");
-    stage.until("it is given up", SOON, |stage| stage.status().machines.is_empty()).await;
-    stage.throughout("it runs", LATER, |stage| on(stage, "metal-1")).await;
+    stage.until("metal-1 is given up", SOON, |stage| stage.status().machines.is_empty()).await;
+    stage.throughout("metal-1 runs", LATER, |stage| on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), Vec::<String>::new());
 }
 
@@ -136,11 +136,11 @@ async fn a_machine_that_was_refused_to_us_and_runs_for_another_client_is_left_on
     stage.kube.change_metal("metal-1", |metal| (metal.joins, metal.refuses) = (false, 1));
     stage.start();
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("it is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
+    stage.until("metal-1 is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     stage.kube.reset_metal("metal-1", "On");
-    stage.until("it is given up", SOON, |stage| stage.status().machines.is_empty()).await;
-    stage.throughout("it runs", LATER, |stage| on(stage, "metal-1")).await;
+    stage.until("metal-1 is given up", SOON, |stage| stage.status().machines.is_empty()).await;
+    stage.throughout("metal-1 runs", LATER, |stage| on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), Vec::<String>::new());
 }
 
@@ -150,12 +150,12 @@ async fn a_machine_that_was_refused_to_us_and_runs_for_another_client_is_left_on
     stage.kube.change_metal("metal-1", |metal| (metal.joins, metal.refuses) = (false, 1));
     stage.start();
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("it is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
+    stage.until("metal-1 is claimed", SOON, |stage| !stage.status().machines.is_empty()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     stage.kill();
     stage.kube.reset_metal("metal-1", "On");
     stage.start();
-    stage.throughout("it runs", LATER, |stage| on(stage, "metal-1")).await;
+    stage.throughout("metal-1 runs", LATER, |stage| on(stage, "metal-1")).await;
     assert!(stage.leftovers().is_empty());
     assert_eq!(asked(&stage), Vec::<String>::new());
 }
@@ -180,9 +180,9 @@ async fn a_machine_whose_pin_no_watch_shows_yet_stays_on() {
     tokio::time::sleep(Duration::from_mins(4)).await;
     stage.stall.set(true);
     stage.order("pve1", Order::Pin { node: "metal-1".to_owned(), reason: String::new() }).await;
-    stage.throughout("it is on", SOON, |stage| on(stage, "metal-1")).await;
+    stage.throughout("metal-1 is on", SOON, |stage| on(stage, "metal-1")).await;
     stage.stall.set(false);
-    stage.throughout("it stays on", SOON, |stage| on(stage, "metal-1")).await;
+    stage.throughout("metal-1 stays on", SOON, |stage| on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), ["metal-1 On"]);
     let node = stage.kube.get("Node", "", "metal-1").unwrap();
     assert!(node["spec"]["unschedulable"] != true, "{node}");
@@ -209,11 +209,11 @@ async fn a_machine_that_another_client_switched_on_is_left_alone_and_said_so() {
     stage.kube.reset_metal("metal-1", "On");
     stage.start();
     stage.deploy("web", 2, "5", "2Gi");
-    stage.until("the other one serves", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("metal-2 serves", SOON, |stage| stage.running_pods() == 1).await;
     let said = "metal-1 was not switched on by the daemon, and is left alone";
     assert!(stage.status().problems.iter().any(|problem| format!("{problem:?}").contains(said)));
     assert!(stage.status().pods.iter().any(|pod| pod.why.contains(said)), "{:?}", stage.status().pods);
-    stage.throughout("it is not touched", LATER, |stage| on(stage, "metal-1")).await;
+    stage.throughout("metal-1 stays on", LATER, |stage| on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), ["metal-2 On"]);
     // Once its owner has switched it off, the machine is used.
     stage.kube.change_metal("metal-1", |metal| metal.joins = true);
@@ -231,10 +231,10 @@ async fn a_machine_whose_node_is_there_without_a_record_is_not_switched_on() {
     stage.kube.reset_metal("metal-1", "ForceOff");
     stage.start();
     stage.deploy_with("web", 1, "1", "1Gi", &json!({ "nodeSelector": { "kind": "metal" } }));
-    stage.throughout("it stays off", SOON, |stage| !on(stage, "metal-1")).await;
+    stage.throughout("metal-1 stays off", SOON, |stage| !on(stage, "metal-1")).await;
     assert!(stage.status().pods[0].why.contains("a Node with its name belongs to no managed machine"));
     stage.kube.remove("Node", "", "metal-1");
-    stage.until("it is taken", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("metal-1 is used", SOON, |stage| stage.running_pods() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,11 +246,11 @@ async fn one_that_does_not_come_up_is_switched_off_and_left_alone_while_another_
     stage.start();
     stage.deploy("web", 1, "1", "1Gi");
     let first = |stage: &Stage| stage.kube.resets().first().map(|reset| reset.machine.clone());
-    stage.until("one is switched on", SOON, |stage| first(stage).is_some()).await;
+    stage.until("a machine is switched on", SOON, |stage| first(stage).is_some()).await;
     let broken = first(&stage).unwrap();
     let other = if broken == "metal-1" { "metal-2" } else { "metal-1" };
     stage.kube.change_metal(other, |metal| metal.joins = true);
-    stage.until("the other serves", LATER, |stage| stage.running_pods() == 1).await;
+    stage.until("the other machine serves", LATER, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.ready_nodes("metal"), [other]);
     assert!(!on(&stage, &broken));
     let said = "its Node did not register within 15 min: it is on, but its kubelet has not registered";
@@ -269,7 +269,7 @@ async fn one_that_does_not_listen_is_cut_off_once_it_is_drained() {
     stage.deploy("web", 1, "1", "1Gi");
     stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown", "metal-1 ForceOff"]);
     only_empty_ones_went(&stage);
 }
@@ -279,13 +279,13 @@ async fn a_controller_that_falls_silent_leaves_the_node_closed_until_it_answers(
     let stage = serving().await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = false);
     stage.kube.scale("default", "web", 0);
-    stage.until("it is stuck", LATER, is_stopping).await;
+    stage.until("metal-1 is to be shut down", LATER, is_stopping).await;
     let node = stage.kube.get("Node", "", "metal-1").unwrap();
     assert_eq!(node["spec"]["unschedulable"], true);
-    stage.throughout("it stays as it is", SOON, |stage| on(stage, "metal-1")).await;
+    stage.throughout("metal-1 stays on", SOON, |stage| on(stage, "metal-1")).await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = true);
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
-    stage.until("its Node is gone", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("the Node is gone", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,9 +299,9 @@ async fn a_controller_that_was_silent_for_long_leaves_the_machine_its_time_to_sh
     stage.kube.change_metal("metal-1", |metal| metal.answers = false);
     stage.kube.scale("default", "web", 0);
     let is_stuck = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("is stuck"));
-    stage.until("it is stuck", LATER, is_stuck).await;
+    stage.until("metal-1 is stuck", LATER, is_stuck).await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = true);
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
 }
 
@@ -310,7 +310,7 @@ async fn a_controller_that_is_busy_for_a_moment_is_asked_again_and_no_power_is_c
     let stage = serving().await;
     stage.kube.change_metal("metal-1", |metal| metal.refuses = 2);
     stage.kube.scale("default", "web", 0);
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
 }
 
@@ -321,12 +321,12 @@ async fn a_shutdown_goes_on_whose_controller_refuses_to_begin_it_again() {
         (metal.shutdown, metal.refuses_repeats) = (Some(Duration::from_mins(2)), true);
     });
     stage.kube.scale("default", "web", 0);
-    stage.until("it is asked", LATER, |stage| asked(stage).len() == 2).await;
+    stage.until("the shutdown is requested", LATER, |stage| asked(stage).len() == 2).await;
     stage.kill();
     stage.start();
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
-    stage.until("its Node is gone", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
+    stage.until("the Node is gone", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,8 +335,8 @@ async fn one_whose_controller_refuses_for_as_long_as_a_shutdown_may_take_is_cut_
     // The controller refuses every request that the daemon sends within `limits.shutdown`.
     stage.kube.change_metal("metal-1", |metal| metal.refuses = 5);
     stage.kube.scale("default", "web", 0);
-    stage.until("it is to be shut down", LATER, is_stopping).await;
-    let took = stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is to be shut down", LATER, is_stopping).await;
+    let took = stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
     assert!(took >= Duration::from_mins(3) - Duration::from_secs(1), "{took:?}");
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 ForceOff"]);
 }
@@ -346,7 +346,7 @@ async fn a_pod_that_comes_while_the_controller_is_silent_keeps_its_machine_on() 
     let stage = serving().await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = false);
     stage.kube.scale("default", "web", 0);
-    stage.until("it is to be shut down", LATER, is_stopping).await;
+    stage.until("metal-1 is to be shut down", LATER, is_stopping).await;
     stage.kube.apply(&pod_that_must_stay()).unwrap();
     tokio::time::sleep(Duration::from_mins(1)).await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = true);
@@ -355,7 +355,7 @@ async fn a_pod_that_comes_while_the_controller_is_silent_keeps_its_machine_on() 
     assert_eq!(asked(&stage), ["metal-1 On"]);
     // Only this pod kept the machine on.
     stage.kube.remove("Pod", "default", "keeper");
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
     only_empty_ones_went(&stage);
 }
 
@@ -387,14 +387,14 @@ async fn a_machine_that_is_ready_too_late_and_cannot_be_emptied_serves() {
     turn_round(&stage);
     stage.start();
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("it registers", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_some()).await;
+    stage.until("the Node registers", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_some()).await;
     stage.kube.apply(&pod_that_must_stay()).unwrap();
     let is_stuck = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("is stuck"));
-    stage.until("it is given up, and stays for the pod", LATER, is_stuck).await;
+    stage.until("metal-1 is given up, but stays on for the pod", LATER, is_stuck).await;
     assert!(on(&stage, "metal-1") && !is_open(&stage), "{}", stage.scene());
     stage.kube.set_nodes_never_ready(false);
-    stage.until("it serves", LATER, |stage| is_open(stage) && stage.running_pods() == 2).await;
-    stage.throughout("it serves on", LATER, |stage| is_open(stage) && stage.running_pods() == 2).await;
+    stage.until("metal-1 serves", LATER, |stage| is_open(stage) && stage.running_pods() == 2).await;
+    stage.throughout("metal-1 serves on", LATER, |stage| is_open(stage) && stage.running_pods() == 2).await;
     assert_eq!(asked(&stage), ["metal-1 On"]);
 }
 
@@ -405,12 +405,12 @@ async fn a_machine_that_was_given_up_and_is_a_node_again_serves() {
     stage.kube.set_kubelet_silent("metal-1", true);
     stage.kube.remove("Node", "", "metal-1");
     let is_stuck = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("is stuck"));
-    stage.until("it is given up, and cannot be switched off", LATER, is_stuck).await;
+    stage.until("metal-1 is given up, but cannot be switched off", LATER, is_stuck).await;
     stage.kube.set_kubelet_silent("metal-1", false);
     stage.kube.restart_kubelet("metal-1");
-    stage.until("it is a Node again", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("metal-1 is a Node again", SOON, |stage| stage.running_pods() == 1).await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = true);
-    stage.throughout("its pod runs on", LATER, |stage| stage.running_pods() == 1).await;
+    stage.throughout("the pod keeps running", LATER, |stage| stage.running_pods() == 1).await;
     assert!(is_open(&stage), "{}", stage.scene());
     assert_eq!(asked(&stage), ["metal-1 On"]);
 }
@@ -429,7 +429,7 @@ async fn a_controller_without_a_uuid_or_with_one_that_is_turned_round_will_do() 
         stage.deploy("web", 1, "1", "1Gi");
         stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
         stage.kube.scale("default", "web", 0);
-        stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+        stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
         stage.kill();
     }
 }
@@ -444,7 +444,7 @@ async fn a_node_of_another_machine_is_not_taken_for_its_own() {
     stage.deploy("web", 1, "1", "1Gi");
     let said = "its systemUUID (";
     stage
-        .until("it is said", LATER, |stage| {
+        .until("the mismatch is reported", LATER, |stage| {
             stage.status().decisions.iter().any(|one| one.what.contains(said))
         })
         .await;
@@ -461,7 +461,7 @@ async fn a_restart_at_any_call_switches_each_machine_once_and_none_off_with_pods
         stage.deploy("web", 1, "1", "1Gi");
         let end = stage.now().checked_add(jiff::SignedDuration::from_mins(9)).unwrap();
         stage
-            .until("the daemon is cut off, or the time is over", LATER, move |stage| {
+            .until("the daemon is cut off, or nine minutes have passed", LATER, move |stage| {
                 stage.is_cut() || stage.now() > end
             })
             .await;
@@ -500,13 +500,13 @@ async fn another_leader_goes_on_with_a_machine_that_boots() {
     stage.start();
     stage.start_on("pve2");
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("it is on", SOON, |stage| on(stage, "metal-1")).await;
+    stage.until("metal-1 is on", SOON, |stage| on(stage, "metal-1")).await;
     let first = stage.leaders().first().map(|&name| name.to_owned()).unwrap();
     stage.kill_on(&first);
     stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(asked(&stage), ["metal-1 On"]);
     let node = stage.kube.get("Node", "", "metal-1").unwrap();
-    assert_eq!(node["metadata"]["labels"]["kind"], "metal", "the other one has finished it");
+    assert_eq!(node["metadata"]["labels"]["kind"], "metal", "the new leader has finished the Node");
 }
 
 #[tokio::test(start_paused = true)]
@@ -514,9 +514,9 @@ async fn a_machine_that_an_administrator_switches_off_goes_as_an_unready_node_an
 {
     let stage = serving().await;
     stage.kube.reset_metal("metal-1", "ForceOff");
-    stage.throughout("it stays off", Duration::from_mins(10), |stage| !on(stage, "metal-1")).await;
-    stage.until("its Node has gone", LATER, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
-    stage.until("it is switched on for the pod", SOON, |stage| stage.running_pods() == 1).await;
+    stage.throughout("metal-1 stays off", Duration::from_mins(10), |stage| !on(stage, "metal-1")).await;
+    stage.until("the Node is gone", LATER, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
+    stage.until("metal-1 is switched on for the pod", SOON, |stage| stage.running_pods() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -527,7 +527,7 @@ async fn a_machine_that_an_administrator_has_switched_off_and_on_again_is_left_o
     // The machine boots into a rescue system.
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
     stage.kube.reset_metal("metal-1", "On");
-    stage.throughout("it stays on", LATER, |stage| on(stage, "metal-1")).await;
+    stage.throughout("metal-1 stays on", LATER, |stage| on(stage, "metal-1")).await;
     assert!(stage.kube.get("Node", "", "metal-1").is_none() && stage.leftovers().is_empty());
     let said = "metal-1 was not switched on by the daemon, and is left alone";
     assert!(stage.status().problems.iter().any(|problem| format!("{problem:?}").contains(said)));
@@ -545,7 +545,7 @@ async fn a_machine_that_is_switched_on_before_its_node_is_deleted_is_left_on() {
         effect: Effect::Answer { status: 403, body },
     });
     stage.kube.scale("default", "web", 0);
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
     // The machine is switched on again soon, while its Node still counts as ready. After its restart, the
     // daemon knows only what the record says.
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
@@ -553,9 +553,9 @@ async fn a_machine_that_is_switched_on_before_its_node_is_deleted_is_left_on() {
     stage.kube.reset_metal("metal-1", "On");
     stage.kill();
     stage.start();
-    stage.throughout("it stays on", LATER, |stage| on(stage, "metal-1")).await;
+    stage.throughout("metal-1 stays on", LATER, |stage| on(stage, "metal-1")).await;
     stage.kube.forget_faults();
-    stage.throughout("it is left alone", LATER, |stage| on(stage, "metal-1")).await;
+    stage.throughout("metal-1 is left on", LATER, |stage| on(stage, "metal-1")).await;
     assert!(stage.kube.get("Node", "", "metal-1").is_none() && stage.leftovers().is_empty());
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
 }
@@ -566,10 +566,10 @@ async fn a_machine_that_was_off_and_has_served_again_is_switched_off_as_any_othe
     stage.kube.reset_metal("metal-1", "ForceOff");
     tokio::time::sleep(Duration::from_mins(2)).await;
     stage.kube.reset_metal("metal-1", "On");
-    stage.until("it serves again", SOON, |stage| stage.ready_nodes("metal") == ["metal-1"]).await;
+    stage.until("metal-1 serves again", SOON, |stage| stage.ready_nodes("metal") == ["metal-1"]).await;
     tokio::time::sleep(SOON).await;
     stage.kube.set_kubelet_silent("metal-1", true);
-    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("metal-1 is off", LATER, |stage| !on(stage, "metal-1")).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -580,7 +580,7 @@ async fn a_machine_that_is_closed_is_not_switched_on() {
     stage.kube.add_metal(MetalSpec::worker("metal-1", 8, 32));
     stage.start();
     stage.deploy("web", 1, "1", "1Gi");
-    stage.throughout("it stays off", SOON, |stage| !on(stage, "metal-1")).await;
+    stage.throughout("metal-1 stays off", SOON, |stage| !on(stage, "metal-1")).await;
     assert!(stage.status().pods[0].why.contains("metal-1 is closed"), "{:?}", stage.status().pods);
 }
 
@@ -589,5 +589,5 @@ async fn a_minimum_is_kept_without_any_pod_and_without_proxmox() {
     let mut stage = stage(&["metal-1"], "min = 1\n");
     stage.pve.set_away(true);
     stage.start();
-    stage.until("it serves", SOON, |stage| stage.ready_nodes("metal") == ["metal-1"]).await;
+    stage.until("metal-1 serves", SOON, |stage| stage.ready_nodes("metal") == ["metal-1"]).await;
 }

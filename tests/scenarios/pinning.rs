@@ -67,7 +67,7 @@ async fn machines_start_with_cpus_of_their_own_and_never_share_any() {
         }
     }
     let places: std::collections::BTreeSet<String> = vmids.iter().map(|vmid| on(Vmid(*vmid))).collect();
-    assert_eq!(places.len(), 3, "also on hosts whose daemon does not lead");
+    assert_eq!(places.len(), 3, "also hosts whose daemon does not lead have machines");
     let leader = stage.leaders()[0].to_owned();
     for host in HOSTS.into_iter().filter(|host| *host != leader) {
         let writes: Vec<_> = stage.log(host).arrived().into_iter().filter(Arrived::is_write).collect();
@@ -85,11 +85,11 @@ async fn without_a_helper_a_machine_is_given_up_and_the_next_one_goes_elsewhere(
     let problems = stage.status_of("pve1").problems;
     assert!(format!("{problems:?}").contains("does not answer"), "{problems:?}");
     let started = |path: &str| path.contains("/pve1/") && path.ends_with("/status/start");
-    assert!(!stage.pve.calls().iter().any(|call| started(&call.path)), "it never runs without its CPUs");
+    assert!(!stage.pve.calls().iter().any(|call| started(&call.path)), "no VM runs without its CPUs");
     stage.until("the pod runs elsewhere", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.pve.vm(stage.vms(9100..=9109)[0]).unwrap().node, "pve2");
     // The machine that was given up no longer waits for CPUs.
-    stage.until("it is over", SOON, |stage| stage.status_of("pve1").problems.is_empty()).await;
+    stage.until("the problem is gone", SOON, |stage| stage.status_of("pve1").problems.is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,14 +104,12 @@ async fn a_host_without_cpus_left_gets_no_more_machines() {
     stage.kube.scale("default", "web", 2);
     let refused = |stage: &Stage| format!("{:?}", stage.status_of(&host).problems);
     stage
-        .until("it is said", SOON, |stage| refused(stage).contains("not enough free CPUs for 2 vCPUs"))
+        .until("no CPUs are left", SOON, |stage| refused(stage).contains("not enough free CPUs for 2 vCPUs"))
         .await;
-    stage
-        .until("the other host has the second", Duration::from_mins(8), |stage| stage.running_pods() == 2)
-        .await;
+    stage.until("the second pod runs", Duration::from_mins(8), |stage| stage.running_pods() == 2).await;
     let others: Vec<u32> = stage.vms(9100..=9109).into_iter().filter(|vmid| *vmid != first).collect();
     assert_ne!(stage.pve.vm(others[0]).unwrap().node, host);
-    stage.until("it is over", SOON, |stage| stage.status_of(&host).problems.is_empty()).await;
+    stage.until("the problem is gone", SOON, |stage| stage.status_of(&host).problems.is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +117,7 @@ async fn a_template_that_is_pinned_itself_makes_no_machine() {
     let stage = stage(&pinned(""), &HOSTS);
     stage.pve.set_config_by_hand(9000, "affinity", Some("0-3"));
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("it is said", SOON, |stage| said(stage, "qm set 9000 --delete affinity")).await;
+    stage.until("the fix is reported", SOON, |stage| said(stage, "qm set 9000 --delete affinity")).await;
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
 }
 
@@ -131,7 +129,7 @@ async fn a_crash_while_a_machine_waits_for_its_cpus_changes_nothing() {
         let maps = stage.kube.list("ConfigMap");
         maps.iter().any(|map| map["metadata"]["labels"]["pve-autoscaler/pins-on"] == "pve1")
     };
-    stage.until("it waits", SOON, waits).await;
+    stage.until("the machine waits", SOON, waits).await;
     let leader = stage.leaders()[0].to_owned();
     stage.kill_on(&leader);
     stage.helpers.enable("pve1", topology());
@@ -150,16 +148,16 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
         let problems = stage.status_of("pve2").problems;
         problems.into_iter().map(|one| format!("{one:?}")).find(|one| one.contains("not only on its own"))
     };
-    stage.throughout("all is well", Duration::from_mins(3), |stage| problem(stage).is_none()).await;
+    stage.throughout("no problem is shown", Duration::from_mins(3), |stage| problem(stage).is_none()).await;
     // Proxmox VE treats this value as unset, and starts the VM on all CPUs.
     let own = affinity(&stage, Vmid(9100)).to_string();
     stage.pve.set_config_by_hand(9100, "affinity", Some("0"));
     stage.pve.stop_by_hand(9100);
-    stage.until("it is said", SOON, |stage| problem(stage).is_some()).await;
+    stage.until("the problem is reported", SOON, |stage| problem(stage).is_some()).await;
     let words = problem(&stage).unwrap();
     assert!(words.contains("retire workers-") && words.contains("CPUs 0-15 of pve2"), "{words}");
     stage
-        .throughout("it is reported whether or not pve2 leads", Duration::from_mins(2), |stage| {
+        .throughout("the problem is reported whether or not pve2 leads", Duration::from_mins(2), |stage| {
             problem(stage).is_some()
         })
         .await;
@@ -168,8 +166,8 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
         .until("without its helper, it is no longer reported", SOON * 2, |stage| problem(stage).is_none())
         .await;
     stage.helpers.enable("pve2", topology());
-    stage.until("it is reported again", SOON, |stage| problem(stage).is_some()).await;
+    stage.until("the problem is reported again", SOON, |stage| problem(stage).is_some()).await;
     stage.pve.set_config_by_hand(9100, "affinity", Some(&own));
     stage.pve.stop_by_hand(9100);
-    stage.until("all is well again", SOON, |stage| problem(stage).is_none()).await;
+    stage.until("the problem is gone", SOON, |stage| problem(stage).is_none()).await;
 }

@@ -28,7 +28,7 @@ fn group(stage: &Stage) -> Value {
     status(stage).map_or(Value::Null, |(_, _, status)| status["nodeGroups"][0].clone())
 }
 
-/// Reasons and notes of the events about objects of a kind.
+/// The reason and note of each event about objects of this kind.
 async fn events(stage: &Stage, kind: &str) -> Vec<(String, String)> {
     let request = Request::get("/apis/events.k8s.io/v1/events")
         .header("authorization", format!("Bearer {}", KubeSpec::DEMO_ADMIN_TOKEN))
@@ -55,7 +55,7 @@ async fn said(stage: &Stage, kind: &str, reason: &str, words: &str, limit: Durat
 #[tokio::test(start_paused = true)]
 async fn the_status_config_map_follows_a_scale_up_and_a_scale_down() {
     let stage = Stage::running(ONE_POOL);
-    stage.until("it is there", SOON, |stage| group(stage)["name"] == "workers").await;
+    stage.until("the pool is shown", SOON, |stage| group(stage)["name"] == "workers").await;
     let (_, updated, first) = status(&stage).unwrap();
     assert_eq!(first["autoscalerStatus"], "Running");
     assert_eq!(first["time"], Value::from(updated.clone()));
@@ -64,19 +64,19 @@ async fn the_status_config_map_follows_a_scale_up_and_a_scale_down() {
     assert_eq!(first["nodeGroups"][0]["scaleUp"]["status"], "NoActivity");
     assert_eq!(first["nodeGroups"][0]["health"]["maxSize"], 5);
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("it grows", SOON, |stage| group(stage)["scaleUp"]["status"] == "InProgress").await;
+    stage.until("the pool grows", SOON, |stage| group(stage)["scaleUp"]["status"] == "InProgress").await;
     let growing = group(&stage);
     assert_eq!(growing["health"]["nodeCounts"]["unregistered"], 1);
     assert_eq!(growing["health"]["cloudProviderTarget"], 1);
     stage
-        .until("it has a node", SOON, |stage| {
+        .until("the pool has a node", SOON, |stage| {
             group(stage)["health"]["nodeCounts"]["registered"]["ready"] == 1
                 && group(stage)["scaleUp"]["status"] == "NoActivity"
         })
         .await;
     stage.kube.scale("default", "web", 0);
     stage
-        .until("its node could go", SOON, |stage| group(stage)["scaleDown"]["status"] == "CandidatesPresent")
+        .until("the node could go", SOON, |stage| group(stage)["scaleDown"]["status"] == "CandidatesPresent")
         .await;
     let late = group(&stage)["scaleDown"].clone();
     assert_eq!(late["candidates"], 1);
@@ -86,7 +86,7 @@ async fn the_status_config_map_follows_a_scale_up_and_a_scale_down() {
 #[tokio::test(start_paused = true)]
 async fn a_status_that_stays_the_same_is_written_every_few_minutes_only() {
     let stage = Stage::running(ONE_POOL);
-    stage.until("it is there", SOON, |stage| group(stage)["name"] == "workers").await;
+    stage.until("the pool is shown", SOON, |stage| group(stage)["name"] == "workers").await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     let version = status(&stage).unwrap().0;
     tokio::time::sleep(Duration::from_mins(4)).await;
@@ -107,9 +107,9 @@ async fn a_status_that_another_client_wrote_or_removed_is_written_again() {
         }))
         .unwrap();
     stage.start();
-    stage.until("it is ours", SOON, |stage| group(stage)["name"] == "workers").await;
+    stage.until("the status is replaced", SOON, |stage| group(stage)["name"] == "workers").await;
     stage.kube.remove("ConfigMap", "pve-autoscaler", "cluster-autoscaler-status");
-    stage.until("it is there again", Duration::from_mins(6), |stage| status(stage).is_some()).await;
+    stage.until("the status is back", Duration::from_mins(6), |stage| status(stage).is_some()).await;
 }
 
 #[tokio::test(start_paused = true)]

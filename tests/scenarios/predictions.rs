@@ -39,7 +39,7 @@ async fn with_a_wrong_simulation() -> Stage {
     stage.kube.set_plugin(Some(plugin("web")));
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("a machine is made", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
-    stage.until("the prediction is missed", 20 * MINUTE, is_missed).await;
+    stage.until("the pod's verdict is PredictionMissed", 20 * MINUTE, is_missed).await;
     stage
 }
 
@@ -60,7 +60,7 @@ async fn of_machines_that_the_scheduler_does_not_use_there_are_two_an_hour_and_f
     let event = events.iter().find(|event| event["reason"] == "PredictionMissed").unwrap();
     assert_eq!((&event["type"], &event["involvedObject"]["kind"]), (&json!("Warning"), &json!("Pod")));
     assert!(event["message"].as_str().unwrap().contains("refused by a plugin"), "{event}");
-    stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the idle node is removed", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.throughout("none is made", 15 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     tokio::time::sleep(Duration::from_hours(6)).await;
     // The first machine is created at once. The waits before the next ones are 30 minutes, one hour, two
@@ -79,7 +79,7 @@ async fn machines_are_made_again_once_the_scheduler_uses_them() {
     stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
 
     let stage = with_a_wrong_simulation().await;
-    stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the idle node is removed", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.kube.set_plugin(None);
     stage.until("the pod runs", 30 * MINUTE, |stage| stage.running_pods() == 1).await;
     stage.deploy("web", 3, "1500m", "1Gi");
@@ -89,7 +89,7 @@ async fn machines_are_made_again_once_the_scheduler_uses_them() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_goes_on_after_a_crash_knows_what_was_missed() {
     let mut stage = with_a_wrong_simulation().await;
-    stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the idle node is removed", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.kill();
     stage.start();
     stage.until("rounds run", SOON, is_missed).await;

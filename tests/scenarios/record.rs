@@ -14,7 +14,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// A configuration of the pool with which the daemon records this many rounds in this folder.
+/// A configuration with one pool. The daemon records this many rounds in this folder.
 pub fn recording(folder: &Path, rounds: u32) -> String {
     let record = format!(
         "[record]\nrounds = {rounds}\ndays = {}\ndirectory = \"{}\"\n",

@@ -85,13 +85,12 @@ async fn each_region_grows_for_the_pods_that_ask_for_it_and_loses_its_own() {
     assert!(far["metadata"]["labels"]["host"].as_str().unwrap().starts_with("pve"));
     assert_eq!(stage.status().hosts.len(), 6);
     stage.kube.scale("default", "far", 0);
-    stage.until("the far one is gone", SOON * 2, |_| machines(&east).is_empty()).await;
-    stage.until("its record is gone", SOON, |stage| stage.leftovers().len() == 1).await;
+    stage.until("the far machine is gone", SOON * 2, |_| machines(&east).is_empty()).await;
+    stage.until("the far machine's record is gone", SOON, |stage| stage.leftovers().len() == 1).await;
     assert_eq!((machines(&stage.pve), stage.running_pods()), (vec![9100], 1));
 }
 
-/// Whether the Node and the record in the unreachable region still exist, and the other region still runs
-/// pods.
+/// Whether the Node in region `east` and its machine's record still exist, and at least one pod runs.
 fn held(stage: &Stage, node: &str) -> bool {
     nodes(stage, "east") == [node]
         && stage.leftovers().iter().any(|one| one == "machine-distant-9100")
@@ -124,9 +123,9 @@ async fn a_region_out_of_reach_keeps_its_nodes_and_the_other_goes_on() {
     assert!(held(&stage, &node), "{}", stage.scene());
     stage.kube.set_kubelet_silent(&node, false);
     east.set_away(false);
-    stage.until("the pod has its node", SOON * 2, |stage| stage.running_pods() == 2).await;
+    stage.until("both pods run", SOON * 2, |stage| stage.running_pods() == 2).await;
     let seen = |stage: &Stage| !stage.status().problems.contains_key("region east");
-    stage.until("it is seen again", SOON, seen).await;
+    stage.until("the region is seen again", SOON, seen).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +137,7 @@ async fn the_ghost_of_a_node_is_left_alone_while_its_region_is_not_seen() {
     stage.kube.set_kubelet_silent(&node, true);
     stage.kube.remove("Node", "", &node);
     let there = |stage: &Stage| stage.leftovers().len() == 2 && stage.status().machines.len() == 2;
-    stage.throughout("its machine is kept", Duration::from_mins(45), there).await;
+    stage.throughout("the Node's machine is kept", Duration::from_mins(45), there).await;
     east.set_away(false);
     assert_eq!(machines(&east), [9100]);
 }
@@ -158,7 +157,7 @@ async fn a_region_without_quorum_gets_no_decision_and_the_other_does() {
     assert_eq!(machines(&east), [9100]);
     assert_eq!(stage.leftovers().len(), 3);
     east.set_quorum(true);
-    stage.until("all pods have nodes", SOON * 2, |stage| stage.running_pods() == 5).await;
+    stage.until("all pods run", SOON * 2, |stage| stage.running_pods() == 5).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,7 +171,7 @@ async fn a_wrong_token_for_one_region_stops_only_that_one() {
     assert!(took < Duration::from_mins(2), "{took:?}");
     let problem = stage.status().problems.get("region east").cloned().unwrap_or_default();
     assert!(problem.contains("Authentication failed"), "{problem}");
-    stage.throughout("nothing is made there", SOON, |_| machines(&east).is_empty()).await;
+    stage.throughout("no machine is made in region east", SOON, |_| machines(&east).is_empty()).await;
     east.change_access(|access| access.tokens.iter_mut().for_each(|token| token.enabled = true));
     stage.until("the far pod runs", SOON, |stage| stage.running_pods() == 2).await;
 }
@@ -208,7 +207,7 @@ async fn another_instance_goes_on_with_the_machines_of_each_region() {
     stage.until("both pods run", SOON * 2, |stage| stage.running_pods() == 2).await;
     assert_eq!((machines(&stage.pve).len(), machines(&east).len()), (1, 1));
     stage.kube.scale("default", "far", 0);
-    stage.until("the far one is gone", SOON * 2, |_| machines(&east).is_empty()).await;
+    stage.until("the far machine is gone", SOON * 2, |_| machines(&east).is_empty()).await;
     assert_eq!(machines(&stage.pve).len(), 1);
 }
 
@@ -229,8 +228,8 @@ async fn a_record_of_before_there_were_regions_belongs_to_the_first_cluster() {
     stage.start();
     stage.throughout("it serves", Duration::from_mins(5), |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);
-    stage.until("its own VM is removed", SOON * 2, |stage| machines(&stage.pve).is_empty()).await;
-    stage.until("its record is gone", SOON, |stage| stage.leftovers().is_empty()).await;
+    stage.until("the west VM is removed", SOON * 2, |stage| machines(&stage.pve).is_empty()).await;
+    stage.until("the west VM's record is gone", SOON, |stage| stage.leftovers().is_empty()).await;
     assert_eq!(machines(&east), [9100]);
 }
 
@@ -335,8 +334,8 @@ async fn a_helper_is_not_asked_for_machines_of_a_host_of_the_same_name_in_anothe
         let maps = stage.kube.list("ConfigMap");
         maps.iter().any(|map| map["metadata"]["labels"]["pve-autoscaler/pins-on"] == "pve1")
     };
-    stage.until("it waits for its CPUs", SOON, waits).await;
+    stage.until("the machine waits for its CPUs", SOON, waits).await;
     assert_eq!(machines(&east), [9100]);
     let silent = |stage: &Stage| !stage.status().problems.contains_key("pinning");
-    stage.throughout("this host's helper is not asked", Duration::from_secs(50), silent).await;
+    stage.throughout("the west host's helper is not called", Duration::from_secs(50), silent).await;
 }

@@ -24,14 +24,14 @@ async fn two_nodes(text: &str) -> Stage {
     stage
 }
 
-/// Waits until none of these nodes is left; asserts meanwhile that pods always have two ready nodes, and that
-/// only one new machine exists at a time.
+/// Waits until none of these nodes is left. Asserts meanwhile that at least two nodes are always ready, that
+/// only one new machine exists at a time, and that at least one pod runs.
 async fn replaced(stage: &Stage, old: &[String]) {
     let before = stage.vms(9100..=9109).len();
     stage
         .until("all old nodes are gone", LATER, |stage| {
             let ready = stage.ready_nodes("workers");
-            assert!(ready.len() >= 2, "a new node comes first: {ready:?}; {}", stage.scene());
+            assert!(ready.len() >= 2, "two nodes stay ready: {ready:?}; {}", stage.scene());
             assert!(stage.vms(9100..=9109).len() <= before + 1, "one at a time: {}", stage.scene());
             assert!(stage.running_pods() >= 1, "one pod moves at a time: {}", stage.scene());
             old.iter().all(|name| !ready.contains(name)) && ready.len() == 2
@@ -80,7 +80,7 @@ async fn a_template_that_was_replaced_under_its_name_replaces_nodes() {
 async fn a_machine_that_is_cloned_of_a_template_that_has_just_changed_is_none_of_the_older_one() {
     let stage = Stage::running(&with_drift());
     tokio::time::sleep(Duration::from_secs(30)).await;
-    // The template changes now, but the daemon reads templates again only in a few minutes.
+    // The template changes now, but the daemon does not read templates again for a few minutes.
     stage.pve.set_config_by_hand(9000, "scsihw", Some("virtio-scsi-pci"));
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
@@ -89,7 +89,7 @@ async fn a_machine_that_is_cloned_of_a_template_that_has_just_changed_is_none_of
         let drifted = stage.status().nodes.iter().any(|node| node.why.contains("template"));
         !drifted && stage.ready_nodes("workers") == made
     };
-    stage.throughout("it has not drifted", Duration::from_mins(30), stays).await;
+    stage.throughout("the new node has not drifted", Duration::from_mins(30), stays).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +105,7 @@ async fn a_node_whose_vm_is_protected_takes_no_turn_and_goes_once_it_is_not() {
         }
         stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
         let gone = |stage: &Stage, name: &String| !stage.ready_nodes("workers").contains(name);
-        stage.until("the other one is replaced", LATER, |stage| gone(stage, second)).await;
+        stage.until("the unprotected node is replaced", LATER, |stage| gone(stage, second)).await;
         stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
         let why = |stage: &Stage| {
             let nodes = stage.status().nodes;
@@ -114,7 +114,7 @@ async fn a_node_whose_vm_is_protected_takes_no_turn_and_goes_once_it_is_not() {
         stage.until("the reason is reported", SOON, |stage| why(stage).contains("its VM is protected")).await;
         stage.until("only two VMs are left", LATER, |stage| stage.vms(9100..=9109).len() == 2).await;
         stage
-            .throughout("nothing is made in its place", Duration::from_mins(30), |stage| {
+            .throughout("no machine replaces the protected one", Duration::from_mins(30), |stage| {
                 stage.vms(9100..=9109).len() == 2 && !gone(stage, first)
             })
             .await;
@@ -147,7 +147,7 @@ async fn a_template_that_can_no_longer_be_cloned_costs_no_node() {
     }
     stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
     stage
-        .throughout("the old ones stay", LATER, |stage| {
+        .throughout("the old nodes stay", LATER, |stage| {
             stage.ready_nodes("workers") == old && stage.running_pods() == 2
         })
         .await;
@@ -207,7 +207,7 @@ async fn a_pool_grows_for_its_schedule_and_shrinks_after_it() {
     let schedule = "[[pool.schedule]]\nmin = 2\nstart = \"0 1 * * *\"\nduration = \"1h\"\n";
     let stage = Stage::running(&format!("{ONE_POOL}{schedule}"));
     stage
-        .throughout("nothing is made before", Duration::from_mins(55), |stage| {
+        .throughout("no machine is made before the scheduled time", Duration::from_mins(55), |stage| {
             stage.vms(9100..=9109).is_empty()
         })
         .await;
@@ -252,7 +252,7 @@ async fn a_node_that_cannot_be_emptied_holds_up_no_other_and_is_tried_less_and_l
     stage.kube.apply(&attachment).unwrap();
     stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
     let gone = |stage: &Stage| !stage.ready_nodes("workers").contains(&second);
-    stage.until("the other one is replaced", Duration::from_hours(1), gone).await;
+    stage.until("the other node is replaced", Duration::from_hours(1), gone).await;
     let tried = std::cell::Cell::new(0);
     let began = stage.now();
     while stage.now().duration_since(began) < jiff::SignedDuration::from_hours(4) {
@@ -266,7 +266,7 @@ async fn a_node_that_cannot_be_emptied_holds_up_no_other_and_is_tried_less_and_l
     stage.until("it is replaced", LATER * 2, |stage| !stage.ready_nodes("workers").contains(&first)).await;
 }
 
-/// Either the daemon's clock is wrong, or the clock by which Kubernetes dates the kubelet's silence.
+/// The daemon's clock differs from the clock by which Kubernetes dates the kubelet's silence.
 #[tokio::test(start_paused = true)]
 async fn a_kubelet_that_is_silent_for_a_moment_costs_no_node_however_wrong_a_clock_is() {
     for minutes in [-10, 0, 60, 600] {
@@ -287,8 +287,8 @@ async fn a_kubelet_that_is_silent_for_a_moment_costs_no_node_however_wrong_a_clo
         tokio::time::sleep(Duration::from_secs(5)).await;
         stage.kube.set_kubelet_silent(&node, false);
         let stay = |stage: &Stage| stage.vms(9100..=9109) == all;
-        stage.throughout(&format!("{minutes} min: all stay"), Duration::from_mins(20), stay).await;
-        // A lost node is removed nevertheless.
+        stage.throughout(&format!("{minutes} min: all machines stay"), Duration::from_mins(20), stay).await;
+        // If the kubelet stays silent, its node is removed.
         stage.kube.set_kubelet_silent(&node, true);
         let goes = |stage: &Stage| stage.vms(9100..=9109) != all;
         let took = stage.until("it goes", LATER, goes).await;

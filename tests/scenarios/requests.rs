@@ -71,7 +71,7 @@ async fn room_for_a_request_is_made_as_one_held_and_taken_by_its_pods() {
     stage.until("its pods run", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(stage.vms(9100..=9109).len(), 2);
     stage
-        .until("its room is taken", SOON, |stage| {
+        .until("the request's booking is consumed", SOON, |stage| {
             says(stage, "small", "BookingExpired", "True", "CapacityBookingConsumed")
         })
         .await;
@@ -86,10 +86,10 @@ async fn room_for_a_request_is_made_as_one_held_and_taken_by_its_pods() {
     stage
         .until("room is found", SOON, |stage| says(stage, "none", "Provisioned", "True", "CapacityIsFound"))
         .await;
-    stage.until("one node is held for it", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("one node is held for the request", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     stage.throughout("it is held", Duration::from_mins(6), |stage| stage.vms(9100..=9109).len() == 1).await;
     let over =
         |stage: &Stage| says(stage, "none", "BookingExpired", "True", "CapacityReservationTimeExpired");
-    stage.until("its time is over", Duration::from_mins(6), over).await;
+    stage.until("the booking expires", Duration::from_mins(6), over).await;
     stage.until("nothing is left", SOON, none).await;
 }

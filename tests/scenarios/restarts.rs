@@ -21,7 +21,7 @@ async fn a_creation_goes_on(shard: usize) {
         let mut stage = Stage::new(ONE_POOL);
         stage.deploy("web", 1, "1500m", "1Gi");
         stage.start_until(last);
-        stage.until("the wires are cut", Duration::from_mins(3), Stage::is_cut).await;
+        stage.until("the daemon's connections are cut", Duration::from_mins(3), Stage::is_cut).await;
         stage.kill();
         stage.start();
         let what = format!(
@@ -43,7 +43,7 @@ async fn a_removal_goes_on(shard: usize) {
         let mut stage = Stage::new(&quick());
         stage.start_until(last);
         up_and_idle(&stage).await;
-        stage.until("the wires are cut", Duration::from_mins(10), Stage::is_cut).await;
+        stage.until("the daemon's connections are cut", Duration::from_mins(10), Stage::is_cut).await;
         stage.kill();
         stage.start();
         let what = format!("nothing is left after a kill at call {last} of {before}..{after}");
@@ -62,7 +62,7 @@ async fn a_machine_that_joins_is_finished_whatever_other_settings_say_since() {
             let runs = stage.pve.vm(9100).is_some_and(|vm| vm.running);
             runs && stage.status().machines.iter().any(|one| one.phase == phase)
         };
-        stage.until("it has reached this phase", Duration::from_mins(3), comes).await;
+        stage.until("the VM runs and the machine has reached the phase", Duration::from_mins(3), comes).await;
         let name = stage.status().machines[0].name.clone();
         stage.kill();
         stage.reload(&format!("{ONE_POOL}vm_options = {{ cpu = \"host\" }}\ndisk = \"20GiB\"\n"));

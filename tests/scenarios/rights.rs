@@ -145,7 +145,7 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
 struct ClusterResources {
     /// The first expectation that was not met.
     failed: Option<&'static str>,
-    /// What was shown as a problem.
+    /// The problems that the status showed.
     problems: BTreeSet<String>,
 }
 
@@ -172,12 +172,12 @@ impl ClusterResources {
     }
 }
 
-/// A pool grows by two nodes. One of them is drained because the other has room, then both are removed, and
-/// the daemon ends.
+/// A pool grows by two nodes. One of them is drained and removed because the other has room. Then the other
+/// is removed, too.
 async fn life(mut stage: Stage) -> ClusterResources {
     let mut seen = ClusterResources { failed: None, problems: BTreeSet::new() };
     stage.start();
-    seen.comes(&stage, "it is not ready", |stage| stage.status().ready).await;
+    seen.comes(&stage, "the daemon is not ready", |stage| stage.status().ready).await;
     stage.deploy("big", 2, "2500m", "1Gi");
     seen.comes(&stage, "no nodes come", |stage| stage.running_pods() == 2).await;
     let records = |stage: &Stage| stage.leftovers().iter().all(|name| name.starts_with("machine-"));
@@ -214,7 +214,7 @@ fn is_ours(event: &Value) -> bool {
 /// Creates a stage inside a runtime.
 type Make = Box<dyn FnOnce() -> Stage + Send>;
 
-/// Runs [`life`] once for each variant, each in a world of its own, and several at a time.
+/// Runs [`life`] once for each variant, each time in a separate world. Several variants run at a time.
 fn play(variants: Vec<(String, Make)>) -> BTreeMap<String, ClusterResources> {
     let todo = Mutex::new(variants.into_iter());
     let done = Mutex::new(BTreeMap::new());
@@ -272,7 +272,7 @@ fn a_life_goes_wrong_without_any_single_privilege_of_the_shipped_roles() {
 /// missing.
 fn judge(mut lives: BTreeMap<String, ClusterResources>) {
     let complete = lives.remove("nothing").unwrap();
-    assert!(complete.is_well(), "with all that is shipped: {complete:?}");
+    assert!(complete.is_well(), "with all shipped rights: {complete:?}");
     let superfluous: Vec<&String> =
         lives.iter().filter(|(_, seen)| seen.is_well()).map(|(name, _)| name).collect();
     assert!(superfluous.is_empty(), "not needed: {superfluous:?}");

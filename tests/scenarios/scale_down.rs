@@ -49,7 +49,7 @@ async fn a_vm_that_an_administrator_starts_while_it_is_shut_down_is_stopped_befo
     while node(&stage) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(!runs(&stage), "its Node is gone while it runs");
+    assert!(!runs(&stage), "the Node was deleted while the VM was running");
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
 }
 
@@ -137,6 +137,6 @@ async fn a_budget_that_closes_during_the_drain_is_waited_for() {
 async fn the_minimum_is_kept() {
     let text = ONE_POOL.replace("max = 5", "max = 5\nmin = 1");
     let stage = Stage::running(&text);
-    stage.until("the first node is there", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    stage.until("the first node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
     stage.throughout("it stays", UNNEEDED * 2, |stage| stage.vms(9100..=9109).len() == 1).await;
 }

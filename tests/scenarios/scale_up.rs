@@ -38,7 +38,7 @@ async fn a_record_whose_making_had_no_answer_is_the_only_one_before_and_after_a_
     stage.kill();
     stage.start();
     let most_one = |stage: &Stage| stage.vms(9100..=9109).len() <= 1;
-    stage.throughout("there is one machine", Duration::from_mins(12), most_one).await;
+    stage.throughout("there is at most one machine", Duration::from_mins(12), most_one).await;
     assert_eq!(stage.running_pods(), 1);
 }
 
@@ -51,7 +51,7 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
             stage.vms(9100..=9109).len() == 1
         })
         .await;
-    // The record of the existing machine.
+    // Only the record of the existing machine is left.
     assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
 }
 
@@ -96,7 +96,7 @@ fn promised(text: String) -> String {
 async fn none_is_made_beside_one_that_is(phase: &str, stage: &Stage) {
     stage.deploy("web", 1, "1500m", "1Gi");
     let so_far = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == phase);
-    stage.until("the first has reached this phase", SOON, so_far).await;
+    stage.until("the first machine has reached the phase", SOON, so_far).await;
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.throughout("there is one machine", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     assert_eq!(stage.running_pods(), 1);
@@ -121,14 +121,14 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_takes_its_memory() {
     let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
     stage.until("one boots", SOON, |stage| phase(stage, "Booting")).await;
     rights(&stage, false);
-    stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
+    stage.until("the machine is given up", SOON, |stage| phase(stage, "Failed")).await;
     let alone = |stage: &Stage| stage.status().machines.len() == 1;
     stage.throughout("no other machine is made", Duration::from_mins(5), alone).await;
     rights(&stage, true);
     stage.until("the pod runs", SOON * 5, |stage| stage.running_pods() == 1).await;
 }
 
-/// Room for one machine, and two pools that want it; the first pool has these additional settings.
+/// A host with room for one machine, and two pools. The first pool has these additional settings.
 fn narrow_for_two(settings: &str, change: impl FnOnce(String) -> String) -> Stage {
     narrow(|text| {
         let text = change(text);
@@ -156,14 +156,14 @@ async fn a_machine_that_is_given_up_takes_its_memory_when_it_comes_up_with_its_h
         stage.until("it is configured", SOON, configured).await;
         stage.pve.power_off_host("pve1");
         let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
-        stage.until("it is given up", SOON * 3, given_up).await;
+        stage.until("the machine is given up", SOON * 3, given_up).await;
         stage.deploy_with("db", 1, "1500m", "1Gi", &of("others"));
         tokio::time::sleep(Duration::from_secs(off)).await;
         stage.pve.power_on_host("pve1");
         let begun = |stage: &Stage| stage.status().machines.iter().any(|one| one.pool == "others");
         stage.until("a machine of the other pool is made", SOON * 5, begun).await;
         let beside = stage.pve.vm(9100).is_some_and(|vm| vm.running);
-        assert!(!beside, "there was room for one of them, with the host off for {off} s");
+        assert!(!beside, "VM 9100 still uses the room after its host was off for {off} s");
     }
 }
 
@@ -176,12 +176,12 @@ async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
     // the VM is suspended.
     stage.pve.inject_task("qmconfig", TaskFault::Fails("the disk is full".into()));
     stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
-    stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
+    stage.until("the machine is given up", SOON, |stage| phase(stage, "Failed")).await;
     assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
     stage.deploy_with("db", 1, "1500m", "1Gi", &of("others"));
     let begun = |stage: &Stage| stage.status().machines.iter().any(|one| one.pool == "others");
     stage.until("a machine of the other pool is made", SOON, begun).await;
-    assert!(!stage.pve.vm(9100).is_some_and(|vm| vm.running), "there was room for one of them");
+    assert!(!stage.pve.vm(9100).is_some_and(|vm| vm.running), "VM 9100 still uses the room");
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,7 +191,7 @@ async fn a_machine_that_an_administrator_starts_before_it_is_configured_is_made_
     stage.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
     stage.deploy("web", 1, "1500m", "1Gi");
     let cloned = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| !vm.config.contains_key("lock"));
-    stage.until("the clone is there", SOON, cloned).await;
+    stage.until("the clone is complete", SOON, cloned).await;
     stage.pve.start_by_hand(9100);
     stage.until("the pod runs", SOON * 2, |stage| stage.running_pods() == 1).await;
     let vms = stage.vms(9100..=9109);
@@ -292,7 +292,7 @@ async fn a_vm_whose_agent_never_answers_is_destroyed_and_its_pool_backs_off() {
     stage.until("a VM is there", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
     let gone =
         stage.until("it is gone", Duration::from_mins(12), |stage| stage.vms(9100..=9109).is_empty()).await;
-    assert!(gone > Duration::from_mins(5), "the agent has its time: {gone:?}");
+    assert!(gone > Duration::from_mins(5), "the VM outlives the time limit of the agent: {gone:?}");
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
     stage
         .throughout("the pool backs off", Duration::from_mins(4), |stage| stage.vms(9100..=9109).is_empty())
@@ -300,7 +300,7 @@ async fn a_vm_whose_agent_never_answers_is_destroyed_and_its_pool_backs_off() {
     let status = stage.status();
     assert!(status.pools[0].backoff.is_some(), "{:?}", status.pools);
     stage
-        .until("it is tried again", Duration::from_mins(3), |stage| !stage.vms(9100..=9109).is_empty())
+        .until("another VM is created", Duration::from_mins(3), |stage| !stage.vms(9100..=9109).is_empty())
         .await;
 }
 
@@ -343,7 +343,7 @@ async fn a_foreign_vm_on_one_of_the_vmids_is_left_alone_and_another_one_is_taken
 #[tokio::test(start_paused = true)]
 async fn a_foreign_vm_that_takes_the_vmid_at_the_last_moment_is_left_alone() {
     let stage = Stage::running(ONE_POOL);
-    stage.until("the daemon has looked", SOON, |stage| stage.status().rounds > 1).await;
+    stage.until("two rounds have run", SOON, |stage| stage.status().rounds > 1).await;
     // This VM is created right after the daemon has read Proxmox VE, so only the clone request reveals it.
     assert!(stage.pve.create_by_hand(VmSpec::machine(9100, "pve2", "unmanaged-vm")));
     let before = stage.pve.vm(9100);
@@ -363,7 +363,7 @@ async fn pods_of_a_host_that_goes_offline_get_nodes_on_another() {
     let host = stage.pve.vm(vmid).unwrap().node;
     stage.pve.power_off_host(&host);
     let lost = stage.ready_nodes("workers");
-    // 47 s until the node is unreachable, 300 s until its pods are deleted, then the new node.
+    // The node is unreachable after 47 s, and its pods are deleted 300 s later. Then the new node is created.
     stage
         .until("the pod runs elsewhere", Duration::from_mins(10), |stage| {
             let ready = stage.ready_nodes("workers");
@@ -398,7 +398,7 @@ async fn a_host_that_dies_while_it_makes_a_machine_is_not_waited_for() {
         stage.deploy("web", 1, "1", "1Gi");
         tokio::time::sleep(Duration::from_millis(after)).await;
         stage.pve.power_off_host("pve1");
-        let what = format!("the pod runs elsewhere, its host dead after {after} ms");
+        let what = format!("the pod runs elsewhere, pve1 was switched off after {after} ms");
         stage.until(&what, Duration::from_mins(2), |stage| stage.running_pods() == 1).await;
         stage.pve.power_on_host("pve1");
         let settled = |stage: &Stage| stage.vms(9100..=9109).len() == 1 && stage.leftovers().len() == 1;

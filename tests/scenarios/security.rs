@@ -49,7 +49,7 @@ async fn a_machine_starts_with_its_groups_policies_and_own_addresses() {
     let at = |end: &str| {
         calls.iter().position(|call| call.path.ends_with(end) && call.path.contains(&vmid.to_string()))
     };
-    assert!(at("/firewall/rules") < at("/status/start"), "it never runs without its rules");
+    assert!(at("/firewall/rules") < at("/status/start"), "the VM has its rules before it starts");
     stage.kube.scale("default", "web", 0);
     stage.until("it goes", Duration::from_mins(40), |stage| stage.pve.vm(vmid).is_none()).await;
 }

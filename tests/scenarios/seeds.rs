@@ -61,7 +61,7 @@ async fn a_machine_boots_from_its_own_seed_which_goes_with_it() {
     let vm = stage.pve.vm(9100).unwrap();
     let volume = vm.config["ide2"].split(',').next().unwrap().to_owned();
     assert!(volume.starts_with("local:iso/pve-autoscaler-"), "{volume}");
-    assert!(vm.config.values().all(|value| !value.contains("cloudinit")), "there is no other seed");
+    assert!(vm.config.values().all(|value| !value.contains("cloudinit")), "there is no cloud-init drive");
     let image = stage.pve.read_file(&volume, &vm.node).unwrap();
     let (label, files) = iso::read(&image).unwrap();
     let text = |name: &str| String::from_utf8(files[name].clone()).unwrap();
@@ -98,7 +98,7 @@ async fn a_machine_that_is_given_up_halfway_takes_its_seed_with_it() {
     stage.pve.inject_task("qmconfig", TaskFault::Fails("the storage is broken".into()));
     stage.start();
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("its seed is there", SOON, |stage| !stage.pve.files().is_empty()).await;
+    stage.until("the seed is uploaded", SOON, |stage| !stage.pve.files().is_empty()).await;
     let first = stage.pve.files();
     stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
     assert_ne!(stage.pve.files(), first, "another machine has another seed");
@@ -122,7 +122,7 @@ async fn a_seed_that_the_token_may_not_remove_is_an_administrators() {
     };
     stage.until("the command is reported", LATE, told).await;
     assert_eq!(stage.pve.files().len(), 1);
-    assert!(!stage.leftovers().is_empty(), "its slot stays closed");
+    assert!(!stage.leftovers().is_empty(), "the machine's record is kept");
     stage.pve.change_access(|access| {
         access.roles.get_mut("Seeds").unwrap().push("Datastore.Allocate".into());
     });
@@ -137,7 +137,7 @@ async fn a_kill_at_each_call_around_the_upload_leaves_one_seed() {
         stage.start();
         stage.deploy("web", 1, "1500m", "1Gi");
         let calls = |stage: &Stage| stage.calls.load(Ordering::SeqCst);
-        stage.until("its VM is there", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
+        stage.until("the VM exists", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
         let before = calls(&stage);
         let attached = |stage: &Stage| {
             stage
@@ -152,7 +152,7 @@ async fn a_kill_at_each_call_around_the_upload_leaves_one_seed() {
         let mut stage = stage();
         stage.deploy("web", 1, "1500m", "1Gi");
         stage.start_until(last);
-        stage.until("the wires are cut", SOON, Stage::is_cut).await;
+        stage.until("the daemon's connections are cut", SOON, Stage::is_cut).await;
         stage.kill();
         stage.start();
         stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
@@ -185,7 +185,7 @@ async fn seeded() -> Stage {
     stage.pve.inject(Fault { method: "POST".into(), path, times: 1000, effect });
     stage.start();
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("its seed is there", SOON, |stage| !stage.pve.files().is_empty()).await;
+    stage.until("the seed is uploaded", SOON, |stage| !stage.pve.files().is_empty()).await;
     stage
 }
 
@@ -237,7 +237,7 @@ async fn an_upload_that_arrives_after_its_machine_was_given_up_leaves_no_seed() 
     stage.pve.inject(Fault { method: "POST".into(), path, times: 1000, effect: Effect::Lose });
     stage.start();
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("its VM is there", SOON, |stage| stage.pve.vm(9100).is_some()).await;
+    stage.until("the VM exists", SOON, |stage| stage.pve.vm(9100).is_some()).await;
     let map = stage.kube.get("ConfigMap", "pve-autoscaler", "machine-workers-9100").unwrap();
     let record: serde_json::Value = serde_json::from_str(map["data"]["record"].as_str().unwrap()).unwrap();
     let file = format!("pve-autoscaler-{}.iso", record["id"].as_str().unwrap());
@@ -287,12 +287,12 @@ async fn dropping_the_record_of_a_vmid_that_another_vm_has_now_reports_the_seed(
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let (seed, host) = stage.pve.files().remove(0);
-    // The daemon does not know whether its request arrived.
+    // The daemon does not learn whether its request to destroy the VM arrived.
     let path = "/nodes/*/qemu/9100".to_owned();
     stage.pve.inject(Fault { method: "DELETE".into(), path, times: 1, effect: Effect::Lose });
     stage.kube.scale("default", "web", 0);
     let asked = |stage: &Stage| stage.pve.calls().iter().any(|call| call.method == "DELETE");
-    stage.until("its destruction is requested", LATE, asked).await;
+    stage.until("the VM's destruction is requested", LATE, asked).await;
     stage.pve.delete_by_hand(9100);
     assert!(stage.pve.create_by_hand(VmSpec::machine(9100, &host, "taken")));
     let command = format!(

@@ -1,5 +1,5 @@
-//! Kubelets' serving certificates: those of our machines are approved if that is enabled; all others are left
-//! to other approvers.
+//! Kubelets' serving certificates: those of the daemon's machines are approved if that is enabled; all others
+//! are left to other approvers.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn request(name: &str, user: &str, like: &Value) -> Value {
 async fn a_machine_gets_its_serving_certificate_and_others_requests_are_not_touched() {
     let mut stage = Stage::new(&switched_on());
     let node = grown(&mut stage).await;
-    stage.until("it has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
+    stage.until("the kubelet has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
     let own = of(&stage, &node);
     assert!(own.len() == 1 && is_approved(&own[0]), "{own:?}");
     let said = own[0]["status"]["conditions"][0]["message"].as_str().unwrap();
@@ -77,8 +77,8 @@ async fn a_machine_gets_its_serving_certificate_and_others_requests_are_not_touc
     let pem = STANDARD.decode(own[0]["spec"]["request"].as_str().unwrap()).unwrap();
     assert!(pem.starts_with(b"-----BEGIN CERTIFICATE REQUEST"));
 
-    // None of the following requests is approved: our node requests another node's names, another node
-    // requests ours, the client is not a kubelet, or the signer is a different one.
+    // None of the following requests is approved: the machine's node requests another node's names, another
+    // node requests the machine's names, the client is not a kubelet, or the signer is a different one.
     let foreign = of(&stage, "cp1").remove(0);
     let user = format!("system:node:{node}");
     stage.kube.apply(&request("greedy", &user, &foreign)).unwrap();
@@ -101,7 +101,7 @@ async fn a_machine_gets_its_serving_certificate_and_others_requests_are_not_touc
         let all = stage.kube.list("CertificateSigningRequest");
         all.iter().filter(|one| name(one) != name(&own[0])).all(|one| is_untouched(one))
     };
-    stage.throughout("no other is decided", Duration::from_mins(2), still).await;
+    stage.throughout("no other request is decided", Duration::from_mins(2), still).await;
     assert!(stage.status().problems.is_empty(), "{:?}", stage.status().problems);
 }
 
@@ -117,8 +117,8 @@ async fn no_certificate_is_approved_unless_that_is_switched_on() {
     };
     assert!(!looked(&stage), "requests are not even looked at");
     stage.reload(&switched_on());
-    stage.until("it has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
-    // Off again: the next request waits.
+    stage.until("the kubelet has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
+    // Approval is switched off again, so the next request waits.
     stage.reload(ONE_POOL);
     let again = request("again", &format!("system:node:{node}"), &of(&stage, &node)[0]);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -134,14 +134,14 @@ async fn a_request_that_waits_for_the_api_server_is_approved_later() {
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests/*/approval".to_owned();
     stage.kube.inject(Fault { method: "PATCH".to_owned(), path, times: 2, effect: Effect::Lose });
     let node = grown(&mut stage).await;
-    stage.until("it has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
+    stage.until("the kubelet has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_are_refused_hold_up_no_other() {
     let mut stage = Stage::new(&switched_on());
     let node = grown(&mut stage).await;
-    stage.until("it has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
+    stage.until("the kubelet has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
     let (own, foreign) = (of(&stage, &node).remove(0), of(&stage, "cp1").remove(0));
     let user = format!("system:node:{node}");
     for number in 0..100 {
@@ -155,7 +155,7 @@ async fn requests_that_are_refused_hold_up_no_other() {
     assert_eq!(of(&stage, &node).iter().filter(|one| is_untouched(one)).count(), 100);
 }
 
-/// The daemon has exactly these rights.
+/// A stage in which the daemon has the rights of `packaging/rbac.yaml` and of these documents.
 fn with_rights(documents: &[Value]) -> Stage {
     let account = ServiceAccountSpec {
         name: ACCOUNT.to_owned(),
@@ -178,7 +178,7 @@ async fn certificates_need_each_right_of_the_manifest_that_is_shipped_for_them_a
     let documents: Vec<Value> = serde_saphyr::from_multiple(SERVING).unwrap();
     let mut stage = with_rights(&documents);
     let node = grown(&mut stage).await;
-    stage.until("it has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
+    stage.until("the kubelet has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
     stage.kill();
     let variants = without_each(&documents);
     assert_eq!(variants.len(), 4);

@@ -53,7 +53,7 @@ async fn another_setting_of_kubelets_replaces_their_nodes() {
         let now = stage.ready_nodes("workers");
         now.len() == 1 && now != old
     };
-    stage.until("another one has taken its place", Duration::from_hours(1), another).await;
+    stage.until("another node has replaced the old one", Duration::from_hours(1), another).await;
     let name = stage.ready_nodes("workers").remove(0);
     assert_eq!(node(&stage, &name)["status"]["allocatable"]["cpu"], "1500m");
 }

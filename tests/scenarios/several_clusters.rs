@@ -47,7 +47,7 @@ async fn fairly(what: &str, limit: Duration, both: [&Stage; 2], room: i64, is_so
         .until(what, limit, |stage| {
             for host in ["pve1", "pve2", "pve3"] {
                 let memory = running_memory(stage, host);
-                assert!(memory <= room, "{host} runs {memory} of {room}; {}", both[1].scene());
+                assert!(memory <= room, "VMs on {host} use {memory} of {room} bytes; {}", both[1].scene());
             }
             is_so()
         })
@@ -89,7 +89,7 @@ async fn of_two_that_want_the_last_room_one_gets_it_and_the_other_says_why_it_wa
         assert!(loser.ready_nodes("workers").is_empty() && loser.status().machines.is_empty());
         // The losing cluster gets its machine once the winner no longer needs the room.
         winner.kube.scale("default", "web", 0);
-        fairly("the other pod runs", SOON * 5, both, room, || loser.running_pods() == 1).await;
+        fairly("the losing cluster's pod runs", SOON * 5, both, room, || loser.running_pods() == 1).await;
     }
 }
 
@@ -131,7 +131,7 @@ async fn of_two_that_wake_a_kept_machine_for_the_last_room_one_waits() {
         fairly("one pod runs", SOON * 2, both, room, || pods(both) == 1).await;
         let until = tokio::time::Instant::now() + Duration::from_mins(10);
         fairly("time passes", SOON * 5, both, room, || tokio::time::Instant::now() >= until).await;
-        assert_eq!(pods(both), 1, "{both_keep} {head_start}");
+        assert_eq!(pods(both), 1, "both keep: {both_keep}, head start: {head_start} ms");
     }
 }
 
@@ -149,7 +149,7 @@ async fn twice_twenty_machines_at_once_overcommit_no_host_and_fill_all_of_them()
     }
     let (both, room) = ([&home, &shop], 128 * GIB - RESERVE);
     fairly("the hosts are full", Duration::from_hours(1), both, room, || pods(both) == 36).await;
-    assert!(home.running_pods() >= 12 && shop.running_pods() >= 12, "both have their share");
+    assert!(home.running_pods() >= 12 && shop.running_pods() >= 12, "each cluster runs at least 12 pods");
     for stage in both {
         let waiting = stage.status().pods;
         assert!(waiting.iter().all(|pod| pod.why.contains("memory left")), "{waiting:?}");
@@ -202,7 +202,7 @@ async fn a_record_that_was_copied_into_another_cluster_does_not_make_its_vm_that
     home.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let vmid = home.vms(9100..=9129)[0];
     let name = format!("machine-workers-{vmid}");
-    // Copies the record, as a tool does that restores namespaces from a backup into a cluster with the same
+    // Copies the record, like a tool that restores namespaces from a backup into a cluster with the same
     // configuration.
     let maps = home.kube.list("ConfigMap");
     let record = maps.iter().find(|map| map["metadata"]["name"] == name.as_str()).unwrap();

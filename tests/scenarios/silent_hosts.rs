@@ -35,7 +35,7 @@ async fn it_is_said_with_the_way_out_and_machines_serve_on() {
     assert!(status.hosts.iter().all(|host| host.online && host.memory > 0), "{:#?}", status.hosts);
     // No new machine is placed on a silent host.
     stage.deploy("more", 1, "1500m", "1Gi");
-    stage.throughout("no machine is made there", SOON, |stage| stage.vms(9100..=9109) == vms).await;
+    stage.throughout("no machine is made", SOON, |stage| stage.vms(9100..=9109) == vms).await;
     silence(&stage, false);
     stage.until("it is over", SOON, |stage| !problem(stage, WAY_OUT)).await;
     stage.until("all pods run", SOON, |stage| stage.running_pods() == 3).await;
@@ -66,7 +66,7 @@ async fn a_daemon_that_starts_then_says_what_is_wrong() {
             .iter()
             .any(|pool| pool.backoff.as_ref().is_some_and(|one| format!("{one:?}").contains("pvestatd")))
     };
-    stage.until("the pool waits for that", SOON, waits).await;
+    stage.until("the pool's back-off names pvestatd", SOON, waits).await;
     silence(&stage, false);
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }

@@ -38,7 +38,7 @@ async fn machines_are_made_in_the_sizes_that_waste_least() {
     stage.deploy("big", 1, "7", "4Gi");
     stage.until("it runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(shapes(&stage), [(8, 16384)]);
-    assert_eq!(capacities(&stage), ["8"], "the guest has what was planned");
+    assert_eq!(capacities(&stage), ["8"], "the guest has the planned CPUs");
     stage.deploy("small", 1, "1500m", "1Gi");
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(shapes(&stage), [(2, 4096), (8, 16384)]);
@@ -68,9 +68,9 @@ async fn a_node_that_a_smaller_one_could_replace_is_replaced_once_and_no_pod_wai
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(shapes(&stage), [(8, 16384)]);
     stage.kube.scale("default", "big", 0);
-    stage.until("the smaller one is there", SOON, |stage| shapes(stage) == [(2, 4096), (8, 16384)]).await;
-    assert_eq!(stage.running_pods(), 1, "the large one stays until the pod has another place");
-    stage.until("the large one is gone", SOON * 2, |stage| shapes(stage) == [(2, 4096)]).await;
+    stage.until("a smaller VM exists", SOON, |stage| shapes(stage) == [(2, 4096), (8, 16384)]).await;
+    assert_eq!(stage.running_pods(), 1, "the pod still runs on the large machine");
+    stage.until("the large machine is gone", SOON * 2, |stage| shapes(stage) == [(2, 4096)]).await;
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.throughout("nothing more happens", SOON * 5, |stage| shapes(stage) == [(2, 4096)]).await;
 }
@@ -95,13 +95,13 @@ async fn a_lost_node_of_a_pool_at_its_minimum_is_replaced_and_then_goes() {
     stage.until("both are there", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
     let lost = stage.ready_nodes("workers")[0].clone();
     stage.kube.set_kubelet_silent(&lost, true);
-    stage.until("its silence is noticed", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    stage.until("the silent node is not ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
     stage
         .throughout("nothing is hurried", Duration::from_mins(4), |stage| stage.vms(9100..=9109).len() == 2)
         .await;
-    stage.until("another takes its place", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
+    stage.until("another node takes its place", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
     let listed =
         |stage: &Stage| stage.kube.list("Node").iter().any(|node| node["metadata"]["name"] == lost.as_str());
-    stage.until("the lost one is gone", Duration::from_mins(30), |stage| !listed(stage)).await;
+    stage.until("the lost Node is gone", Duration::from_mins(30), |stage| !listed(stage)).await;
     stage.until("two are left", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
 }

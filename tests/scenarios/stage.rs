@@ -69,7 +69,7 @@ impl Stage {
         Self::of(text, ClusterSpec::demo(), KubeSpec::demo())
     }
 
-    /// Clusters that match these specifications.
+    /// Like [`Self::new`], but with clusters that match these specifications.
     pub fn of(text: &str, cluster: ClusterSpec, kube: KubeSpec) -> Self {
         let base = BEGINNING.parse().unwrap();
         let world = WorldClock::starting_at(base);
@@ -221,7 +221,7 @@ impl Stage {
         self.stop_on(FIRST).await;
     }
 
-    /// Ends the daemon on this host in the same way.
+    /// Like [`Self::stop`], for the daemon on this host.
     pub async fn stop_on(&mut self, host: &str) {
         if let Some(instance) = self.instances.remove(host) {
             assert!(instance.stop().await, "the daemon ends soon, without an error");
@@ -233,7 +233,7 @@ impl Stage {
         self.kill_on(FIRST);
     }
 
-    /// Ends the daemon on this host in the same way.
+    /// Like [`Self::kill`], for the daemon on this host.
     pub fn kill_on(&mut self, host: &str) {
         if let Some(instance) = self.instances.remove(host) {
             instance.kill();
@@ -281,7 +281,7 @@ impl Stage {
         started.elapsed()
     }
 
-    /// Asserts that the condition holds for a time.
+    /// Asserts that the condition holds throughout this time.
     pub async fn throughout(&self, what: &str, time: Duration, is_so: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while started.elapsed() < time {
@@ -326,7 +326,7 @@ impl Stage {
         of_pool.filter(|node| is_ready(node)).map(|node| name(node)).collect()
     }
 
-    /// How many pods run.
+    /// The number of pods that run and are ready.
     pub fn running_pods(&self) -> usize {
         let pods = self.kube.list("Pod");
         pods.iter().filter(|pod| pod["status"]["phase"] == "Running").filter(|pod| is_ready(pod)).count()

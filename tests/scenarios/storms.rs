@@ -64,7 +64,7 @@ fn told(stage: &Stage, reason: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Deploys pods that wait, in their own namespace.
+/// Creates a namespace, and in it a Deployment of the same name.
 fn deploy_in(stage: &Stage, namespace: &str, replicas: u32, cpu: &str) {
     let object = json!({ "kind": "Namespace", "metadata": { "name": namespace } });
     stage.kube.apply(&object).unwrap();

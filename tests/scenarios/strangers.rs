@@ -179,7 +179,7 @@ async fn an_address_stays_its_vms_that_moves_and_that_is_asked_again_there() {
     stage.until("its new host is reported", SOON, |stage| told(stage).contains("`somebodys` on pve1")).await;
     stage.pve.set_config_by_hand(120, "ipconfig0", None);
     stage.pve.migrate_by_hand(120, "pve2");
-    stage.until("it is read again", SOON, |stage| told(stage).is_empty()).await;
+    stage.until("the VM is read again", SOON, |stage| told(stage).is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]

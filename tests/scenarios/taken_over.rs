@@ -73,11 +73,11 @@ async fn no_guest_is_told_to_join_that_is_not_ours() {
         }
         // The agent of the other VM answers immediately.
         let since = take_over(&stage);
-        is_left_alone(&stage, since, &format!("taken {} ms after its start", 700 * wait)).await;
+        is_left_alone(&stage, since, &format!("taken over {} ms after its start", 700 * wait)).await;
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
         taken += 1;
     }
-    assert!(taken > 3, "it was taken over only {taken} times while it booted");
+    assert!(taken > 3, "the booting VM was taken over only {taken} times");
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,11 +94,11 @@ async fn no_vm_is_stopped_that_is_not_ours() {
             stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
             stage.kube.scale("default", "web", 0);
         }
-        stage.until("it is to stop", Duration::from_mins(30), asked).await;
+        stage.until("the VM's end is requested", Duration::from_mins(30), asked).await;
         let since = take_over(&stage);
         is_left_alone(&stage, since, how).await;
         let gone = |stage: &Stage| stage.status().machines.iter().all(|one| one.vmid != Vmid(9100));
-        stage.until("its machine is forgotten", SOON, gone).await;
+        stage.until("the machine is forgotten", SOON, gone).await;
     }
 }
 
@@ -127,7 +127,7 @@ async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Sta
     let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
     stage.pve.inject(fault);
     stage.deploy("web", 1, "1", "1Gi");
-    stage.until("it has come far enough", SOON, far_enough).await;
+    stage.until("the operation has come far enough", SOON, far_enough).await;
     let since = take_over(&stage);
     stage.pve.stop_by_hand(9100);
     tokio::time::sleep(AFTER).await;
@@ -164,7 +164,7 @@ async fn no_disk_grows_for_what_its_vm_said_before_its_place_was_free() {
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 3).await;
 }
 
-/// A guest whose memory is to be written to disk also waits for its turn after its configuration was read.
+/// The VM's suspension waits for its turn on the host until long after the VM's configuration was read.
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
     let text = format!("{ONE_POOL}hosts = [\"pve1\"]\nwarm = {{ count = 3, state = \"suspended\" }}\n");
@@ -183,7 +183,7 @@ async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
         let notes = ["its memory is being written to disk", "waiting for its turn to be suspended on pve1"];
         stage.status().machines.iter().filter(|one| notes.contains(&one.why.as_str())).count() == 3
     };
-    stage.until("it is to be suspended", SOON, suspends).await;
+    stage.until("all three machines are to be suspended", SOON, suspends).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let since = take_over(&stage);
     tokio::time::sleep(AFTER).await;

@@ -1,5 +1,5 @@
-//! Administrators and other tools change a machine's VM. In every phase, the daemon reports the change, and
-//! the user who made it, within half a minute. In the end, the pods run.
+//! Administrators or tools change a machine's VM. In every phase, the daemon reports the change, and the user
+//! who made it, within half a minute. In the end, the pods run.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn at_with(phase: At, ahead: SignedDuration) -> Stage {
         let machines = stage.status().machines;
         machines.iter().any(|one| one.vmid == Vmid(9100) && one.phase == format!("{phase:?}"))
     };
-    stage.until(&format!("its machine is {phase:?}"), SOON, reached).await;
+    stage.until(&format!("the machine is {phase:?}"), SOON, reached).await;
     // After this time, the list shows the VM's current state.
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert!(reached(&stage), "{}", stage.scene());
@@ -81,7 +81,7 @@ async fn in_every_phase(touch: impl Fn(&Stage) -> (Touch, String)) {
         let stage = at(phase).await;
         let (touch, words) = touch(&stage);
         stage.pve.touch(9100, WHO, &touch);
-        let what = format!("it is said that {words} in {phase:?}");
+        let what = format!("reported in phase {phase:?}: {words}");
         stage.until(&what, NOTICED, |stage| said(stage, &words)).await;
         stage.pve.set_guest_faults(9000, GuestFaults::default());
         stage.kube.set_nodes_never_ready(false);
@@ -89,7 +89,7 @@ async fn in_every_phase(touch: impl Fn(&Stage) -> (Touch, String)) {
             stage.pve.move_to_pool_by_hand(9100, Some("k8s-workers"));
         }
         stage
-            .until(&format!("the pod runs after it was {phase:?}"), LATE, |stage| stage.running_pods() == 1)
+            .until(&format!("touched in {phase:?}: the pod runs"), LATE, |stage| stage.running_pods() == 1)
             .await;
     }
 }
@@ -157,7 +157,7 @@ async fn a_vm_that_is_renamed_or_protected_serves_on_and_is_a_problem_until_that
         stage.until("the command is shown again", NOTICED, shown).await;
         stage.pve.set_config_by_hand(9100, "name", name.as_deref());
         stage.pve.set_config_by_hand(9100, "protection", None);
-        stage.until("it is no longer a problem", NOTICED, |stage| !shown(stage)).await;
+        stage.until("the problem is gone", NOTICED, |stage| !shown(stage)).await;
         assert_eq!(stage.vms(9100..=9109), [9100]);
     }
 }
@@ -175,7 +175,7 @@ async fn the_node_of_a_protected_vm_whose_uuid_was_changed_is_not_drained() {
     stage.until("the protection is shown", NOTICED, shown).await;
     stage.kube.scale("default", "web", 0);
     let serves = |stage: &Stage| stage.status().machines.iter().all(|one| one.phase == "Ready");
-    stage.throughout("the node serves on", LATE, serves).await;
+    stage.throughout("the machine stays ready", LATE, serves).await;
     assert_eq!(stage.vms(9100..=9109), [9100]);
 }
 
@@ -270,7 +270,7 @@ async fn a_vm_that_is_started_again_before_its_node_is_gone_is_drained_first() {
             effect: Effect::Delay(Duration::from_secs(5)),
         });
         stage.pve.touch(vmid, WHO, &Touch::Stopped);
-        stage.until("its end has begun", SOON, |stage| ends(stage, Vmid(vmid))).await;
+        stage.until("the machine is being stopped", SOON, |stage| ends(stage, Vmid(vmid))).await;
         if killed {
             stage.kill();
         }
@@ -278,9 +278,9 @@ async fn a_vm_that_is_started_again_before_its_node_is_gone_is_drained_first() {
         if killed {
             stage.start();
         }
-        stage.throughout("its pods run on", Duration::from_mins(3), |stage| runs(stage, Vmid(vmid))).await;
+        stage.throughout("the VM runs on", Duration::from_mins(3), |stage| runs(stage, Vmid(vmid))).await;
         stage
-            .until("its node is drained", SOON, |stage| {
+            .until("the node is drained again", SOON, |stage| {
                 stage.status().machines.iter().any(|one| one.vmid == Vmid(vmid) && one.phase == "Draining")
             })
             .await;
@@ -297,7 +297,7 @@ async fn a_protected_vm_keeps_its_power_though_its_node_was_deleted() {
     stage.pve.touch(9100, WHO, &Touch::Protected);
     stage.kube.remove("Node", "", &node);
     let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
-    stage.until("its machine is given up", LATE, given_up).await;
+    stage.until("the machine is given up", LATE, given_up).await;
     stays_as_it_is(&stage).await;
 }
 
@@ -307,14 +307,14 @@ async fn a_protected_vm_that_an_administrator_starts_to_look_at_keeps_its_power(
     // The machine's Node is being removed, and its VM is not destroyed yet.
     stage.kube.scale("default", "web", 0);
     let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
-    stage.until("it is shut down", LATE, stops).await;
+    stage.until("the machine is shut down", LATE, stops).await;
     stage.pve.set_quorum(false);
-    stage.until("its Node is gone", LATE, |stage| stage.ready_nodes("workers").is_empty()).await;
+    stage.until("the Node is gone", LATE, |stage| stage.ready_nodes("workers").is_empty()).await;
     stage.until("it is off", SOON, |stage| !runs(stage, Vmid(9100))).await;
     stage.pve.touch(9100, WHO, &Touch::Protected);
     stage.pve.set_quorum(true);
     let shown = |stage: &Stage| said(stage, "is stuck: VM 9100 is protected");
-    stage.until("it is not destroyed", SOON * 2, shown).await;
+    stage.until("the removal is stuck", SOON * 2, shown).await;
     stage.kube.set_nodes_never_ready(true);
     stage.pve.start_by_hand(9100);
     stays_as_it_is(&stage).await;
@@ -330,8 +330,8 @@ async fn stays_as_it_is(stage: &Stage) {
     };
     assert!(problems.values().any(told), "{problems:#?} {}", stage.scene());
     stage.pve.set_config_by_hand(9100, "protection", None);
-    stage.until("its VM is gone", LATE, |stage| stage.pve.vm(9100).is_none()).await;
-    stage.until("it is no longer a problem", SOON, |stage| !stage.status().problems.values().any(told)).await;
+    stage.until("the VM is gone", LATE, |stage| stage.pve.vm(9100).is_none()).await;
+    stage.until("the problem is gone", SOON, |stage| !stage.status().problems.values().any(told)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,7 +351,7 @@ async fn a_guest_that_ends_again_and_again_is_given_up() {
     let given_up = |stage: &Stage| {
         stage.status().decisions.iter().any(|one| one.what.contains("already started again 2 times"))
     };
-    stage.until("it is given up", SOON, given_up).await;
+    stage.until("the machine is given up", SOON, given_up).await;
     stage.kube.set_nodes_never_ready(false);
     stage.until("another one serves", LATE, |stage| stage.running_pods() == 1).await;
 }
@@ -377,8 +377,8 @@ async fn guests_that_are_stopped_all_together_are_started_once_that_is_over() {
         let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
         stage.pve.stop_all_by_hand(&host, Duration::from_secs(100));
         let off = Duration::from_mins(3);
-        stage.throughout(&format!("{phase:?} {minutes}: it stays off"), off, |stage| !runs(stage)).await;
-        stage.until(&format!("{phase:?} {minutes}: it runs again"), SOON, runs).await;
+        stage.throughout(&format!("{phase:?} {minutes}: the VM stays off"), off, |stage| !runs(stage)).await;
+        stage.until(&format!("{phase:?} {minutes}: the VM runs again"), SOON, runs).await;
         let what = format!("{phase:?} {minutes}: its pod runs");
         stage.until(&what, LATE, |stage| stage.running_pods() == 1).await;
     }

@@ -91,7 +91,7 @@ async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_templa
     for second in 0..90 {
         // Each deployment triggers a round, which may use an older read of the hosts.
         stage.deploy(&format!("big-{second}"), 1, "64", "1Gi");
-        stage.throughout("it is on its host", Duration::from_secs(1), there).await;
+        stage.throughout("the machine is on pve2", Duration::from_secs(1), there).await;
     }
     assert_eq!(waiting(&stage), 1);
     // If a machine is moved, the daemon follows it, and replaces it with a machine on a host that its pool
@@ -225,7 +225,7 @@ async fn a_machine_that_an_administrator_stopped_started_or_removed_is_made_agai
             "started" => stage.pve.start_by_hand(9100),
             "removed" => {
                 stage.pve.delete_by_hand(9100);
-                assert_eq!(stage.pve.volumes_of(9100), Vec::<String>::new(), "its memory goes with it");
+                assert_eq!(stage.pve.volumes_of(9100), Vec::<String>::new(), "the memory is deleted, too");
             }
             _ => {
                 let host = stage.pve.vm(9100).unwrap().node;
@@ -278,6 +278,6 @@ async fn a_warm_machine_that_boots_or_is_suspended_holds_up_no_other() {
     let mut stage = Stage::of(&text, spec, KubeSpec::demo());
     stage.start();
     stage.until("both are there", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
-    assert_eq!(waiting(&stage), 0, "the first is not suspended yet: {}", stage.scene());
+    assert_eq!(waiting(&stage), 0, "the first machine is not suspended yet: {}", stage.scene());
     stage.until("both wait", SOON * 2, |stage| waiting(stage) == 2).await;
 }

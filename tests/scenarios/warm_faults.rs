@@ -1,5 +1,5 @@
-//! What goes wrong with machines that are kept ahead of demand: while they are being stopped or suspended,
-//! while they wait, or while they are woken.
+//! Faults of machines that are kept ahead of demand: while they are being stopped or suspended, while they
+//! wait, or while they are woken.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::stage::{ONE_POOL, Stage};
 use crate::warm::{SOON, STATES, keeping, rests, tokens, waiting};
 use pve_autoscaler::model::Vmid;
 
-/// Long enough for the back-off that a pool gets when one of its machines is given up.
+/// Longer than the back-off of a pool after one of its machines is given up.
 const LATE: Duration = Duration::from_mins(30);
 
 /// A stage with one waiting machine.
@@ -67,14 +67,14 @@ async fn a_suspension_that_is_killed_leaves_a_lock_that_an_administrator_is_told
     stage.start();
     stage.until("another waits", LATE, |stage| waiting(stage) == 1).await;
     let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("qm unlock 9100"));
-    stage.until("the administrator gets a report", LATE, told).await;
+    stage.until("the command for unlocking the VM is reported", LATE, told).await;
     // The removal is retried again and again, and the report stays visible.
     for _ in 0..3 {
         tokio::time::sleep(SOON * 2).await;
-        stage.until("it is still reported", SOON, told).await;
+        stage.until("the command is still reported", SOON, told).await;
     }
     stage.pve.set_config_by_hand(9100, "lock", None);
-    stage.until("the other is gone", LATE, |stage| stage.vms(9100..=9109) == [9101]).await;
+    stage.until("the unlocked VM is gone", LATE, |stage| stage.vms(9100..=9109) == [9101]).await;
     assert_eq!(stage.pve.volumes_of(9100), Vec::<String>::new());
     stage.deploy("web", 1, "1", "1Gi");
     ends_well(&stage, "unlocked").await;
@@ -181,7 +181,7 @@ async fn another_leader_wakes_what_the_last_one_kept() {
         stage.until(&format!("{what}: the pod runs"), LATE, |stage| stage.running_pods() == 1).await;
         assert_eq!(stage.pve.vm(9100).map(|vm| vm.running), Some(true), "{what}");
         let calm = |stage: &Stage| stage.vms(9100..=9109).len() == 2 && tokens(stage) == 0;
-        stage.until(&format!("{what}: another is kept"), LATE, calm).await;
+        stage.until(&format!("{what}: another machine is kept"), LATE, calm).await;
         assert_eq!(stage.ready_nodes("workers").len(), 1, "{what}");
     }
 }

@@ -60,8 +60,8 @@ async fn a_node_that_is_retired_at_the_minimum_is_replaced_before_it_goes() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(stage.now() < "2026-11-21T00:30:00Z".parse().unwrap(), "{}", stage.scene());
     }
-    assert_eq!(seen, 2, "the other one was there first");
-    stage.until("only the other one is left", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    assert_eq!(seen, 2, "the new node was ready before the old one was removed");
+    stage.until("only the new machine is left", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     assert!(decided(&stage, &format!("- {old}: its host gets new memory")), "{}", stage.scene());
 }
 
@@ -98,7 +98,7 @@ async fn a_node_that_goes_and_is_not_tainted_yet_is_none_that_is_left() {
     };
     stage.until("one goes", Duration::from_mins(6), |stage| going(stage).is_some()).await;
     let one = going(&stage).unwrap();
-    assert!(!is_closed(&stage, &one), "its record is not written yet");
+    assert!(!is_closed(&stage, &one), "the Node is not tainted yet");
     let other = stage.ready_nodes("workers").into_iter().find(|node| *node != one).unwrap();
     stage.order("pve1", retire(&other)).await;
     let serves = |stage: &Stage| stage.ready_nodes("workers").iter().any(|node| !is_closed(stage, node));
@@ -118,7 +118,7 @@ async fn the_pods_of_a_node_that_is_retired_run_on_elsewhere() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let old = stage.ready_nodes("workers").remove(0);
     stage.order("pve1", retire(&old)).await;
-    stage.until("the old one is gone", Duration::from_mins(10), |stage| marks(stage, &old).is_empty()).await;
+    stage.until("the old Node is gone", Duration::from_mins(10), |stage| marks(stage, &old).is_empty()).await;
     stage.until("the pod runs again", SOON, |stage| stage.running_pods() == 1).await;
 }
 
@@ -130,10 +130,10 @@ async fn a_drain_that_a_budget_forbids_ends_the_wish_and_the_node_serves_again()
     stage.kube.apply(&samples::budget("web", 1)).unwrap();
     let node = stage.ready_nodes("workers").remove(0);
     stage.order("pve1", retire(&node)).await;
-    stage.until("it is being drained", SOON, |stage| is_closed(stage, &node)).await;
+    stage.until("the node is being drained", SOON, |stage| is_closed(stage, &node)).await;
     stage.until("it serves again", SOON, |stage| !is_closed(stage, &node)).await;
     stage
-        .throughout("it is left alone", Duration::from_mins(20), |stage| {
+        .throughout("the node is left alone", Duration::from_mins(20), |stage| {
             !is_closed(stage, &node) && stage.running_pods() == 1
         })
         .await;
@@ -149,12 +149,12 @@ async fn a_wish_outlives_a_pause_in_the_middle_of_its_drain() {
     stage.kube.apply(&samples::budget("web", 1)).unwrap();
     let node = stage.ready_nodes("workers").remove(0);
     stage.order("pve1", retire(&node)).await;
-    stage.until("it is being drained", SOON, |stage| is_closed(stage, &node)).await;
+    stage.until("the node is being drained", SOON, |stage| is_closed(stage, &node)).await;
     stage.order("pve1", Order::Pause { reason: String::new() }).await;
     stage.until("it serves again", SOON, |stage| !is_closed(stage, &node)).await;
     tokio::time::sleep(Duration::from_mins(5)).await;
     stage.order("pve1", Order::Resume).await;
-    stage.until("it is drained again", SOON, |stage| is_closed(stage, &node)).await;
+    stage.until("the node is drained again", SOON, |stage| is_closed(stage, &node)).await;
     stage.kube.remove("PodDisruptionBudget", "default", "web");
     stage.until("it is gone", Duration::from_mins(10), |stage| marks(stage, &node).is_empty()).await;
 }
@@ -210,7 +210,7 @@ async fn a_drain_is_given_up_for_a_node_that_is_pinned_meanwhile() {
     stage.kube.apply(&samples::budget("web", 1)).unwrap();
     let node = stage.ready_nodes("workers").remove(0);
     stage.order("pve1", retire(&node)).await;
-    stage.until("it is being drained", SOON, |stage| is_closed(stage, &node)).await;
+    stage.until("the node is being drained", SOON, |stage| is_closed(stage, &node)).await;
     stage.order("pve1", Order::Pin { node: node.clone(), reason: String::new() }).await;
     stage.until("it serves again", Duration::from_secs(30), |stage| !is_closed(stage, &node)).await;
     assert_eq!(stage.running_pods(), 1);
@@ -228,7 +228,7 @@ async fn a_pin_that_no_watch_shows_yet_keeps_the_node() {
     stage.order("pve1", pin(&node)).await;
     stage.throughout("its VM runs", SOON, runs).await;
     stage.stall.set(false);
-    stage.throughout("its VM runs on", SOON, runs).await;
+    stage.throughout("the VM runs on", SOON, runs).await;
     assert!(!is_closed(&stage, &node), "{}", stage.scene());
 }
 
@@ -247,7 +247,7 @@ async fn a_pin_while_it_is_being_recorded_that_the_vm_is_stopped_keeps_the_node(
     stage.kube.scale("default", "web", 0);
     stage.order("pve1", retire(&node)).await;
     let waits = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("detached"));
-    stage.until("volumes are waited for", SOON, waits).await;
+    stage.until("the machine waits for its volume", SOON, waits).await;
     stage.kube.inject(Fault {
         method: "PUT".to_owned(),
         path: "/api/v1/namespaces/pve-autoscaler/configmaps/machine-workers-9100".to_owned(),
@@ -256,7 +256,7 @@ async fn a_pin_while_it_is_being_recorded_that_the_vm_is_stopped_keeps_the_node(
     });
     stage.kube.remove("VolumeAttachment", "", "csi-1");
     let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
-    stage.until("it is to be stopped", SOON, stops).await;
+    stage.until("the machine is to be stopped", SOON, stops).await;
     stage.order("pve1", pin(&node)).await;
     stage.kube.forget_faults();
     stage.throughout("its VM runs", SOON, runs).await;
@@ -335,7 +335,7 @@ async fn what_was_decided_is_known_after_a_restart_and_at_another_instance() {
     let before = stage.status().decisions;
     stage.kill();
     stage.start_on("pve2");
-    stage.until("the other one leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
+    stage.until("pve2 leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
     stage
         .until("it knows", SOON, |stage| {
             let after = stage.status().decisions;
@@ -354,7 +354,7 @@ async fn an_orderly_end_forgets_nothing_of_the_last_second() {
         let before = stage.status().decisions;
         stage.stop().await;
         stage.start();
-        stage.until("it is up again", SOON, |stage| stage.status().ready).await;
+        stage.until("the daemon is ready again", SOON, |stage| stage.status().ready).await;
         let after = stage.status().decisions;
         assert!(before.iter().all(|one| after.contains(one)), "after {wait} ms: {before:#?}\n{after:#?}");
     }
@@ -432,19 +432,19 @@ async fn a_pause_is_shown_at_once_and_back_offs_end_when_an_operator_says_so() {
     stage.pve.set_guest_faults(9000, GuestFaults::default());
     let refused = stage.try_order("pve1", Order::Retry { name: Some("pve9".to_owned()) }).await;
     assert!(refused.unwrap_err().contains("no pool or host `pve9`"));
-    // An order given to a standby applies to the leader.
+    // The leader carries out an order that was given to a standby.
     stage.order("pve2", Order::Retry { name: None }).await;
-    stage.until("it is tried again", Duration::from_secs(30), |stage| !left_alone(stage)).await;
+    stage.until("the back-off ends", Duration::from_secs(30), |stage| !left_alone(stage)).await;
     assert!(decided(&stage, "back-off ended; its cause was"), "{}", stage.scene());
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// One machine, which may grow.
+/// A configuration with at most one machine, which may grow.
 fn growing() -> String {
     format!("{ONE_POOL}[pool.grow]\nmax_cores = 6\nmax_memory = \"12GiB\"\n").replace("max = 5", "max = 1")
 }
 
-/// A machine that could not grow. For a while, the daemon does not try again.
+/// A stage with a machine that could not grow. For a while, the daemon does not try again.
 async fn left_as_it_is() -> Stage {
     let mut stage = Stage::new(&growing());
     stage.pve.change_access(|access| {
@@ -455,7 +455,7 @@ async fn left_as_it_is() -> Stage {
     stage.deploy("first", 1, "1", "1Gi");
     stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.deploy("large", 1, "1500m", "4Gi");
-    stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
+    stage.until("the growth is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
     stage
 }
 
@@ -468,8 +468,8 @@ async fn a_growth_is_tried_again_where_no_instance_led_when_an_operator_said_so(
     tokio::time::sleep(Duration::from_secs(5)).await;
     stage.kill();
     stage.order("pve2", Order::Retry { name: None }).await;
-    stage.until("the other one leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
-    stage.until("it is tried again", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
+    stage.until("pve2 leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
+    stage.until("the growth is retried", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
     let cores = |stage: &Stage| stage.pve.config_of(9100, "vcpus");
     assert_eq!(cores(&stage).as_deref(), Some("3"));
     stage.until("and it is", SOON, |stage| cores(stage).as_deref() == Some("4")).await;
@@ -494,7 +494,7 @@ async fn the_growth_of_a_machine_that_is_busy_is_tried_again_once_it_is_not() {
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert!(!decided(&stage, GROWS_AGAIN), "a task is still working on the machine: {}", stage.scene());
     stage.kube.forget_faults();
-    stage.until("it is tried again", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
+    stage.until("the growth is retried", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -517,7 +517,7 @@ async fn one_that_observes_ends_no_back_off_of_a_machine_that_was_busy() {
     tokio::time::sleep(Duration::from_secs(15)).await;
     stage.kube.forget_faults();
     stage
-        .until("its task has ended", Duration::from_mins(10), |stage| {
+        .until("the machine's task has ended", Duration::from_mins(10), |stage| {
             stage.ready_nodes("workers") == [node.clone()]
         })
         .await;

@@ -28,7 +28,7 @@ fn astray(stage: &Stage) -> bool {
     text.contains("pve_autoscaler_nodes_astray{pool=\"workers\"} 1")
 }
 
-/// A machine, and the host in the other zone.
+/// A stage with one machine, a host in the other zone, and the name of that zone.
 async fn one_machine(more: &str) -> (Stage, &'static str, &'static str) {
     let stage = Stage::running(&zoned(more));
     stage.deploy("web", 1, "1500m", "1Gi");
@@ -53,7 +53,7 @@ async fn a_machine_that_was_moved_keeps_its_label_and_is_told() {
     };
     stage.until("it is reported", SOON, told).await;
     stage.throughout("the label stays", SOON, |stage| zone(stage) == born).await;
-    // When the pool's label, which the Node loses here, is restored, the zone's label stays as it is.
+    // The Node loses the pool's label here. When this label is restored, the zone's label stays as it is.
     let node = stage.ready_nodes("workers").remove(0);
     let bare = json!({ "metadata": { "labels": { "pve-autoscaler/pool": null } } });
     stage.kube.patch_by_hand("Node", "", &node, &bare);

@@ -186,7 +186,8 @@ impl TokenHost {
         let Ssh { host, port, user, .. } = &self.settings;
         let unreachable = |source| SshError::Unreachable { address: address.clone(), source };
         let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-        // The server presents the first of these kinds of keys that it has.
+        // The server presents a key of the first kind in this list that it has, so the expected kind comes
+        // first.
         let mut kinds = vec![expected.algorithm()];
         kinds.extend(KINDS.into_iter().filter(|kind| *kind != expected.algorithm()));
         let config = client::Config {

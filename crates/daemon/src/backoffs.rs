@@ -37,8 +37,8 @@ pub(super) fn end(memory: &mut Memory, name: Option<&str>, now: Timestamp) -> Ve
         note(&format!("switching off {host}"), memory.emptying_backoff.take());
     }
     for (pool, memory) in &mut memory.pools {
-        // After a failure on a host, the pool uses the host only as a last resort. An operator's request to
-        // try the host or the pool again ends this.
+        // After a failure on a host, the pool uses the host only as a last resort. This restriction ends if
+        // an operator asks to try the host or the pool again.
         memory.failed_on.retain(|host, _| !meant(host) && !meant(pool));
         if meant(pool) {
             note(&format!("pool {pool}"), memory.backoff.take());

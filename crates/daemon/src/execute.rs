@@ -22,8 +22,8 @@ use settings::{Config, Mode, Size};
 const ANNOTATIONS_AT_A_TIME: usize = 8;
 /// How long a round waits for the annotations.
 const ANNOTATING: Duration = Duration::from_secs(3);
-/// The maximum number of pods that a record names. The planner reserves room on the machine for each named
-/// pod, so the maximum exceeds a kubelet's usual pod limit.
+/// The maximum number of pods that a record names. It exceeds a kubelet's usual pod limit, so that usually
+/// all of a machine's pods are named: the planner reserves room on the machine for the named pods.
 const PODS_NAMED: usize = 250;
 
 /// A node that is removed in this round.

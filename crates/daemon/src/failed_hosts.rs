@@ -3,11 +3,13 @@
 //! volumes by itself. For example, StatefulSet pods stay on nodes that are off.
 //!
 //! If `out_of_service_after` in `[health]` is set and a host has been off for that time, the Nodes of its
-//! machines are taken out of service (`node.kubernetes.io/out-of-service`, non-graceful node shutdown). Their
-//! pods are then deleted, and the pods' volumes are released. Throughout that time, every answer of a quorate
-//! cluster must show that the host is not a member. A host that only lacks statistics (`unknown`) does not
-//! count as off. Finally, the daemon queries the cluster once more, and the kubelet must still be silent.
-//! Once the Node is ready again, the taint is removed.
+//! machines are tainted as out of service (`node.kubernetes.io/out-of-service`, non-graceful node shutdown).
+//! Kubernetes then deletes their pods, and releases the pods' volumes. Once a Node is ready again, its taint
+//! is removed.
+//!
+//! For the entire `out_of_service_after`, every answer of a quorate cluster must show that the host is not a
+//! member. A host that only lacks statistics (`unknown`) does not count as off. Just before a Node is
+//! tainted, the daemon queries the cluster once more, and the Node's kubelet must still be silent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -198,8 +200,8 @@ async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
     Ok(off.map(|(host, _)| host).collect())
 }
 
-/// Whether a Node whose host is off should be taken out of service: its kubelet is silent, and it has not
-/// been taken out yet.
+/// Whether a Node whose host is off should be taken out of service: its kubelet is silent, and the Node is
+/// not out of service yet.
 fn is_due(node: &Node) -> bool {
     machines::is_silent(node) && !machines::is_out(node)
 }

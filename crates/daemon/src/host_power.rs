@@ -126,7 +126,8 @@ impl Daemon {
                 HostOutcome::GivenUp => {
                     let online =
                         snapshot.proxmox.hosts.iter().flatten().any(|one| one.name == host && one.online);
-                    // The host may still shut down.
+                    // A host that was asked to shut down may still do so. A host that was not woken is still
+                    // off.
                     let ours =
                         step == Some(PowerStep::ShuttingDown) || (step == Some(PowerStep::Waking) && !online);
                     self.leave_alone(config, host, ours, &one.message, now);

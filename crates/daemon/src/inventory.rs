@@ -355,7 +355,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(seconds - passed)).await;
             passed = seconds;
             let now = at + SignedDuration::from_secs(by_the_clock);
-            assert_eq!(look.is_recent(limit, now), expected, "{seconds} {by_the_clock}");
+            assert_eq!(look.is_recent(limit, now), expected, "{seconds} s, {by_the_clock} s by the clock");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Leader election among several instances. The instance that holds the Lease leads, for as long as it can
 //! renew the Lease.
 //!
-//! A term begins when this instance gets the lease. It ends when the lease could not be renewed for
-//! `renew_deadline`, when another instance has the lease, or when the daemon stops. All writes must pass the
-//! term's fence, which closes by itself at the deadline. When the term ends, the fence is closed and the
+//! A term begins when this instance acquires the lease. It ends when the lease could not be renewed for
+//! `renew_deadline`, when another instance holds the lease, or when the daemon stops. All writes must pass
+//! the term's fence, which closes by itself at the deadline. When the term ends, the fence is closed and the
 //! term's token is cancelled.
 
 use std::sync::Arc;

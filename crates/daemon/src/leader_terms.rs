@@ -37,7 +37,7 @@ impl fmt::Display for Unclaimed {
 /// How a term ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TermEnd {
-    /// Another instance has the lease.
+    /// Another instance holds the lease.
     Taken { holder: String },
     /// A timer of this process fired much too late.
     HostSlow { late: Duration },

@@ -22,7 +22,7 @@ mod tests {
     async fn other_tasks_go_on_meanwhile() {
         let heard = tokio::spawn(async {
             let (sender, receiver) = mpsc::channel();
-            // The new task is queued on this thread: it only runs if another thread takes over.
+            // The new task is queued on this thread: it only runs if another thread takes over the queue.
             tokio::spawn(async move { sender.send(()) });
             at_length(|| receiver.recv_timeout(Duration::from_secs(20)))
         });

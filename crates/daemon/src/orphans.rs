@@ -2,9 +2,10 @@
 //! them one at a time.
 //!
 //! A round judges orphans by its own observations. Before an orphan is collected (destroyed), the task checks
-//! again, against the current state of Kubernetes and Proxmox VE, that the VM is proven to be an orphan. If
-//! this last check fails, the orphan is only tried again after all others. At most one collection begins per
-//! hour. Its start is stored first, so that the limit also holds across restarts and changes of the leader.
+//! again, against the current state of Kubernetes and Proxmox VE, whether the VM is a proven orphan. If this
+//! last check fails, the orphan is only tried again after all others. At most one collection begins per hour.
+//! Its time is stored before it begins, so that the limit also holds across restarts and changes of the
+//! leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -152,7 +152,7 @@ impl Remembered {
         self.memory.unfinished = unfinished;
     }
 
-    /// Remembers that machines of a pool were requested now.
+    /// Remembers that machines of a pool are being requested now.
     pub fn grew(&mut self, pool: &str, now: Timestamp) {
         self.memory.pools.entry(pool.into()).or_default().last_add = Some(now);
         self.store(now);
@@ -508,7 +508,7 @@ mod tests {
         assert_eq!(same("delta", mtu), ["alpha"]);
         assert_eq!(same("delta", memory), ["west/beta"]);
         assert_eq!(same("delta", "no such bridge"), [""; 0]);
-        assert_eq!(same("alpha", mtu), [""; 0], "once more on the same host proves nothing");
+        assert_eq!(same("alpha", mtu), [""; 0], "a second failure on the same host proves nothing");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) fn measure(config: &Config, snapshot: &Snapshot, seen: &mut GaugeValu
     }
 }
 
-/// Which wrong predictions currently keep the daemon from changing a pool, in words.
+/// Describes the wrong predictions that currently keep the daemon from changing a pool.
 pub(super) fn in_words(predictions: &Predictions, pool: &str, now: jiff::Timestamp) -> Vec<String> {
     let missed = predictions.missed.iter().filter(|one| one.pool.as_deref() == Some(pool));
     let missed = missed.filter(|one| one.backoff.runs(now)).map(|one| {

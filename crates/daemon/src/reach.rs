@@ -81,7 +81,7 @@ impl Daemon {
     }
 }
 
-/// Why no template of a pool can be used, in words.
+/// Returns the reason why no template of a pool can be used.
 fn without_template(pool: &Pool, found: Option<&PoolTemplates>, looks: &Looks) -> String {
     let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
     let silent = silent.map(|host| silence(&host.name));

@@ -242,7 +242,8 @@ impl Daemon {
         let new = self.registry.get(&id).is_none();
         self.registry.put(view.clone());
         if active && new && self.reconcile.begun && is_untouched(&stored.record) {
-            // Other machines were created in place of this one, and the pool may be full.
+            // Earlier rounds did not count this machine. They may have created others in its place, so the
+            // pool may be full.
             return self.discard(
                 config,
                 &view,
@@ -421,9 +422,9 @@ mod tests {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let stuck = BTreeMap::from([(MachineId::from("m1"), (at(3700), STUCK.0))]);
         let state = |read| State { read: Some(at(read)), stuck: stuck.clone(), ..State::default() };
-        assert!(!state(100).is_put_off(&MachineId::from("m1"), at(101)), "its pause is over");
+        assert!(!state(100).is_put_off(&MachineId::from("m1"), at(101)), "the clock was set back");
         assert!(state(100).is_put_off(&MachineId::from("m1"), at(3690)));
-        assert!(!state(100).is_due(at(101)), "its record was read since");
-        assert!(state(3690).is_due(at(101)), "it was not");
+        assert!(!state(100).is_due(at(101)), "the records were read after the clock was set back");
+        assert!(state(3690).is_due(at(101)), "the records were read before the clock was set back");
     }
 }

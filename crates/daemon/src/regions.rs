@@ -1,9 +1,9 @@
 //! The Proxmox VE clusters. Each has its own client, observations and limits, so that trouble in one does not
 //! delay the others.
 //!
-//! A machine is only ever looked at, changed and destroyed through the cluster of its record's region. If the
-//! configuration does not contain that region, the machine is left alone. While a cluster cannot be seen or
-//! is not quorate, its machines keep their last known state, and its pools neither get machines nor lose
+//! A machine is only ever read, changed and destroyed through the cluster of its record's region. If the
+//! configuration does not contain that region, the machine is left alone. While a cluster cannot be read or
+//! is not quorate, its machines keep their last known state, and its pools neither gain machines nor lose
 //! nodes.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ impl Region {
         name(&self.prefix)
     }
 
-    /// The problem to report if the cluster cannot be seen.
+    /// The problem to report if the daemon cannot act on the cluster.
     pub fn problem(&self) -> Problem {
         if self.prefix.is_empty() { Problem::Proxmox } else { Problem::Region(self.prefix.clone()) }
     }
@@ -176,7 +176,7 @@ impl Regions {
         self.unseen(config, config.prefix(record.region.as_deref()), now)
     }
 
-    /// Whether any cluster was seen.
+    /// Whether any cluster has been observed.
     pub fn is_any_seen(&self) -> bool {
         self.iter().any(|region| region.inventory.last().0.is_some())
     }

@@ -23,8 +23,8 @@ use settings::Config;
 pub(super) struct Waiting(BTreeMap<String, (String, Timestamp)>);
 
 impl Waiting {
-    /// Updates the set of unschedulable pods. For each pod that got a node since the last call, measures how
-    /// long it waited.
+    /// Updates the set of unschedulable pods. For each of them that was bound to a node since the last call,
+    /// measures how long it waited.
     pub fn look(&mut self, snapshot: &Snapshot, metrics: &Metrics) {
         let before = std::mem::take(&mut self.0);
         for pod in snapshot.pods.iter().filter(|pod| pod.node.is_none()) {

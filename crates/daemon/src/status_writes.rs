@@ -127,7 +127,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn words_alone_wait_for_a_minute_and_a_refusal_for_longer_each_time() {
         let written = Written::default();
-        assert!(written.may("a", true), "it was never written");
+        assert!(written.may("a", true), "the status was never written");
         written.note("a", None);
         assert!(!written.may("a", true) && written.may("a", false) && written.may("b", true));
         minutes(1).await;

@@ -179,7 +179,7 @@ mod tests {
             cluster.all.announce();
             tokio::time::sleep(Duration::from_millis(ran)).await;
             let took = settles_after(&mut trigger).await;
-            assert!((expected..=expected + 1).contains(&took), "a round of {ran} ms: {took} ms");
+            assert!((expected..=expected + 1).contains(&took), "waited {took} ms after a round of {ran} ms");
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
             cluster.pods(from, 1);
             let took = settles_after(&mut trigger).await;
             storm.abort();
-            assert!(expected.contains(&took), "a pod after {from} ms: {took} ms");
+            assert!(expected.contains(&took), "a pod after {from} ms: waited {took} ms");
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
             cluster.pods(0, number);
             let took = settles_after(&mut trigger).await;
             storm.abort();
-            assert!(expected.contains(&took), "{number} pods: {took} ms");
+            assert!(expected.contains(&took), "{number} pods: waited {took} ms");
         }
     }
 }

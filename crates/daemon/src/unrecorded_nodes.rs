@@ -20,7 +20,8 @@ pub(super) struct Labelled {
 }
 
 impl Labelled {
-    /// Replaces the Nodes with those of a snapshot. A Node that disappears and comes back counts as new.
+    /// Replaces the last snapshot's Nodes with those of a new one. A Node that disappears and comes back
+    /// counts as new.
     pub fn see(&mut self, here: BTreeSet<String>) {
         self.met.retain(|uid| here.contains(uid));
         self.here = here;

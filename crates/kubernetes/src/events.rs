@@ -89,8 +89,8 @@ impl Recorder {
         said.is_fresh(&key, self.cluster.clock.now())
     }
 
-    /// Sends an event about a pod. If the API server refuses the event, it is not sent again any sooner than
-    /// if the API server had accepted it.
+    /// Sends an event about a pod. An event that the API server refuses is not repeated sooner than one that
+    /// it accepts.
     ///
     /// # Errors
     /// Returns an error if the call fails. Nothing depends on an event: log the error and continue.

@@ -117,7 +117,7 @@ mod tests {
     fn of_several_certificates_the_last_counts() {
         assert_eq!(certificates_end(certificate(2031).as_bytes()), Some(at(2031)));
         let both = certificate(2031) + &certificate(2035);
-        assert_eq!(certificates_end(both.as_bytes()), Some(at(2035)), "any of them is trusted");
+        assert_eq!(certificates_end(both.as_bytes()), Some(at(2035)), "one valid certificate is enough");
         assert_eq!(certificates_end(b"no certificate"), None);
     }
 
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(found(&format!("client-certificate-data: {data}")), [certificate, authority.clone()]);
         let token = ("token of the kubeconfig".to_owned(), at(2030));
         assert_eq!(found(&format!("token: head.{claims}.signature")), [token, authority.clone()]);
-        assert_eq!(found("token: opaque"), [authority], "it does not say when it ends");
+        assert_eq!(found("token: opaque"), [authority], "an opaque token shows no expiry date");
         assert_eq!(expiries(&SecretString::from("{"), None), []);
     }
 }

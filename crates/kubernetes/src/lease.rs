@@ -32,7 +32,7 @@ const ATTEMPTS: u32 = 3;
 /// The result of requesting the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// This instance has the lease.
+    /// This instance holds the lease.
     Held {
         /// The time of the request, by the monotonic clock. Other instances measure the lease's duration from
         /// a later time.

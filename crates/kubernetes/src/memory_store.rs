@@ -268,7 +268,7 @@ fn json(action: &str, value: &impl serde::Serialize) -> Result<String, Error> {
 }
 
 /// The stored retry orders. A value written by hand is the name of the host or pool to retry. An empty value
-/// means all of them.
+/// means all hosts and pools.
 fn retries(text: Option<&String>) -> Vec<Retry> {
     let by_hand = |text: &str| {
         let name = Some(text.trim().to_owned()).filter(|name| !name.is_empty());

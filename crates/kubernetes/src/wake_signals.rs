@@ -60,7 +60,7 @@ pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>)
     round_if(asked(old) != asked(new))
 }
 
-/// A change to a request triggers a round, unless only its conditions have changed.
+/// A change to a ProvisioningRequest triggers a round, unless only its conditions have changed.
 pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&ProvisioningRequest>) -> Worth {
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let asked = |request: &ProvisioningRequest| ProvisioningRequest {
@@ -124,7 +124,7 @@ mod tests {
         larger.allocatable.cpu_milli = 1;
         let cases = [
             ("heartbeat", Node { resource_version: "2".into(), ..old.clone() }, false),
-            ("our own timer", noted, false),
+            ("the daemon's own annotation", noted, false),
             ("not ready", Node { conditions: ready("Unknown"), ..old.clone() }, true),
             ("tainted", Node { taints: vec![taint], ..old.clone() }, true),
             ("labelled", labelled, true),
@@ -147,14 +147,14 @@ mod tests {
             ("ready", Pod { ready: true, ..old.clone() }, Worth::Nothing),
             ("unschedulable", waits.clone(), Worth::Haste),
             ("bound", Pod { node: Some("n".into()), ..old.clone() }, Worth::Round),
-            ("over", Pod { phase: PodPhase::Succeeded, ..old.clone() }, Worth::Round),
+            ("ended", Pod { phase: PodPhase::Succeeded, ..old.clone() }, Worth::Round),
         ];
         for (what, new, expected) in cases {
             assert_eq!(pod(Some(&old), Some(&new)), expected, "{what}");
         }
         let mut longer = waits.clone();
         longer.priority = Some(1);
-        assert_eq!(pod(Some(&waits), Some(&longer)), Worth::Round, "it was already pending");
+        assert_eq!(pod(Some(&waits), Some(&longer)), Worth::Round, "the pod was already pending");
         assert_eq!(pod(None, Some(&waits)), Worth::Haste);
         assert_eq!(pod(Some(&waits), None), Worth::Round);
     }

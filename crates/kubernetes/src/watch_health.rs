@@ -17,8 +17,8 @@ use runtime::ordered_notify::{Changed, Changes};
 /// restarting API server refuses everything for a moment.
 const REFUSALS: u32 = 3;
 
-/// Kinds that an API server may not serve, because it is older, or because it lacks a
-/// CustomResourceDefinition. Their absence is not reported.
+/// Kinds that not every API server serves: some are too old or lack a CustomResourceDefinition. If such a
+/// kind is not served, that is not reported.
 const NEWER: [&str; 7] = [
     "ResourceClaim",
     "DeviceClass",
@@ -131,7 +131,7 @@ impl Board {
         let Some(state) = states.get_mut(kind) else { return false };
         let refused = matches!(error, Some(ErrorKind::Forbidden | ErrorKind::Unauthorized));
         let absent = error == Some(ErrorKind::NotFound);
-        // A kind that is not served is not refused: no right is missing.
+        // Only refusals count: that a kind is not served does not indicate a missing right.
         state.refusals = if refused { state.refusals + 1 } else { 0 };
         let hopeless = absent || state.refusals >= REFUSALS;
         if absent && NEWER.contains(&kind) {

@@ -426,8 +426,8 @@ async fn configure(
 ) -> Result<(), StepError> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
-    // If the VM runs, an earlier run has configured and started it. Settings that have changed since apply
-    // only to later machines.
+    // If the VM runs, an earlier run has configured and started it. Settings that were changed after
+    // that apply only to later machines.
     if record.smbios_uuid.is_some() {
         let (host, vmid) = (&record.host, record.slot.vmid);
         let power = retry_until!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?));

@@ -32,8 +32,8 @@ fn configured(pool: &Pool, options: &[(&str, &str)]) -> VmConfig {
     for _ in 0..3 {
         let (change, is_last) = next(pool, &record(), &all.clone().into_iter().collect(), Some(&rules));
         for key in &change.delete {
-            assert!(all.remove(key).is_some(), "{key} is missing");
-            assert!(!change.set.contains_key(key), "{key} is set and removed");
+            assert!(all.remove(key).is_some(), "{key} is removed, but was not set");
+            assert!(!change.set.contains_key(key), "{key} is both set and removed");
         }
         all.extend(change.set);
         if is_last {

@@ -52,8 +52,8 @@ struct Refused {
 }
 
 /// Evicts the pods that the rules select, until none is left on the node or `limit` has passed. `met` is the
-/// state of an earlier drain of the same removal: an interrupted drain continues with the time that it has
-/// left.
+/// state that all drains of the same removal share. Because of it, an interrupted drain continues with the
+/// time that it has left.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut MachineHandle,

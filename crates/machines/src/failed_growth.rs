@@ -203,7 +203,7 @@ mod tests {
         let both = [MEMORY, VCPUS];
         assert_eq!(asked((3, 5 * GIB), next(3, "5120"), &both), [VCPUS, MEMORY]);
         assert_eq!(asked((3, 5 * GIB), next(2, "4096"), &[VCPUS]), [VCPUS], "a deferred unplug");
-        assert_eq!(asked((3, 5 * GIB), next(5, "current=8192"), &both), [""; 0], "others want more");
+        assert_eq!(asked((3, 5 * GIB), next(5, "current=8192"), &both), [""; 0], "another client set more");
         assert_eq!(asked((3, 4 * GIB), next(3, "8192"), &both), [VCPUS], "only CPUs were plugged");
     }
 
@@ -227,7 +227,11 @@ mod tests {
         assert_eq!(back(all, 4000, 1010), (None, None), "the Node reports all that was plugged");
         assert_eq!(back(all, 2000, 0), (text("2"), text("2048")), "the Node reports nothing new");
         assert_eq!(back(all, 2000, 1010), (text("2"), None), "the Node reports only the memory");
-        assert_eq!(back(all, 3000, 3), (text("3"), text("2048")), "one more CPU, and 3 MiB that is no DIMM");
+        assert_eq!(
+            back(all, 3000, 3),
+            (text("3"), text("2048")),
+            "the Node reports one of two CPUs, and 3 MiB, which is less than a DIMM"
+        );
         assert_eq!(back(all, 4000, 500), (None, text("2560")), "the Node reports one of two DIMMs");
         assert_eq!(back((2, 2 * GIB), 2000, 0), (None, None), "nothing was plugged");
         assert_eq!(back((6, 8 * GIB), 2000, 0), (None, None), "an administrator has enlarged the VM");

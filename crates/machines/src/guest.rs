@@ -24,8 +24,8 @@ pub(super) async fn exec(
     Ok(placed.agent_exec(&record.host, record.slot.vmid, command, input).await?)
 }
 
-/// Whether the error's cause does not go away by itself, so that it is useless to retry within a step's
-/// limit. After any other error, a retry may succeed, and the command may still be running in the guest.
+/// Whether the error is permanent: its cause will not go away by itself, so retries within a step's limit are
+/// useless. After any other error, a retry may succeed, and the command may still be running in the guest.
 pub(super) fn is_for_good(trouble: &StepError) -> bool {
     match trouble {
         StepError::Proxmox(error) => refuses_for_good(error),

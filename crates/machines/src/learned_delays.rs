@@ -93,7 +93,7 @@ mod tests {
                 return (passed, number);
             }
         }
-        unreachable!("the loop has no end")
+        unreachable!("the loop never ends")
     }
 
     #[test]

@@ -144,8 +144,8 @@ fn judge(owner: &Owner, record: &Record, config: VmConfig) -> Sight {
         Description::Ours(marker) if marker.machine == record.id && marker.cluster == owner.cluster => {
             Sight::Ours(Box::new(config))
         }
-        // A mark without a uid still has the cluster's configured id, which decides here. So another cluster
-        // does not get hold of the VM by a copy of the record.
+        // A mark without a uid still has the cluster's configured id, which decides here. Otherwise, a copy
+        // of the record could give another cluster control of the VM.
         Description::Ours(marker) if marker.cluster != owner.cluster => {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
         }

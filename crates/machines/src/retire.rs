@@ -165,8 +165,8 @@ async fn reopen_for_now(ctx: &Context, machine: &mut MachineHandle, node: &Node)
     .await?;
     retry_until!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?))
         .await?;
-    // Until the record is written, rounds still count the node as leaving, and so does a run that is resumed
-    // after a crash.
+    // Until the record is written, the node still counts as leaving, both in rounds and in a run that is
+    // resumed after a crash.
     machine
         .change(ctx, |record| {
             record.cordoned = false;

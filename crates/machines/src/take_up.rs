@@ -185,8 +185,8 @@ pub(super) async fn open(ctx: &Context, machine: &MachineHandle) -> Result<(), S
     Ok(())
 }
 
-/// Like [`open`], for a VM that may or may not have grown. Opens the node only if the Node reports no more
-/// than the VM's size before it was to grow, because the VM has at least that size.
+/// Like [`open`], for a VM that may or may not have grown. The VM has at least its size from before the
+/// growth began, so the node is only opened if the Node reports no more than that size.
 pub(super) async fn open_if_true(ctx: &Context, machine: &MachineHandle) -> Result<(), StepError> {
     let Some(before) = &machine.record().growing else { return open(ctx, machine).await };
     let had = (before.cores, before.memory);
@@ -200,8 +200,8 @@ fn has_grown(record: &Record, node: &Node) -> bool {
     record.growing.as_ref().is_none_or(|before| missing(before) == (0, 0))
 }
 
-/// Runs a command in the guest and waits until the command ends. `what` begins the error text if there is no
-/// answer in time.
+/// Runs a command in the guest and waits until the command ends. If there is no answer in time, the error
+/// text begins with `what`.
 async fn in_guest(
     ctx: &Context,
     machine: &MachineHandle,

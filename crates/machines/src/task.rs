@@ -1,4 +1,4 @@
-//! Runs one task for each machine that is being worked on, and handles how it ends.
+//! Runs one task for each machine that is being worked on, and handles the task's outcome.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

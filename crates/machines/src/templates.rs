@@ -62,7 +62,7 @@ pub struct PoolTemplates {
     pub usable: Vec<Usable>,
     /// The problems that were found, as text. If no template is usable, no machine can be created.
     pub problems: Vec<String>,
-    /// Why no template is cloned at present, if a right is missing for all machines of the pool.
+    /// The reason why no template is cloned at present, if a right is missing for all machines of the pool.
     pub refused: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl Templates {
         usable.find(|usable| usable.vmid == Some(template)).cloned()
     }
 
-    /// What was found for each pool.
+    /// The usable templates and the problems that were found, by pool.
     pub fn all(&self) -> BTreeMap<PoolName, PoolTemplates> {
         self.by_pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -590,9 +590,9 @@ mod tests {
         templates.found(look(), &asked(0));
         let now = templates.is_now(Vmid(9000), &is, began + Duration::from_secs(2));
         templates.found(look(), &asked(1));
-        assert_eq!(templates.prints("w")[0], now, "the refresh read it before the clone");
+        assert_eq!(templates.prints("w")[0], now, "an older reading replaced the clone's");
         templates.found(look(), &asked(3));
-        assert_ne!(templates.prints("w")[0], now, "the template was changed back");
+        assert_ne!(templates.prints("w")[0], now, "the newer reading was not stored");
         templates.found(BTreeMap::new(), &BTreeMap::new());
         templates.found(look(), &asked(4));
         assert_ne!(templates.prints("w")[0], now);

@@ -169,8 +169,8 @@ mod tests {
                 board.poke();
             };
             let once = fed(&supervisor, Duration::from_hours(1), beside).await;
-            assert!(once <= 3, "it was fed {once} times after its last round");
-            assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60, "rounds come again");
+            assert!(once <= 3, "the watchdog was fed {once} times after the last round");
+            assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60, "rounds feed the watchdog");
         }
     }
 

@@ -43,7 +43,7 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
         // The first core stays reserved for the host, even if the machine needs all the others.
         (&two, taken("", &[]), wish(14, 14 * GIB), "1-7,9-15; 0: 6 + 6144; 1: 8 + 8192"),
-        // A core is not used if another VM has one of its threads.
+        // A core is not used if another VM is pinned to one of its threads.
         (&two, taken("9", &[]), wish(4, GIB), "2-3,10-11; 0: 4 + 1024"),
         // Three vCPUs need two cores, including all their threads.
         (&two, taken("", &[]), wish(3, GIB), "1-2,9-10; 0: 3 + 1024"),
@@ -109,14 +109,14 @@ fn what_is_right_is_kept_and_nothing_else() {
     // `choose` would now choose other CPUs, but these CPUs follow the rules.
     assert_eq!(keeps(&none, &wish(4, GIB), "6-7,14-15").as_deref(), Some("6-7,14-15; 1: 4 + 1024"));
     for (why, taken, wish, cpus) in [
-        ("nothing", none.clone(), wish(2, GIB), ""),
-        ("half a core", none.clone(), wish(2, GIB), "1-2"),
-        ("the reserve", none.clone(), wish(2, GIB), "0,8"),
-        ("another VM's", taken("9", &[]), wish(2, GIB), "1,9"),
-        ("too few", none.clone(), wish(4, GIB), "1,9"),
-        ("too many", none.clone(), wish(2, GIB), "1-2,9-10"),
-        ("not there", none.clone(), wish(2, GIB), "1,9,99"),
-        ("no memory on their node", taken("", &[(0, 16 * GIB)]), wish(2, GIB), "1,9"),
+        ("no CPUs", none.clone(), wish(2, GIB), ""),
+        ("one thread of each core", none.clone(), wish(2, GIB), "1-2"),
+        ("a reserved core", none.clone(), wish(2, GIB), "0,8"),
+        ("a core of another VM", taken("9", &[]), wish(2, GIB), "1,9"),
+        ("too few cores", none.clone(), wish(4, GIB), "1,9"),
+        ("too many cores", none.clone(), wish(2, GIB), "1-2,9-10"),
+        ("a CPU that does not exist", none.clone(), wish(2, GIB), "1,9,99"),
+        ("no free memory on the NUMA node", taken("", &[(0, 16 * GIB)]), wish(2, GIB), "1,9"),
     ] {
         assert_eq!(keeps(&taken, &wish, cpus), None, "{why}");
     }
@@ -171,13 +171,13 @@ proptest! {
                 prop_assert!(wish.numa || free < wish.vcpus as usize);
                 continue;
             };
-            prop_assert!(!choice.cpus.meets(&taken.cpus), "given twice");
+            prop_assert!(!choice.cpus.meets(&taken.cpus), "a CPU of another machine");
             let cores = || topology.nodes.iter().flat_map(|node| &node.cores);
             let mut lowest: Vec<_> = cores().collect();
             lowest.sort_by_key(|core| core.first());
-            prop_assert!(lowest.iter().take(wish.reserve as usize).all(|core| !core.meets(&choice.cpus)), "the reserve");
+            prop_assert!(lowest.iter().take(wish.reserve as usize).all(|core| !core.meets(&choice.cpus)), "a reserved core");
             prop_assert!(cores().all(|core| core.is_within(&choice.cpus) || !core.meets(&choice.cpus)), "part of a core");
-            prop_assert!(choice.cpus.len() >= wish.vcpus as usize, "too few");
+            prop_assert!(choice.cpus.len() >= wish.vcpus as usize, "too few CPUs");
             let on = topology.nodes.iter().filter(|node| node.cores.iter().any(|core| core.meets(&choice.cpus))).count();
             let least = fewest(&topology, &taken, wish);
             prop_assert!(if wish.numa { on >= least } else { on == least }, "{} nodes, not {}", on, least);

@@ -109,7 +109,8 @@ async fn machines_get_cpus_one_after_the_other_and_a_second_time_nothing() {
     if !let_in(&first) {
         return;
     }
-    // The first core of node 0 is reserved for the host; another VM has part of the last core of node 1.
+    // The first core of node 0 is reserved for the host; another VM is pinned to one thread of the last core
+    // of node 1.
     assert_eq!(first, pinned("1,5", true));
     assert_eq!(
         host.calls(),
@@ -263,8 +264,8 @@ async fn a_lock_that_another_task_holds_is_waited_for_and_no_longer() {
     assert!(matches!(locked(&host.places.lock).await, Err(Refusal::Busy)));
     assert!(started.elapsed() >= LOCK_LIMIT && started.elapsed() < LOCK_LIMIT * 2);
     drop(held);
-    // A child process of another test may have inherited the open lock file, and keeps it open until it
-    // executes its program. That takes real time, so the paused clock is resumed.
+    // A child process of another test may have inherited the open lock file, and keeps that file open until
+    // it executes its program. That takes real time, so the paused clock is resumed.
     tokio::time::resume();
     locked(&host.places.lock).await.unwrap();
 }

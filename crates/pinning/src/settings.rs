@@ -108,7 +108,7 @@ mod tests {
         let pinning = Pinning { numa: false, hugepages: None, reserve: 0 };
         let keys = keys(&pinning, &Choice { cpus: "1".parse().unwrap(), nodes: Vec::new() });
         assert_eq!(arguments(&keys, &VmFile::read("numa3: cpus=1\n")), ["--affinity", "1"]);
-        // Proxmox VE treats `affinity: 0` as none, and lets the VM run on all CPUs.
+        // Proxmox VE treats `affinity: 0` as no affinity, and lets the VM run on all CPUs.
         let keys = super::keys(&pinning, &Choice { cpus: "0".parse().unwrap(), nodes: Vec::new() });
         assert_eq!(arguments(&keys, &VmFile::read("affinity: 0\n")), ["--affinity", "0-0"]);
         assert_eq!(arguments(&keys, &VmFile::read("affinity: 0-0\n")), [""; 0]);

@@ -139,7 +139,7 @@ pub(super) mod tests {
     #[test]
     fn nodes_cores_and_threads_are_read_and_nothing_is_guessed() {
         let folder = tempfile::TempDir::new().unwrap();
-        // The threads of a core seldom have adjacent numbers. A node may have only memory.
+        // The threads of a core seldom have adjacent numbers. A node may have memory but no cores.
         write(folder.path(), &[(&["0,4", "1,5"], 2048), (&["2,6", "3,7"], 1024), (&[], 512)]);
         let topology = read(folder.path()).unwrap();
         let seen: Vec<_> = topology

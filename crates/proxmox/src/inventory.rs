@@ -105,8 +105,9 @@ impl Client {
 }
 
 impl Guest {
-    /// Whether the guest counts even while it is stopped, because another client may start it at any time.
-    /// The daemon's own machines do not count here, because they are counted through their records.
+    /// Whether the guest's vCPUs and memory may count as assigned even while it is stopped, because another
+    /// client may start it at any time. False for the daemon's own machines, because they are counted through
+    /// their records.
     fn may_start(&self) -> bool {
         !self.template && self.lock.is_none() && !self.tags.iter().any(|tag| tag == TAG)
     }
@@ -346,7 +347,7 @@ mod tests {
             (seen.guests[&Vmid(101)].running, seen.guests[&Vmid(101)].lock.as_deref()),
             (true, Some("backup"))
         );
-        assert!(!seen.guests.contains_key(&Vmid(102)), "one that was destroyed is gone");
+        assert!(!seen.guests.contains_key(&Vmid(102)), "a guest that is no longer listed is dropped");
         assert_eq!(seen.storages.len(), 1);
     }
 

@@ -83,7 +83,7 @@ const TABLE: &[Entry] = &[
     (&["no zvol device link for"], "pve-storage: ZFSPoolPlugin.pm", NotSeen),
     (&["Could not open '", "No such file or directory"], "QEMU and qemu-img", NotSeen),
     (&["can't find file '"], "pve-storage: Storage.pm", NotSeen),
-    // Resources that another task holds for a short time. "Device" is written in upper and in lower case.
+    // Resources that another task holds for a short time. "Device" occurs with and without a capital letter.
     (&["dataset is busy"], "ZFS", Passes),
     (&["evice or resource busy"], "the kernel (EBUSY) and Ceph", Passes),
     (&["Failed to get \"write\" lock"], "QEMU: an image that another process has open", Passes),

@@ -179,6 +179,6 @@ fn every_entry_can_be_reached() {
         let text = parts.join(" ");
         let first = TABLE.iter().position(|(parts, ..)| parts.iter().all(|part| text.contains(part)));
         let first = first.map(|at| TABLE[at].2);
-        assert_eq!(first, Some(*meaning), "entry {number}, {text}, is hidden by another one");
+        assert_eq!(first, Some(*meaning), "an earlier entry hides entry {number}: {text}");
     }
 }

@@ -115,7 +115,7 @@ fn list_field(row: &Value, field: &str) -> Vec<String> {
     let text = text_of(row, field).unwrap_or_default();
     let mut words: Vec<_> =
         text.split([',', ';', ' ']).filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect();
-    // Proxmox VE lists the words in any order.
+    // Proxmox VE lists the words in no particular order.
     words.sort();
     words
 }

@@ -12,7 +12,7 @@ use runtime::boxed;
 /// The maximum number of rows in a list, unless the filter sets one.
 const ROWS: u32 = 500;
 
-/// Which tasks of a host to list.
+/// A filter for the list of a host's tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
     /// Only tasks for this VMID. A clone task is listed under the VMID of its **template**: see

@@ -172,10 +172,10 @@ impl Recording {
 }
 
 /// The rounds of a recording, one after the other. The files of several instances may overlap if the
-/// instances led in turn, because each one continues its own file.
+/// instances led in turn, because each instance continues its own file.
 #[derive(Debug)]
 pub struct Rounds {
-    /// The files that have not been opened yet, because they begin later.
+    /// The files that have not been opened yet, oldest first.
     files: VecDeque<(Timestamp, PathBuf)>,
     /// The file that contains the current round, positioned at that round.
     current: Option<Open>,

@@ -100,8 +100,8 @@ impl Open {
         let (began, before) = (round.time, round.clone());
         let begun = Self { path: path.clone(), began, before, size: 0, file };
         begun.line(&snapshot::changes(None, round)).inspect_err(|_| {
-            // A file without its first line is useless, so it is removed. An error of the removal is ignored,
-            // because the returned error already contains the cause.
+            // A file without its first line is useless, so it is removed. If the removal fails, its error is
+            // ignored, because the returned error already contains the cause.
             let _ = fs::remove_file(&path);
         })
     }
@@ -122,7 +122,8 @@ impl Open {
     }
 }
 
-/// Drops the oldest files that are too old or exceed the limit, except the one that is being written.
+/// Drops files that are too old, and the oldest of the other files until the total size is within the limit.
+/// Keeps the file that is being written.
 fn make_room(folder: &Path, written: Option<&Path>, oldest: Timestamp, most: u64) -> Result<(), RecordError> {
     let mut files = Vec::new();
     for (began, path) in file::all(folder).map_err(failed(folder))? {

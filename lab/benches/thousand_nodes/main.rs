@@ -1,6 +1,6 @@
-//! Measures the daemon in a large cluster: a **real** API server, controller manager, scheduler and etcd with
-//! 1000 nodes that renew their leases and 30,000 running pods of Deployments, the embedded Proxmox VE, and
-//! the daemon as a process with the rights of `packaging/rbac.yaml`.
+//! Measures the daemon in a large cluster. The API server, controller manager, scheduler and etcd are
+//! **real**. The cluster has 1000 nodes that renew their leases, and 30,000 running pods of Deployments.
+//! Proxmox VE is the embedded one. The daemon is a process with the rights of `packaging/rbac.yaml`.
 //!
 //! `cargo bench -p lab --bench thousand_nodes` prints the figures after five to ten minutes, most of them
 //! spent on filling the cluster. `DAEMON=PATH` measures the `pve-autoscaler` at this path instead of the one

@@ -68,7 +68,7 @@ impl Admin {
         Ok(serde_json::from_str(&self.text(path).await?)?)
     }
 
-    /// The items of a list.
+    /// Returns the items of the list at this path.
     ///
     /// # Errors
     /// Returns the errors of [`get`](Self::get), or an error if the response is not a list.
@@ -109,7 +109,7 @@ impl Admin {
         self.programs.run("kubectl", &all, input).await
     }
 
-    /// `kubectl apply` of one or more objects: JSON or YAML documents.
+    /// Runs `kubectl apply` on one or more objects, given as JSON or YAML documents.
     ///
     /// # Errors
     /// Returns an error if an object is refused.
@@ -117,7 +117,7 @@ impl Admin {
         self.kubectl(&["apply", "-f", "-"], text).await.map(drop)
     }
 
-    /// A new bootstrap token, `id.secret`.
+    /// Creates a bootstrap token, and returns it as `id.secret`.
     ///
     /// # Errors
     /// Returns an error if kubeadm fails.
@@ -128,7 +128,7 @@ impl Admin {
         Ok(token.trim_end().to_owned())
     }
 
-    /// A kubeconfig for a service account, with a token from a TokenRequest.
+    /// Requests a token for a service account (TokenRequest), and returns a kubeconfig with this token.
     ///
     /// # Errors
     /// Returns an error if no token is issued.

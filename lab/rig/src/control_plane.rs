@@ -123,7 +123,7 @@ impl ControlPlane {
         Admin::new(self.programs.clone(), Path::new(&self.at("super-admin.conf")))
     }
 
-    /// The requests to the API server so far by service accounts outside of `kube-system`, as audit events.
+    /// The audit events of all requests so far by service accounts outside `kube-system`.
     ///
     /// # Errors
     /// Returns an error if the log cannot be read.
@@ -161,8 +161,8 @@ impl ControlPlane {
         )
     }
 
-    /// Points a kubeconfig at the endpoint. kubeadm writes the advertised address into the kubeconfigs of the
-    /// controllers and the scheduler.
+    /// Points a kubeconfig at the endpoint. This is needed because kubeadm writes the advertised address,
+    /// which leads nowhere, into the kubeconfigs of the controllers and the scheduler.
     fn lead_to_endpoint(&self, name: &str, port: u16) -> anyhow::Result<()> {
         let text = fs::read_to_string(self.at(name)).with_context(|| format!("cannot read {name}"))?;
         self.write(name, &text.replace(&format!("{ADVERTISED}:{port}"), &self.endpoint))

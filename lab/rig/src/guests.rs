@@ -40,8 +40,8 @@ struct Machine {
 }
 
 impl Guests {
-    /// Guests that keep their disks in this directory. Its path must be short, since kubelets create sockets
-    /// in it.
+    /// Begins without guests. Guests that join keep their disks in this directory. Its path must be short,
+    /// since kubelets create sockets in it.
     pub fn new(programs: Programs, directory: PathBuf) -> Arc<Self> {
         Arc::new(Self { programs, directory, joined: Mutex::default() })
     }

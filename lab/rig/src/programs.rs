@@ -31,7 +31,7 @@ impl Programs {
         Self::only(&[]).await
     }
 
-    /// Like [`get`](Self::get), but only with these programs, for callers that need no control plane.
+    /// Like [`get`](Self::get), but builds only these programs, for callers that need no control plane.
     ///
     /// # Errors
     /// Returns an error if the programs cannot be built.
@@ -84,7 +84,7 @@ impl Programs {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().with_context(|| format!("cannot run {name}"))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // If the program no longer reads its input, it has ended, and its status says why.
+            // The write fails if the program has already ended. Its exit status then says why.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         let output = child.wait_with_output().await.with_context(|| format!("cannot wait for {name}"))?;

@@ -17,7 +17,7 @@ const POOLS: &str = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB
 /// The number of characters before and after the dot of a bootstrap token.
 const TOKEN: (usize, usize) = (6, 16);
 
-/// The parser that is tried.
+/// A parser that can be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Target {
     /// The configuration file

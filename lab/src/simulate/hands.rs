@@ -174,7 +174,8 @@ impl Hands {
             Deed::Migrate => Touch::Migrated(self.target(vm, random)?),
             Deed::Template if free() => Touch::Template,
             Deed::Protect => Touch::Protected,
-            // While the VM's kubelet reports, the daemon removes nothing that belongs to the machine.
+            // The daemon cannot see a VM outside the resource pool, but while the VM's kubelet reports, the
+            // daemon removes nothing that belongs to the machine.
             Deed::LeavePool if self.serves(vmid) => Touch::LeftPool,
             _ => return None,
         };

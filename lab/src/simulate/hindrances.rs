@@ -55,8 +55,7 @@ impl Hindrance {
         })
     }
 
-    /// Whether this interference and `other` must not be active at the same time, because they are of the
-    /// same kind.
+    /// Whether this interference and `other` are too similar to be active at the same time.
     pub fn is_like(&self, other: &Self) -> bool {
         let of_rights = |one: &Self| matches!(one, Self::Tags | Self::Network(_));
         self == other

@@ -215,7 +215,7 @@ impl Play {
                 self.admin.step();
                 act = soon(&mut self.random, ACTS);
             }
-            // Records the effects of the actions above without delay.
+            // Shows the checker the effects of the actions above without delay.
             self.checker.look_at_places();
             if now >= reload {
                 self.troupe.reload()?;

@@ -15,14 +15,14 @@ use super::hands::Hands;
 use super::log::Log;
 use super::world::World;
 
-/// One in this many calls gets a fault. The first number applies normally, the second during a storm.
+/// One in this many calls has a fault. The first number applies normally, the second during a storm.
 const RARE: (u32, u32) = (120, 8);
 
 /// For one in this many clones, another client takes the VMID at the last moment.
 const FASTER: u8 = 40;
 
-/// The connection between the daemon and the clusters. The checker sees each call first; then the call may
-/// get a fault.
+/// The connection between the daemon and the clusters. The checker sees each call first; then a fault may
+/// be added to the call.
 pub struct Storm {
     world: World,
     log: Log,
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl Storm {
-    /// Starts without a storm, so that few calls get faults.
+    /// Starts without a storm, so that few calls have faults.
     pub fn new(world: &World, log: &Log, checker: &Checker, hands: &Hands, random: Rng) -> Self {
         let of_others = Rng::with_seed(random.get_seed() ^ 0x07e5_0f77_0e1d);
         let inner = Mutex::new(Inner { random, of_others, over: false, storm: false, met: 0 });
@@ -59,7 +59,7 @@ impl Storm {
         self.inner().over = true;
     }
 
-    /// The number of calls that got a fault so far.
+    /// The number of calls that have had a fault so far.
     pub fn met(&self) -> u64 {
         self.inner().met
     }

@@ -118,7 +118,7 @@ impl Actor {
 
     /// Freezes the daemon's host, or lets it continue. While the host is frozen, there are no rounds and the
     /// lease is not renewed, no order is carried out, and nothing is sent or received. Operations in progress
-    /// on single machines notice the freeze only at their next call.
+    /// on individual machines notice the freeze only at their next call.
     pub fn stand_still(&self, still: bool) {
         self.wire.hold(Side::Proxmox, still);
         self.wire.hold(Side::Kubernetes, still);

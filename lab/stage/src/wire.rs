@@ -188,8 +188,8 @@ impl Wire {
         answer
     }
 
-    /// Returns a transport over these wires to the management controller of a host or machine. Its calls are
-    /// not observed. Of them, only resets are counted.
+    /// Returns a transport over these wires to the management controller of a host or machine. Calls over
+    /// this transport are not observed, and only resets are counted.
     pub fn controller(&self, pve: &Pve, kube: &Kube, name: &str) -> Transport {
         let (pve, kube, name, wire) = (pve.clone(), kube.clone(), name.to_owned(), self.clone());
         Transport::new(service_fn(move |request: Request<Bytes>| {

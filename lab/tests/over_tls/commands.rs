@@ -40,7 +40,7 @@ async fn a_node_is_pinned_unpinned_and_retired_and_the_history_tells_it() {
     assert!(!kept(&bench));
     give("retire").await;
     bench
-        .until("another node has replaced it", |bench| {
+        .until("another node has replaced the retired node", |bench| {
             let nodes = bench.nodes("workers");
             nodes.len() == 1 && nodes[0] != *node && bench.running() == 1
         })

@@ -27,6 +27,6 @@ async fn proxmox_is_away_for_a_while() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench.proxmox.pve.set_away(false);
     bench.until("both pods run", |bench| bench.running() == 2).await;
-    bench.until("nothing is left over", |bench| bench.vms().len() == 2 && bench.leftovers().len() == 2).await;
+    bench.until("two records are left", |bench| bench.vms().len() == 2 && bench.leftovers().len() == 2).await;
     bench.stop().await;
 }

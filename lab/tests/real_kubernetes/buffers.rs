@@ -108,7 +108,7 @@ async fn a_buffer_is_filled_taken_by_pods_and_filled_again() {
     told(&bench, "FitsExistingCapacity").await;
     assert_eq!(bench.nodes("workers").len(), 2);
     bench.kube.scale("web", 0).await;
-    bench.until("one node is enough", |bench| bench.vms().len() == 1).await;
+    bench.until("one node is left", |bench| bench.vms().len() == 1).await;
     bench.kube.admin.kubectl(&["-n", "default", "delete", "capacitybuffer", "spare"], "").await.unwrap();
     bench.until("nothing is left", Bench::is_clean).await;
     bench.stop().await;

@@ -80,14 +80,14 @@ async fn machines_are_made_for_a_whole_gang_that_the_real_scheduler_then_places(
         let all = said(bench);
         all.len() == 3 && all.iter().all(|one| one["reason"] == "Unschedulable")
     };
-    bench.until("the real scheduler refuses them", refused).await;
+    bench.until("the real scheduler cannot place the gang", refused).await;
     bench.throughout("nothing is made", Duration::from_secs(5), |bench| bench.vms().is_empty()).await;
     bench.stop().await;
     let file = bench.file("config.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("max = 2", "max = 3")).unwrap();
     bench.start().await;
-    bench.until("all of them run", |bench| bench.running() == 3).await;
+    bench.until("all pods of the gang run", |bench| bench.running() == 3).await;
     assert_eq!(bench.nodes("workers").len(), 3);
     let placed = json!({ "type": "PodGroupInitiallyScheduled", "status": "True" });
     let path = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups/train";

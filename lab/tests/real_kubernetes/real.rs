@@ -1,6 +1,6 @@
 //! Uses a real Kubernetes as the cluster of a test's `Bench`. This process runs two control planes. Before
 //! each test, the control plane that the test uses is cleared. Tests mostly wait, so running two at a time
-//! takes half as long and needs no more cores.
+//! halves the total time without needing more cores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,7 +77,7 @@ impl Place {
         Self { site: OnceCell::const_new(), turn: tokio::sync::Mutex::const_new(()) }
     }
 
-    /// Waits until one of the control planes is free, and returns that one with its lock.
+    /// Waits until one of the control planes is free, and returns it together with its lock.
     async fn free() -> (&'static Self, MutexGuard<'static, ()>) {
         let [one, other] = &PLACES;
         tokio::select! {
@@ -183,7 +183,7 @@ impl Real {
         let site = place.site().await?;
         let plane = &site.plane;
         let admin = plane.admin().unwrap();
-        // A failed test may have left the API server dead.
+        // If a test has failed, the API server may still be stopped.
         plane.start_api_server().await.unwrap();
         clear(&admin).await;
         admin.kubectl(&["apply", "-f", RBAC], "").await.unwrap();

@@ -118,7 +118,7 @@ async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     let mut superfluous = Vec::new();
     for (_, right) in roles().iter().flat_map(rights) {
         let (verb, group, resource, namespace) = &right;
-        // Version 1.36 does not have this kind.
+        // Kubernetes 1.36 does not have this kind.
         if resource == "podgroups" && !gangs::are_served(&bench) {
             continue;
         }

@@ -33,8 +33,8 @@ async fn what_setup_makes_in_a_real_cluster_passes_the_check() {
         let output = command.output().await.unwrap();
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8(said).unwrap();
-        assert_eq!(output.status.code(), Some(0), "the {time} time: {said}");
-        assert!(said.contains("rights") && !said.contains(" error "), "the {time} time: {said}");
+        assert_eq!(output.status.code(), Some(0), "the {time} run: {said}");
+        assert!(said.contains("rights") && !said.contains(" error "), "the {time} run: {said}");
     }
     let account = real.admin.get("/api/v1/namespaces/pve-autoscaler/serviceaccounts/pve-autoscaler").await;
     assert_eq!(account.unwrap()["metadata"]["managedFields"][0]["manager"], json!("pve-autoscaler-setup"));

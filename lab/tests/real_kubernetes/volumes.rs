@@ -185,7 +185,7 @@ async fn a_claim_brings_a_machine_where_the_storage_has_room() {
         bench.kube.apply(&object).await;
     }
     bench.until("a node is ready", |bench| bench.nodes("workers").len() == 1).await;
-    assert_eq!(bench.proxmox.pve.vm(9100).unwrap().node, "pve2", "the only host whose storage has room");
+    assert_eq!(bench.proxmox.pve.vm(9100).unwrap().node, "pve2", "only this host's storage has room");
     let name = bench.nodes("workers").remove(0);
     let nodes = bench.kube.list("Node");
     let node = nodes.iter().find(|node| node["metadata"]["name"] == *name).unwrap();

@@ -80,7 +80,7 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// Creates an object, or updates it if it exists.
     async fn apply(&self, object: &Value);
 
-    /// Changes the replicas of a Deployment in the namespace `default`.
+    /// Changes the number of replicas of a Deployment in the namespace `default`.
     async fn scale(&self, name: &str, replicas: u32);
 
     /// Makes the API server unreachable, or reachable again.

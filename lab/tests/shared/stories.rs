@@ -81,7 +81,7 @@ pub async fn a_node_goes_after_the_unneeded_time_and_not_before<K: Kubernetes>()
     assert!(bench.warnings().is_empty(), "{:#?}", bench.warnings());
 }
 
-/// A disruption budget prevents two half-empty nodes from being merged until the budget is relaxed.
+/// Two half-empty nodes stay until a disruption budget allows the daemon to drain one of them.
 pub async fn a_budget_refuses_for_a_while_and_then_allows<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("big", 2, "1500m", "1Gi").await;
@@ -114,7 +114,7 @@ pub async fn a_daemon_that_was_killed_goes_on_where_it_was<K: Kubernetes>() {
     bench.stop().await;
 }
 
-/// A pool's labels, taints and limits are applied to its Nodes.
+/// A pool's labels, taints and `max_pods` are applied to its Nodes.
 pub async fn a_node_is_as_its_pool_says<K: Kubernetes>() {
     let more = r#"
 labels = { size = "small", "topology.kubernetes.io/zone" = "{{ host }}" }
@@ -200,7 +200,7 @@ pub async fn a_ca_that_is_not_the_pinned_one_is_refused_and_told<K: Kubernetes>(
     let calls = bench.proxmox.pve.calls();
     let clones: Vec<_> =
         calls.iter().filter(|call| call.path.ends_with("/clone")).map(|call| call.time).collect();
-    assert_eq!(clones.len(), 3, "one clone for the first pod, one that was refused, and one more");
+    assert_eq!(clones.len(), 3, "one clone for the first pod, one whose join is refused, and one more");
     let wait = Duration::try_from(clones[2].duration_since(clones[1])).unwrap();
     assert!(wait >= Duration::from_secs(3), "the pool backs off before the next clone: {wait:?}");
     bench.stop().await;
@@ -256,7 +256,7 @@ pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
     bench.proxmox.pve.power_off_host(&bench.proxmox.pve.vm(lost).unwrap().node);
     bench.until("the pod no longer runs", |bench| bench.running() == 0).await;
     bench
-        .until("its Node is out of service", |bench| bench.log().contains("taking the Node out of service"))
+        .until("the Node is out of service", |bench| bench.log().contains("taking the Node out of service"))
         .await;
     bench.until("the pod runs elsewhere", |bench| bench.running() == 1 && bench.vms().len() == 2).await;
     bench.stop().await;
@@ -271,7 +271,7 @@ pub async fn kubernetes_is_away_for_a_while<K: Kubernetes>() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench.kube.set_away(false).await;
     bench.until("both pods run", |bench| bench.running() == 2).await;
-    bench.until("nothing is left over", |bench| bench.vms().len() == 2 && bench.leftovers().len() == 2).await;
+    bench.until("two records are left", |bench| bench.vms().len() == 2 && bench.leftovers().len() == 2).await;
     bench.stop().await;
 }
 

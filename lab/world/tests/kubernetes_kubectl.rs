@@ -61,7 +61,7 @@ fn kubectl(home: &Path, line: &str) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// The commands in order, each with whether it succeeds and with parts of its expected output.
+/// The commands, in order. For each: its arguments, whether it succeeds, and parts of its expected output.
 const SESSION: &[(&str, bool, &[&str])] = &[
     ("get nodes,pods -A", true, &["node/cp1", "node/w1", "Ready"]),
     ("get nodes -o wide", true, &["INTERNAL-IP", "containerd://"]),

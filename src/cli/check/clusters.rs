@@ -326,7 +326,7 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<S
     }
 }
 
-/// Adds a line for each missing right. Returns whether no right is missing.
+/// Adds a line for each missing right. Returns true if all rights are granted.
 async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool {
     let what = "  rights";
     match cluster.rights().await {

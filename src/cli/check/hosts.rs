@@ -272,7 +272,7 @@ mod tests {
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 4", 3, 1),
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 2", 3, 0),
             ("cores = 2\nmemory = \"80GiB\"", 0, 0),
-            // 96 - 20 GiB are not yet promised to guests, but only 64 - 10 GiB are unused.
+            // With overcommit, 96 - 20 GiB are not assigned to guests, but only 64 - 10 GiB are unused.
             ("cores = 2\nmemory = \"8GiB\"\nmemory_overcommit = 1.5", 0, 6),
         ] {
             let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{settings}\n");

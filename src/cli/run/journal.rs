@@ -12,7 +12,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Where the journal listens.
+/// The path of the journal's socket.
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// The identifier of this program in the journal.
 const IDENTIFIER: &str = "pve-autoscaler";
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// What the journal's socket receives when `log` logs an event.
+    /// Returns the datagram that the journal receives when `log` logs an event.
     fn sent(log: impl FnOnce()) -> String {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("socket");

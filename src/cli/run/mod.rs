@@ -262,7 +262,7 @@ struct Signals {
     hangup: Signal,
 }
 
-/// What a signal asks the daemon to do.
+/// The action that a signal requests.
 enum Heard {
     End(Ending),
     Reload,

@@ -175,7 +175,7 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     (new, differs)
 }
 
-/// How the new settings conflict with a bare-metal machine that is switched on, in words.
+/// Describes how the new settings conflict with a bare-metal machine that is on. `None` if they do not.
 fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Option<String> {
     if pool.name != machine.pool {
         return Some(format!(

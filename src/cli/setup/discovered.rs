@@ -256,7 +256,7 @@ mod tests {
         };
         assert_eq!(seen(&["10.1.2.3"]).as_deref(), Some("10.1.2.128-10.1.2.177"));
         assert_eq!(seen(&["10.1.2.3", "10.1.2.140"]).as_deref(), Some("10.1.2.141-10.1.2.190"));
-        assert_eq!(seen(&["8.8.8.8", "::1"]), None, "public ones should not be proposed");
+        assert_eq!(seen(&["8.8.8.8", "::1"]), None, "public addresses should not be proposed");
     }
 
     #[test]

@@ -180,7 +180,7 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
         ("/".to_owned(), "AutoscalerHosts", true),
     ];
     if ClusterName::of_folder(&arguments.folder).is_some() {
-        // This grant lets the daemon see the room that is promised to machines of other clusters.
+        // This grant lets the daemon see how much room on the hosts is reserved for other clusters' machines.
         wanted.push(("/vms".to_owned(), GUESTS, true));
     }
     let versions = choice.versions.iter();

@@ -16,7 +16,7 @@ const REASONS: [(&str, &[&str]); 4] = [
     ("Unhealthy", &["unready"]),
 ];
 
-/// What a crontab's short forms stand for.
+/// The short forms in a crontab, each with the fields that it stands for.
 const SHORT: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
@@ -158,10 +158,10 @@ fn one(
     Some(table)
 }
 
-/// Converts a schedule to crontab syntax. If a step over all days (`*/2`) is combined with a day of the week,
-/// Karpenter (robfig/cron 3) accepts a day that matches either field. A crontab treats a field that begins
-/// with `*` as unrestricted, so the day would have to match both fields. The step is therefore written as a
-/// range, unless it is 1. In Karpenter, `?` means `*`.
+/// Converts a schedule to crontab syntax. If one of the two day fields is a step over all days (`*/2`) and
+/// the other is restricted as well, Karpenter (robfig/cron 3) accepts a day that matches either field. A
+/// crontab accepts only a day that matches both, because one of the fields begins with `*`. The step is
+/// therefore written as a range, unless it is 1. In Karpenter, `?` means `*`.
 fn as_in_a_crontab(start: &str) -> String {
     let fields = start.split_whitespace().map(|field| field.replace('?', "*")).enumerate();
     let fields = fields.map(|(at, field)| match (at, field.strip_prefix("*/")) {

@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(
             cpu_in(KubernetesVersion::V1_37, &spec, &status),
             counted,
-            "the versions agree on {spec} {status}"
+            "1.36 and 1.37 agree on {spec} {status}"
         );
         counted
     }
@@ -441,7 +441,7 @@ mod tests {
                 1000,
             ),
             (
-                "1.37 counts what is in the pod-level status but not in the pod-level requests",
+                "1.37 also counts a resource that only the pod-level status names",
                 &level,
                 whole("3", "2"),
                 0,

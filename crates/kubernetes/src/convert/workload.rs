@@ -80,7 +80,7 @@ pub fn job(object: &batch::Job, template: bool) -> Result<Controller, ConvertErr
     with_template(base, &object.metadata, spec.map(|spec| &spec.template).filter(|_| template))
 }
 
-/// Adds a pod that is built from the template to the controller.
+/// Sets the controller's template to a pod that is built from `template`, if there is one.
 fn with_template(
     controller: Controller,
     meta: &ObjectMeta,

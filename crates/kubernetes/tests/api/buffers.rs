@@ -224,5 +224,5 @@ async fn references_that_change_all_the_time_keep_no_kind_from_being_seen() {
     assert_eq!(seen(&watches), ["b-59"]);
     let before = lists(&log);
     sleep(Duration::from_mins(5)).await;
-    assert_eq!(lists(&log), before, "the references stay");
+    assert_eq!(lists(&log), before, "the references have not changed");
 }

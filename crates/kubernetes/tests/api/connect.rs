@@ -68,7 +68,7 @@ async fn an_api_server_that_is_not_there_is_logged_once_for_all_watches() {
     while watches.problems().len() < 20 && tokio::time::Instant::now() < limit {
         tokio::task::yield_now().await;
     }
-    assert!(watches.problems().len() >= 20, "each kind has its problem: {:?}", watches.problems());
+    assert!(watches.problems().len() >= 20, "a problem is reported for each kind: {:?}", watches.problems());
     // Only log lines from the daemon itself are checked, not those from the client library.
     let text = lines.text();
     let own: Vec<_> = text.lines().filter(|line| line.contains("kubernetes::")).collect();

@@ -47,7 +47,7 @@ impl Log {
     }
 
     pub fn last(&self) -> Asked {
-        self.all().pop().expect("nothing was asked")
+        self.all().pop().expect("no request has arrived")
     }
 }
 

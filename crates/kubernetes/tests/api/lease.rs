@@ -68,7 +68,7 @@ async fn one_holds_it_and_the_other_takes_it_only_after_it_was_not_renewed() {
         free_at = at;
     }
     sleep_until(free_at.unwrap()).await;
-    assert!(!is_held(&two.claim(TEN).await.unwrap()), "the lease was taken before its time was over");
+    assert!(!is_held(&two.claim(TEN).await.unwrap()), "the lease was acquired before it expired");
     sleep(Duration::from_millis(1)).await;
     assert!(is_held(&two.claim(TEN).await.unwrap()));
     let claim = one.claim(TEN).await.unwrap();

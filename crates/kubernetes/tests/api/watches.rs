@@ -1,4 +1,4 @@
-//! Watches: objects that arrive, changes that trigger a round, and an API server that goes away.
+//! Watches: objects that arrive, changes that trigger a round, and an API server that becomes unreachable.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -221,13 +221,13 @@ async fn only_events_that_matter_are_worth_a_round() {
     let mut changed = watches.changed();
     changed.mark_unchanged();
     server.say(NODES, "MODIFIED", node("a", 11, "True")).await;
-    assert!(!changed.has_changed(), "a heartbeat");
+    assert!(!changed.has_changed(), "a heartbeat triggers no round");
     assert_eq!(watches.node("a").unwrap().resource_version, "11");
     server.say(NODES, "MODIFIED", node("a", 12, "Unknown")).await;
-    assert!(changed.has_changed(), "not ready");
+    assert!(changed.has_changed(), "a node that becomes silent triggers a round");
     changed.mark_unchanged();
     server.say(PODS, "ADDED", pod("web", 13, &json!("1"))).await;
-    assert!(changed.has_changed(), "a new pod");
+    assert!(changed.has_changed(), "a new pod triggers a round");
 }
 
 #[tokio::test(start_paused = true)]
@@ -289,7 +289,7 @@ async fn a_connection_that_was_lost_for_a_while_heals_and_what_was_known_stays_m
     server.hold(NODES, vec![node("a", 1, "True"), node("d", 30, "True")]);
     server.down(false);
     let begun = Instant::now();
-    timeout(Duration::from_mins(1), changed.changed()).await.expect("did not heal");
+    timeout(Duration::from_mins(1), changed.changed()).await.expect("the watches did not recover");
     assert!(begun.elapsed() <= Duration::from_secs(40), "{:?}", begun.elapsed());
     sleep(Duration::from_secs(40)).await;
     assert!(watches.node("d").is_some());

@@ -98,10 +98,10 @@ pub enum Judgement {
 /// Why an adoption failed.
 #[derive(Debug, Error)]
 pub enum AdoptionError {
-    /// Kubernetes does not answer, or refuses.
+    /// Kubernetes does not answer, or refuses the request.
     #[error("Kubernetes cannot be queried")]
     Kubernetes(#[from] kubernetes::Error),
-    /// Proxmox VE does not answer, or refuses.
+    /// Proxmox VE does not answer, or refuses the request.
     #[error("Proxmox VE cannot be queried")]
     Proxmox(#[from] proxmox::Error),
     /// No Node has this name.

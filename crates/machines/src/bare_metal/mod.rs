@@ -22,8 +22,8 @@
 //!   kubelet registers a new Node at its next start.
 //! * A Node is identified by its name and its `systemUUID`, which must match the uuid that the controller
 //!   reports. Some controllers swap the bytes of the first three fields, which SMBIOS stores in little-endian
-//!   order. If the controller reports no uuid, the uuid of the first Node with the machine's name that
-//!   appears after the claim is used.
+//!   order, so either byte order matches. If the controller reports no uuid, the uuid of the first Node with
+//!   the machine's name that appears after the claim is used.
 
 mod follow;
 mod look;

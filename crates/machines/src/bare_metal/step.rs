@@ -148,10 +148,10 @@ mod tests {
         let cut = |may_stay| Shutdown::InVain { may_stay };
         let (not_ours, not_empty) = (Some(Unmet::NotOurs), Some(Unmet::NotEmpty));
         for (what, step, record, emptied, shutdown, at, unmet) in [
-            ("just emptied", Step::Shutdown, &ours, empty(false), Shutdown::NotAsked, 12, None),
-            ("a while ago", Step::Shutdown, &ours, empty(false), Shutdown::NotAsked, 13, not_empty),
+            ("just seen empty", Step::Shutdown, &ours, empty(false), Shutdown::NotAsked, 12, None),
+            ("seen empty 3 s ago", Step::Shutdown, &ours, empty(false), Shutdown::NotAsked, 13, not_empty),
             ("the second check was slow", Step::Shutdown, &ours, empty(true), Shutdown::NotAsked, 30, None),
-            ("not at all", Step::Shutdown, &ours, Emptied::Unknown, Shutdown::NotAsked, 0, not_empty),
+            ("never seen empty", Step::Shutdown, &ours, Emptied::Unknown, Shutdown::NotAsked, 0, not_empty),
             ("a pod stays", Step::Shutdown, &ours, stays(), Shutdown::NotAsked, 0, not_empty),
             ("not ours", Step::Shutdown, &foreign, empty(false), Shutdown::NotAsked, 10, not_ours),
             ("shutdown never accepted", Step::CutPower, &ours, empty(false), cut(true), 13, not_empty),
@@ -159,9 +159,9 @@ mod tests {
             ("not ours", Step::CutPower, &foreign, empty(false), cut(false), 10, not_ours),
             ("not ours", Step::SwitchOn, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, not_ours),
             ("ours", Step::SwitchOn, &ours, Emptied::Unknown, Shutdown::NotAsked, 0, None),
-            ("to be ours", Step::Claim, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, None),
+            ("not ours yet", Step::Claim, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, None),
             ("never ours", Step::DropRecord, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, None),
-            ("another's", Step::DeleteNode, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, not_ours),
+            ("not ours", Step::DeleteNode, &foreign, Emptied::Unknown, Shutdown::NotAsked, 0, not_ours),
         ] {
             let sight = Sight { emptied, shutdown, ..Sight::default() };
             let now = Now { date: Timestamp::UNIX_EPOCH, moment: seconds(at) };

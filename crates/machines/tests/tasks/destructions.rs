@@ -151,7 +151,7 @@ async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_
     world.pve.inject(without_an_answer());
     let ending = world.go_on().await;
     assert_eq!(ending, Ending::Discarded);
-    assert!(world.pve.vm(VMID.0).is_none(), "the record is dropped although the VM exists");
+    assert!(world.pve.vm(VMID.0).is_none(), "the record was dropped although the VM still exists");
     assert!(world.store.names().is_empty());
 }
 

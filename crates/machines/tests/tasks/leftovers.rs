@@ -81,7 +81,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_though_its_machines_ti
     let over = "becoming a ready node took longer than 5 s";
     assert!(matches!(&ending, Ending::Failed { reason, .. } if reason.contains(over)), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
-    assert!(asked.is_finished(), "it was awaited");
+    assert!(asked.is_finished(), "the clone was awaited");
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
@@ -113,7 +113,7 @@ async fn a_clone_that_another_client_asked_for_is_awaited_whatever_ends_its_mach
     let gone = "pool `workers` is no longer in the configuration";
     assert!(matches!(&ending, Ending::Failed { reason, .. } if reason.contains(gone)), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
-    assert!(asked.is_finished(), "it was awaited");
+    assert!(asked.is_finished(), "the clone was awaited");
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
@@ -127,7 +127,7 @@ async fn a_clone_that_takes_the_vmid_from_a_second_one_may_be_its_own_and_is_awa
     world.pve.inject_task("qmclone", TaskFault::Fails(error.to_owned()));
     let ending = world.go_on().await;
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
-    assert!(asked.is_finished(), "it was awaited");
+    assert!(asked.is_finished(), "the clone was awaited");
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
     assert!(matches!(&ending, Ending::Failed { .. }), "{ending:?}");
 }

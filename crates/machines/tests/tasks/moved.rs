@@ -86,7 +86,7 @@ async fn a_vm_whose_file_a_host_that_left_has_left_behind_is_told() {
     });
     // Waits until the list of guests shows the VM.
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
-    let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+    let Ending::Stuck(why) = world.go_on().await else { panic!("the machine was forgotten") };
     assert!(why.contains("the folder /etc/pve/nodes/pve9 exists"), "{why}");
     world.pve.delete_by_hand(VMID.0);
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
@@ -97,7 +97,7 @@ async fn a_vm_whose_file_a_host_that_left_has_left_behind_is_told() {
 async fn what_a_host_that_has_left_may_have_left_on_a_shared_storage_is_told() {
     let storages = ["shared".to_owned(), "local-lvm".to_owned()].into();
     let mut world = of_a_host_that_left(|record| Record { storages, ..record }).await;
-    let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+    let Ending::Stuck(why) = world.go_on().await else { panic!("the machine was forgotten") };
     assert!(
         why.contains("on shared; its slot stays closed") && why.contains("pvesm list shared --vmid"),
         "{why}"
@@ -163,7 +163,7 @@ async fn a_vm_that_a_clone_on_a_lost_host_may_have_left_is_an_administrators() {
         world.pve.inject_task("qmclone", TaskFault::Dies(std::time::Duration::from_millis(100)));
         let upid = world.begin_clone().await;
         crate::support::done(&world.context.proxmox, &upid).await;
-        let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+        let Ending::Stuck(why) = world.go_on().await else { panic!("the machine was forgotten") };
         assert!(why.contains("was interrupted") && why.contains("qm destroy 9101"), "{host}: {why}");
         assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
     }
@@ -181,7 +181,7 @@ async fn a_vm_that_runs_on_with_a_host_that_has_left_the_cluster_keeps_its_node_
         world.store.put_node("workers-9101", uuid, "True");
         // The error occurs in the first run, and again in the run that is resumed after a restart.
         for _ in 0..2 {
-            let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+            let Ending::Stuck(why) = world.go_on().await else { panic!("the machine was forgotten") };
             assert!(why.contains("Node workers-9101 still reports"), "{why}");
             assert!(why.contains("on pve9: qm stop 9101") && why.contains("kubectl"), "{why}");
             assert!(world.store.has_node("workers-9101"));
@@ -198,9 +198,9 @@ async fn what_a_host_without_quorum_does_not_list_is_not_taken_for_gone() {
     for host in ["pve9", "pve1"] {
         let mut world = of_a_host_that_left(|record| Record { host: host.to_owned(), ..record }).await;
         world.pve.set_quorum(false);
-        let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+        let Ending::Stuck(why) = world.go_on().await else { panic!("the machine was forgotten") };
         assert!(why.contains("not quorate"), "{why}");
-        assert_eq!(world.stored().await[0].record.host, host, "nothing is concluded");
+        assert_eq!(world.stored().await[0].record.host, host, "the record is unchanged");
         world.pve.set_quorum(true);
         assert_eq!(world.go_on().await, Ending::Discarded);
         assert!(world.store.names().is_empty());
@@ -217,17 +217,17 @@ async fn a_vm_that_a_host_without_corosync_does_not_know_keeps_its_record() {
     let record = Record { host: "pve2".to_owned(), intent, ..world.record(VMID) };
     world.context.kubernetes.create_record(&record).await.unwrap();
     world.pve.set_without_corosync(Some("pve1"));
-    let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+    let Ending::Stuck(why) = world.go_on().await else { panic!("the machine was forgotten") };
     assert!(why.contains("not quorate"), "{why}");
     let record = world.stored().await.pop().unwrap().record;
-    assert_eq!((record.host.as_str(), record.left_hosts.len()), ("pve2", 0), "nothing is concluded");
+    assert_eq!((record.host.as_str(), record.left_hosts.len()), ("pve2", 0), "the record is unchanged");
     world.pve.set_without_corosync(None);
     assert_eq!(world.go_on().await, Ending::Discarded);
     assert!(world.pve.vm(VMID.0).is_none() && world.store.names().is_empty());
 }
 
-/// A world with a running VM whose SMBIOS uuid differs from the one in its record. `reports` gets the VM's
-/// current uuid and returns the uuid that the Node reports.
+/// A world with a running VM whose SMBIOS uuid differs from the one in its record. `reports` maps the VM's
+/// current uuid to the uuid that the Node reports.
 async fn of_another_uuid(reports: impl FnOnce(&str) -> String) -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
@@ -256,14 +256,14 @@ async fn a_machine_that_serves_with_another_uuid_keeps_its_vm() {
     assert!(world.pve.vm(VMID.0).unwrap().running);
     let record = world.stored().await.pop().unwrap().record;
     let smbios = world.pve.config_of(VMID.0, "smbios1").unwrap();
-    assert!(smbios.contains(&record.smbios_uuid.unwrap()), "it is followed");
+    assert!(smbios.contains(&record.smbios_uuid.unwrap()), "the record has the VM's new uuid");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_is_not_stopped_while_its_node_is_heard_of_as_another_machine() {
     let other = "00000000-0000-4000-8000-000000000002";
     let mut world = of_another_uuid(|_| other.to_owned()).await;
-    let Ending::Stuck(why) = world.go_on().await else { panic!("it is removed") };
+    let Ending::Stuck(why) = world.go_on().await else { panic!("the machine was removed") };
     assert!(why.contains(other) && why.contains("kubectl delete node workers-9101"), "{why}");
     assert!(world.pve.vm(VMID.0).unwrap().running && world.store.has_node("workers-9101"));
     world.store.put_node("workers-9101", other, "Unknown");
@@ -283,5 +283,5 @@ async fn a_node_that_is_found_by_another_uuid_is_drained_before_its_vm_is_shut_d
     world.store.put_kept_pod("web-0", &name);
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::GivenUp(why) if why.contains("d/web-0")), "{ending:?}");
-    assert!(world.pve.vm(VMID.0).unwrap().running, "its pod keeps running");
+    assert!(world.pve.vm(VMID.0).unwrap().running, "the VM keeps running, because its pod cannot be evicted");
 }

@@ -180,7 +180,7 @@ fn steps(
         write!(out, "<path class=\"area {kind}\" d=\"{area}\"/><path class=\"line {kind}\" d=\"{line}\"/>");
 }
 
-/// A period without gaps in the samples, with its values and the time until which each was valid.
+/// A period without gaps in the samples, with its values and the time until which each value was valid.
 struct Run {
     from: Timestamp,
     steps: Vec<(usize, Timestamp)>,
@@ -279,7 +279,7 @@ mod tests {
             assert!(page.contains(&format!("<div class=\"axis\">{from}</span>")), "{query}: {page}");
             assert!(page.len() < 100_000, "{query}: {} bytes", page.len());
             assert_eq!(page.matches("aria-current").count(), 1, "{query}");
-            assert_eq!(page.matches('M').count(), 3 * 2, "one unbroken line: {query}");
+            assert_eq!(page.matches('M').count(), 3 * 2, "each quantity is one unbroken line: {query}");
         }
         // Two minutes after the start, the axis is two minutes long and its labels show seconds.
         let page = shown(&day[..5], Vec::new(), at(120), "span=24h");

@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn parts_are_as_wide_as_their_memory() {
         let page = drawn(16 << 30, vec![machine("Ready")]);
-        assert_eq!(page.matches("width:25.00%").count(), 2, "others and ours: {page}");
+        assert_eq!(page.matches("width:25.00%").count(), 2, "the other guests and the machine: {page}");
         assert!(page.contains("m free\" style=\"width:50.00%"), "{page}");
     }
 

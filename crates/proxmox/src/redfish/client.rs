@@ -344,7 +344,7 @@ fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
         // The answer is from a proxy in front of the controller, or from the controller after it began to
         // handle the request.
         500 | 502 | 504 => Kind::OutcomeUnknown,
-        // The controller is too busy to answer a read, so it has not refused the reset.
+        // The controller is too busy to answer a read. It has not refused the reset that would follow.
         429 | 503 if call.starts_with("GET ") => Kind::OutcomeUnknown,
         _ => Kind::Refused,
     };

@@ -128,7 +128,7 @@ async fn an_endpoint_that_is_away_is_passed_over_and_the_one_that_answers_is_kep
     assert!(client.quorate().await.unwrap(), "a read goes on to the next endpoint");
     let upid = client.destroy("pve1", VMID).await.unwrap();
     assert!(client.wait_task(&upid, LIMIT, Duration::from_millis(200)).await.unwrap().is_success());
-    assert_eq!(pve.task_exits().len(), 2, "nothing was done twice");
+    assert_eq!(pve.task_exits().len(), 2, "the clone and the destruction each ran once");
 
     second.shutdown();
     let error = client.quorate().await.unwrap_err();

@@ -99,7 +99,7 @@ async fn a_storage_says_whether_it_makes_linked_clones_and_what_room_it_has() {
 
     let own = client(&pve).storage_config().await.unwrap();
     let names: Vec<_> = own.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(names, ["local-lvm", "shared"], "only those that the token has a right on");
+    assert_eq!(names, ["local-lvm", "shared"], "only storages on which the token has a right");
 }
 
 #[tokio::test(start_paused = true)]

@@ -108,7 +108,7 @@ async fn trap_07_power_is_asked_of_the_vm_and_not_of_the_lagging_list() {
     assert_eq!(done(&client, &upid).await, Exit::Ok);
     assert_eq!(client.power("pve1", VMID).await.unwrap(), Power::Running);
     let seen = client.resources().await.unwrap();
-    assert_eq!(seen.guests[&VMID].host, "pve1", "the host does not lag");
+    assert_eq!(seen.guests[&VMID].host, "pve1", "the list shows the current host");
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +153,7 @@ async fn trap_09_agent_calls_to_a_silent_guest_leave_workers_for_others() {
 async fn trap_10_a_read_goes_to_the_next_endpoint_and_a_write_does_not() {
     let pve = pve();
     let inner = in_process(&pve);
-    // The first endpoint accepts requests and never answers.
+    // The first endpoint accepts requests, but closes the connection instead of answering.
     let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
         let mut inner = inner.clone();
         async move {
@@ -170,7 +170,7 @@ async fn trap_10_a_read_goes_to_the_next_endpoint_and_a_write_does_not() {
     assert!(pve.calls().is_empty());
     assert!(client.quorate().await.unwrap());
     let upid = client.clone_vm(&clone_request()).await.unwrap();
-    assert_eq!(done(&client, &upid).await, Exit::Ok, "the endpoint that answered is kept");
+    assert_eq!(done(&client, &upid).await, Exit::Ok, "the endpoint that answered is used again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,7 +376,7 @@ async fn trap_20_disks_that_a_destruction_leaves_are_named_by_its_log_in_either_
         assert_eq!(named.len(), 2);
         assert!(
             client.disks_of("pve1", "shared", VMID).await.unwrap().is_empty(),
-            "the pool's token sees none"
+            "the token with rights on the resource pool sees no leftover disks"
         );
         assert_eq!(admin(&pve).disks_of("pve1", "shared", VMID).await.unwrap(), named);
     }
@@ -395,7 +395,7 @@ async fn trap_21_clones_of_one_storage_wait_for_each_other_and_not_for_those_of_
         tokio::time::timeout(soon, client.clone_turn(sources, full)).await.is_err()
     };
     assert!(waits(&one("pve1/local-lvm"), false).await, "four clones are in progress");
-    assert!(!waits(&one("pve2/local-lvm"), false).await, "another host's storage of the same name");
+    assert!(!waits(&one("pve2/local-lvm"), false).await, "the storage of the same name on pve2 is free");
     assert!(!waits(&one("pve1/local-lvm"), true).await, "full clones are counted separately");
     let both = BTreeSet::from(["pve1/local-lvm".to_owned(), "shared".to_owned()]);
     assert!(waits(&both, false).await, "a template on two storages needs room on both");
@@ -440,7 +440,7 @@ async fn trap_23_the_agents_privilege_of_the_other_release_does_not_do() {
         cloned(&client).await;
         let release = client.version().await.unwrap();
         let rights = client.privileges_on("/pool/k8s-workers").await.unwrap();
-        assert!(!rights.contains(agent_privilege(&release)), "the start-up check sees it");
+        assert!(!rights.contains(agent_privilege(&release)), "the token lacks the agent privilege");
         let error = client.agent_ping("pve1", VMID).await.unwrap_err();
         assert_eq!(error.kind, Kind::Forbidden, "{error}");
     }

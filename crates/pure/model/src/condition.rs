@@ -16,6 +16,6 @@ pub struct StatusCondition {
     pub message: String,
     /// The time at which the condition's status last changed.
     pub since: Option<Timestamp>,
-    /// `observedGeneration`: the generation of the object for which the condition was set.
+    /// `observedGeneration`: the object's generation when the condition was set.
     pub generation: Option<i64>,
 }

@@ -310,7 +310,7 @@ pub struct DeviceTaint {
 pub struct DeviceTaintRule {
     /// Its name.
     pub name: String,
-    /// The devices that get the taint. `None` if no device gets it.
+    /// The devices that the rule taints. `None` if it taints no device.
     pub selector: Option<TaintedDevices>,
     /// The taint.
     pub taint: DeviceTaint,

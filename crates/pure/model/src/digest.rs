@@ -1,4 +1,5 @@
-//! Pod values that every decision needs. They are computed once for each pod, not in each round.
+//! Digests: values derived from a pod that every decision needs. They are computed once for each pod, not in
+//! each round.
 //!
 //! Once a pod is in an `Arc`, it does not change. Its digest is computed when the pod arrives, or when the
 //! digest is first needed. A clone starts without a digest, because pods are cloned only to be modified.
@@ -20,7 +21,7 @@ use super::pod_spec::PodSpec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint([u64; 2]);
 
-/// Pod values that decisions often need, stored compactly.
+/// The values derived from one pod, stored compactly because every decision needs them.
 #[derive(Clone, Debug)]
 pub struct Digest {
     /// `namespace/name`.

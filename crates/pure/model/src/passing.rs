@@ -10,7 +10,8 @@ use super::snapshot::STARTING_TAINT;
 /// The keys of taints that are always temporary.
 const KEYS: [&str; 5] = [
     STARTING_TAINT,
-    // The node lifecycle controller sets these two taints until the kubelet is up and the network has routes.
+    // The node lifecycle controller keeps these two taints on a node until the kubelet is up and the
+    // network has routes.
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/network-unavailable",
     // A kubelet with `--cloud-provider=external` sets this taint, and the cloud controller manager removes

@@ -23,17 +23,17 @@ pub struct HostPci {
     pub held: Vec<Held>,
 }
 
-/// A device that is assigned to a VM. If the VM got the device through a mapping, Proxmox VE does not report
-/// which of the mapping's devices it is.
+/// A device that is assigned to a VM. If it is assigned through a mapping, Proxmox VE does not report which
+/// of the mapping's devices it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Held {
     /// The VM.
     pub vmid: Vmid,
-    /// The resource mapping through which the VM got the device, if any.
+    /// The resource mapping through which the device is assigned, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<String>,
-    /// The address of the device, if the VM got it without a mapping.
+    /// The address of the device, if it is assigned without a mapping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

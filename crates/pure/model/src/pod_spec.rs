@@ -167,7 +167,7 @@ mod tests {
         assert_ne!(other.digest().class, before);
         drop(other);
         one.labels.insert("app".to_owned(), "c".to_owned());
-        assert_ne!(one.digest().class, before, "also if no other pod shares the spec");
+        assert_ne!(one.digest().class, before, "computed again, although no other pod shares the spec");
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub struct MadeFor {
     pub kinds: Vec<String>,
     /// The time at which a round first saw the machine.
     pub at: Timestamp,
-    /// Whether the machine's node was ready and empty, but did not get the pods.
+    /// Whether the machine's node was ready and empty, but kube-scheduler did not place the pods on it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_vain: bool,
 }

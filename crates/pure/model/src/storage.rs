@@ -59,8 +59,8 @@ pub enum InTreeKind {
 }
 
 impl InTreeKind {
-    /// All kinds of in-tree disks. Azure files and vSphere volumes are left out, because kube-scheduler does
-    /// not convert them.
+    /// All kinds of in-tree disks that kube-scheduler converts. It does not convert Azure files or vSphere
+    /// volumes.
     pub const ALL: [Self; 5] = [
         Self::AwsElasticBlockStore,
         Self::AzureDisk,

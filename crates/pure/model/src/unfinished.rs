@@ -51,7 +51,7 @@ pub struct NodeTurns {
 }
 
 impl Unfinished {
-    /// Whether nothing is left for later rounds.
+    /// Whether the round looked at all pods and nodes.
     pub fn is_empty(&self) -> bool {
         self.pods.is_none() && self.nodes.is_none()
     }

@@ -1,4 +1,5 @@
-//! Other objects that decisions read: controllers of pods, disruption budgets, volumes and classes.
+//! Objects other than pods and nodes that decisions read, such as controllers of pods, disruption budgets,
+//! volumes and classes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -255,7 +256,7 @@ impl Backoff {
     }
 
     /// Whether the back-off is running now. If the remaining time is longer than the back-off itself, the
-    /// clock was set back after the back-off began. Such a back-off counts as over.
+    /// clock was set back after the back-off began. Such a back-off counts as ended.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
         left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)

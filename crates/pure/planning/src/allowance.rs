@@ -145,7 +145,7 @@ impl Allowance {
         if self.stop.is_set() { 0 } else { self.until.saturating_sub(self.effort.spent()) }
     }
 
-    /// Whether nothing is left.
+    /// Whether the allowance is used up, or the decision should stop.
     pub(super) fn is_spent(&self) -> bool {
         self.stop.is_set() || self.effort.spent() >= self.until
     }

@@ -1,5 +1,5 @@
-//! Pod annotations that have a value: how long a pod stays where it is, what moving it costs, and how long it
-//! waits for a machine.
+//! Pod annotations whose values are parsed: how long a pod stays where it is, what moving it costs, and how
+//! long it waits before a machine is created for it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Bare-metal machines: which of them may be switched on next.
+//! Determines which bare-metal machines may be switched on next.
 //!
 //! A machine is free if it has no record, is not known to be on, is not closed or out of service, and is not
 //! backing off after a failure. If a snapshot does not list the free slots, a slot is free if no machine and

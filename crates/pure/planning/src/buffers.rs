@@ -157,7 +157,7 @@ pub(super) fn chunks(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Arc<Pod>> {
     all.map(|chunk| (chunk.digest().id.clone(), chunk)).collect()
 }
 
-/// For each node on which chunks were placed, the kind and name of the object that owns one of them.
+/// For each node on which chunks were placed, the kind and name of the object that owns one of these chunks.
 pub(super) fn holders(view: &View, growth: &ScaleUpDecision) -> BTreeMap<NodeIndex, String> {
     if view.snapshot.buffers.is_empty() && view.snapshot.requests.is_none() {
         return BTreeMap::new();

@@ -252,8 +252,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Like [`Self::next`], for a machine that the pool's minimum requires: it does not wait for the pool to
-    /// settle.
+    /// Like [`Self::next`], for a machine that the pool's minimum requires. Such a machine is created even if
+    /// the pool changed recently.
     pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, NoRoom> {
         match self.woken(pool) {
             Some(place) => Ok(place),

@@ -157,7 +157,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             pods.extend(node.pods.iter().map(bound));
             snapshot.nodes.push(node.node);
             if let Some(machines) = &mut Arc::make_mut(&mut snapshot.proxmox).machines {
-                // A woken warm machine replaces its earlier entry.
+                // A warm machine that is woken is already listed. Its entry is replaced.
                 machines.retain(|one| one.name != name);
                 machines.push(Machine {
                     name: name.clone(),

@@ -1,4 +1,4 @@
-//! Which CSI drivers a fresh node has, and how many volumes of each driver it can attach.
+//! Determines which CSI drivers a fresh node has, and how many volumes of each driver it can attach.
 //!
 //! A DaemonSet installs a driver, and the driver registers once its node is ready. So only existing nodes
 //! show which drivers they have. The pool's settings take precedence over the drivers seen on the pool's

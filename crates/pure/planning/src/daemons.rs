@@ -129,7 +129,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// Those pods on these nodes that have anti-affinity to other pods, without duplicates.
+/// The pods on these nodes that have anti-affinity to other pods, without duplicates.
 pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
     let all = prototypes.iter().flat_map(|node| node.pods.iter()).filter(|pod| !pod.affinity.anti.is_empty());
     let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();

@@ -88,7 +88,7 @@ impl DeviceRoom {
     }
 
     /// Whether VMs use or will use more devices of one of the pool's mappings than the host has. This happens
-    /// if another VM takes a device, or if a machine is moved to this host.
+    /// if a device is passed to another VM, or if a machine is moved to this host.
     pub(super) fn overdrawn(&self, pool: &Pool) -> bool {
         pool.pci.iter().any(|one| self.free(one) < 0)
     }

@@ -126,9 +126,9 @@ impl DiskRoom {
     }
 
     /// The storages on which a suspended machine's memory may be saved, as far as they are known. If the VM's
-    /// options name a storage, it is that one. Otherwise, they are the shared storages of the VM's disks, or
-    /// all storages of its disks if none is shared (`find_vmstate_storage` in qemu-server's `QemuConfig`). If
-    /// there are several, Proxmox VE chooses by storage type, so all of them must have room.
+    /// options name a storage, it is the only one. Otherwise, they are the shared storages of the VM's disks,
+    /// or all storages of its disks if none is shared (`find_vmstate_storage` in qemu-server's `QemuConfig`).
+    /// If there are several, Proxmox VE chooses by storage type, so all of them must have room.
     fn state_storages<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Vec<&'a str> {
         if let Some(named) = pool.vm_options.get(STATE_STORAGE) {
             return vec![named];

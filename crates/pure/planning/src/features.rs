@@ -125,14 +125,14 @@ mod tests {
         assert!(fresh_features(&seen, pool).is_empty());
         let mut memory = Memory::default();
         assert!(learn(&mut memory, &seen, &ByNode::new(), pool));
-        assert!(!learn(&mut memory, &seen, &ByNode::new(), pool), "nothing new");
+        assert!(!learn(&mut memory, &seen, &ByNode::new(), pool), "a second call changes nothing");
         let gone = Snapshot { memory, ..Snapshot::default() };
         assert!(fresh_features(&gone, pool).is_empty());
         let told = self::config("kubelet = { maxParallelImagePulls = 3 }");
         assert_eq!(
             fresh_features(&gone, &told.pools[0]),
             restarts(),
-            "kubelets with other settings are not known"
+            "features remembered of kubelets with other settings are not used"
         );
     }
 }

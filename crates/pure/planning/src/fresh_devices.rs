@@ -1,4 +1,4 @@
-//! Which devices a fresh node has.
+//! Determines which devices a fresh node has.
 //!
 //! A driver publishes a node's devices in ResourceSlices once the driver runs on the node. So only existing
 //! nodes show their devices. For each driver, the planner uses the devices of the pool's newest node that has
@@ -347,12 +347,12 @@ mod tests {
         assert!(stored < 512 << 10, "{stored} bytes");
         let known =
             |memory: &Memory| memory.pools.values().filter(|one| !one.device_slices.is_empty()).count();
-        assert!(known(&memory) > 0, "what fits is remembered");
+        assert!(known(&memory) > 0, "the devices of some pools are remembered");
         assert!(!learn(&mut memory, &snapshot, &config), "a second call changes nothing");
         let without = Snapshot { nodes: Vec::new(), ..snapshot };
-        assert!(!learn(&mut memory, &without, &config), "also while there is no node");
+        assert!(!learn(&mut memory, &without, &config), "devices stay remembered without nodes");
         let none = parse("c", "", Needs::Plan).unwrap();
         assert!(learn(&mut memory, &without, &none));
-        assert_eq!(known(&memory), 0, "devices of a pool that is gone are forgotten");
+        assert_eq!(known(&memory), 0, "devices of a pool that no longer exists are forgotten");
     }
 }

@@ -156,9 +156,9 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Each pair of a pool and a template if at least one of their guests did not use its hot-plugged CPUs.
-    /// The other guests are assumed not to use theirs either. A machine is ignored if its Node lacks CPUs for
-    /// another reason.
+    /// The pairs of a pool and a template that have at least one guest that did not use its hot-plugged CPUs.
+    /// The pair's other guests are assumed not to use theirs either. A machine is ignored if its Node lacks
+    /// CPUs for another reason.
     fn deaf<'m>(&self, machines: &ByNode<'m>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
         let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));

@@ -25,7 +25,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether a removal must wait, because it takes free room and would leave less than the pool must keep
+    /// Whether a removal must wait, because it would use up free room and leave less than the pool must keep
     /// free.
     fn refuses(&self, before: Room) -> bool {
         let short = |left: i64, before: i64, kept: i64| left < kept && left < before;

@@ -1,6 +1,6 @@
-//! Whether a pool is healthy enough to lose nodes. The two limits are those of Cluster Autoscaler, but they
-//! apply to each pool by itself: unready nodes of other pools do not prevent removals. In an unhealthy pool,
-//! the timers of unneeded nodes keep running.
+//! Determines which pools are too unhealthy to lose nodes. The two limits are those of Cluster Autoscaler,
+//! but they apply to each pool by itself: unready nodes of other pools do not prevent removals. In an
+//! unhealthy pool, the timers of unneeded nodes keep running.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -19,7 +19,7 @@ pub(super) struct HostRoom {
     memory: i64,
     /// How many bytes of the host's memory are in use, including those for planned machines.
     used: i64,
-    /// How many bytes of memory are promised to running and planned guests.
+    /// How many bytes of memory are assigned to running and planned guests.
     promised: i64,
     /// How many bytes of memory must stay free, if the host's table in the configuration sets a reserve.
     reserve: Option<i64>,
@@ -70,7 +70,7 @@ impl HostRoom {
 
     /// Whether an existing machine of the pool can run on the host. `has_room` is true if the machine's
     /// memory and vCPUs are already counted. The machine's devices have been counted since it was created,
-    /// but another VM may have taken them.
+    /// but another VM may be using them.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
         self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }
@@ -140,7 +140,7 @@ impl HostRoom {
         self.by_pool.get(&pool.name).copied().unwrap_or(0)
     }
 
-    /// How many bytes of memory are left for machines of the pool. Promised memory is limited by the pool's
+    /// How many bytes of memory are left for machines of the pool. Assigned memory is limited by the pool's
     /// `memory_overcommit`, and used memory by the host's memory.
     fn free(&self, pool: &Pool) -> i64 {
         let promised = quantity::share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);

@@ -314,12 +314,12 @@ mod tests {
         let mut seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
         let mut memory = Memory::default();
         assert!(learn(&mut memory, &seen, &small));
-        assert!(!learn(&mut memory, &seen, &small), "the second look teaches nothing new");
+        assert!(!learn(&mut memory, &seen, &small), "a second call changes nothing");
         assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 1900);
         let large = config("cores = 8\nmemory = \"16GiB\"");
         assert!(learn(&mut memory, &seen, &large));
         assert_eq!(memory.pools["w"].learnt_allocatable, None);
-        // The node of the old shape still shows how much a kubelet reserves.
+        // The node of the old size still shows how much a kubelet reserves.
         seen.memory = memory.clone();
         let kept = 4 * GIB - 4 * GIB / 50 - 3 * GIB;
         assert_eq!(cpu_and_memory(&seen, &large), (7900, 16 * GIB - 16 * GIB / 50 - kept));
@@ -327,7 +327,7 @@ mod tests {
         Arc::make_mut(&mut seen.proxmox).machines.as_mut().unwrap().push(machine("b", 8, 16));
         assert!(learn(&mut memory, &seen, &large));
         assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 7500);
-        // The learned amounts are remembered when the node is gone.
+        // The learned amounts are still remembered after the node is gone.
         let gone = Snapshot { memory, ..Snapshot::default() };
         assert_eq!(cpu_and_memory(&gone, &large), (7500, 15 * GIB));
     }
@@ -342,7 +342,7 @@ mod tests {
         assert!(learn(&mut memory, &snapshot(&nodes, machines), &config));
         let learnt: Vec<(u32, i64)> =
             memory.pools["w"].learnt_sizes.iter().map(|one| (one.cores, one.allocatable.cpu_milli)).collect();
-        assert_eq!(learnt, [(2, 1900), (4, 3700)], "a size that is not offered teaches nothing");
+        assert_eq!(learnt, [(2, 1900), (4, 3700)], "a size that the pool does not offer is not learned");
         assert_eq!(memory.pools["w"].learnt_allocatable.as_ref().unwrap().cpu_milli, 1900);
     }
 
@@ -381,7 +381,7 @@ mod tests {
         seen.memory = memory.clone();
         assert_eq!(cpu_and_memory(&seen, &plain), (1900, 3 * GIB));
         assert_eq!(cpu_and_memory(&seen, &set), computed);
-        assert!(learn(&mut memory, &seen, &set), "it is forgotten");
+        assert!(learn(&mut memory, &seen, &set), "what was learned with other settings is forgotten");
         // A node that was created with the current settings is learned from.
         let mut made = machine("b", 2, 4);
         made.made_of.insert("kubelet".to_owned(), set.pools[0].kubelet.words());

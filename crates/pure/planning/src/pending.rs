@@ -1,4 +1,4 @@
-//! Which pods are pending, and which may trigger a new node.
+//! Determines which pods are pending, and which of them may trigger a new node.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -164,12 +164,12 @@ impl<'p> PodsByNode<'p> {
     }
 }
 
-/// Collects the positions of the pods that have no node. It stores positions, because a clone of tens of
-/// thousands of `Arc`s would write to each pod's memory.
+/// Collects the positions of the pods that have no node. Positions are collected instead of the pods, because
+/// cloning tens of thousands of `Arc`s would write to each pod's memory.
 #[derive(Default)]
 struct Unbound {
     positions: Vec<usize>,
-    /// Whether the pods at these positions are not in order.
+    /// Whether the pods at these positions are out of order.
     is_mixed: bool,
 }
 

@@ -286,8 +286,8 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Also marks a prediction as missed if several machines were created one after the other for a kind of
-    /// pod, but no such pod was scheduled on any of them.
+    /// Marks a prediction as missed if several machines were created one after the other for a kind of pod,
+    /// but no such pod was scheduled on any of them.
     fn miss_by_machines(&self, after: &mut Predictions) {
         let mut by_kind: BTreeMap<&str, Vec<&MadeFor>> = BTreeMap::new();
         for one in after.made.iter().filter(|one| one.in_vain) {

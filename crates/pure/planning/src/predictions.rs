@@ -2,9 +2,9 @@
 //! found that they fit, another machine of the same pool would not help. [`super::prediction_outcomes`] finds
 //! the missed predictions.
 //!
-//! * A pool with a missed prediction gets no machine for pods of that kind until its back-off is over, and
-//!   such pods are expected on none of its nodes. The same applies to every other pool with a ready node that
-//!   should have taken them.
+//! * If a prediction about a kind of pods was missed in a pool, the pool gets no machine for such pods until
+//!   the prediction's back-off ends, and such pods are expected on none of the pool's nodes. The same applies
+//!   to every other pool with a ready node that should have taken them.
 //! * After the back-off, a machine may be tried again. Nodes that existed when the prediction was missed are
 //!   not counted on: the scheduler has refused them.
 //! * At most two machines an hour are created for a kind of pods that is never scheduled on them. Two pods of

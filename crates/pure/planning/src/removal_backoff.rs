@@ -11,7 +11,7 @@ use model::node::Node;
 use model::workload::Backoff;
 use settings::Config;
 
-/// The maximum back-off. A failure is forgotten once its back-off has been over for longer than this.
+/// The maximum back-off. A failure is forgotten this long after its back-off ends.
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// The wait after a removal was given up. It is longer each time.
@@ -50,8 +50,8 @@ pub(super) fn rests(snapshot: &Snapshot, node: &Node) -> Option<String> {
     Some(backoff_text(backoff.until, backoff))
 }
 
-/// Why a removal that an operator asked for does not begin now. Such a removal never waits longer than after
-/// the first failure. `None`: no wait is running.
+/// Why a removal that an administrator requested does not begin now. Such a removal never waits longer than
+/// after the first failure. `None`: no wait is running.
 pub fn wish_rests(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<String> {
     let backoff = last(snapshot, node).filter(|backoff| backoff.runs(snapshot.time))?;
     let failed = snapshot.memory.pools.get(pool_of(node)?)?.last_removal_failure?;

@@ -1,5 +1,5 @@
-//! ProvisioningRequests: whether there is room for all pods of a request at the same time, or room can be
-//! created for all of them.
+//! ProvisioningRequests: determines whether there is room for all pods of a request at the same time, or
+//! whether room can be created for all of them.
 //!
 //! * The pods of a request are imagined pods. They are placed after pending pods and before chunks of
 //!   buffers: all of them, or none.
@@ -24,7 +24,7 @@ use model::plan::{Plan, PodOutcome, RequestOutcome, RequestVerdict};
 use model::pod::{Owner, Pod};
 use model::request::{ATOMIC, CHECK_CAPACITY, CONSUMES, ProvisioningRequest};
 
-/// How long room is reserved after it was promised.
+/// How long room is reserved for a request after the request was granted.
 const BOOKED: SignedDuration = SignedDuration::from_mins(10);
 /// A request fails if no room was found for it within this time.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);

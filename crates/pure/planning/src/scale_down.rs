@@ -243,7 +243,8 @@ fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
     }
 }
 
-/// Whether no machine is being created, and no node is being removed or about to be.
+/// Whether the cluster is at rest: no machine is being created or is growing, and no node is being removed or
+/// may soon be removed.
 fn at_rest(view: &View, growth: &ScaleUpDecision, verdicts: &[NodeVerdict]) -> bool {
     use NodeOutcome::{BeingDeleted, CoolingDown, Remove, Unneeded, Unready};
     let going = |(one, node): (&NodeVerdict, &Arc<Node>)| match one.verdict {

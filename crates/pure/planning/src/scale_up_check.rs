@@ -1,7 +1,7 @@
-//! What scaling up would do once nodes are gone. A removal does not begin if scaling up would then create a
-//! machine, or if a pod would stay pending. Otherwise the number of nodes could flap. The check is needed
-//! because scaling up and kube-scheduler look for room in a different order from the search for removable
-//! nodes.
+//! Checks what scaling up would do once nodes are gone. A removal does not begin if scaling up would then
+//! create a machine, or if a pod would stay pending. Otherwise the number of nodes could flap. The check is
+//! needed because scaling up and kube-scheduler look for room in a different order from the search for
+//! removable nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -22,7 +22,7 @@ pub(super) struct ScaleUpDecision<'a> {
     /// For each upcoming node in the world, the name of the machine that is being created, or of its Node if
     /// that exists already.
     pub upcoming: BTreeMap<NodeIndex, String>,
-    /// Pods of nodes that are being removed, if they find no place.
+    /// Pods that find no place, from nodes that are being removed.
     pub homeless: Vec<&'a Arc<Pod>>,
     /// Pools that stay below their minimum, and why.
     pub short: Vec<PoolReason>,

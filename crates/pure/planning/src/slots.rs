@@ -1,4 +1,4 @@
-//! Which slots are free.
+//! Determines which slots are free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

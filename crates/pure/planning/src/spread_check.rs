@@ -1,8 +1,8 @@
-//! Where kube-scheduler may put the pods of removed nodes. The search for removable nodes fills the other
-//! nodes completely. kube-scheduler, however, spreads pods (`NodeResourcesFit` with `LeastAllocated`, its
-//! default), follows their preferences, and takes them in any order. So a pod may find no room even though
-//! the search found a place for it. The removal would then be pointless, because a machine would be created
-//! for that pod immediately.
+//! Checks whether the pods of removed nodes find room even if kube-scheduler places them differently from
+//! the plan. The search for removable nodes fills the other nodes completely. kube-scheduler, however,
+//! spreads pods (`NodeResourcesFit` with `LeastAllocated`, its default), follows their preferences, and
+//! schedules them in any order. So a pod may find no room even though the search found a place for it. The
+//! removal would then be pointless, because a machine would be created for that pod immediately.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -20,7 +20,7 @@ use scheduling::{NodeIndex, SimNode, World};
 /// random. If many orders leave a pod without room, at least one of the tried orders probably does too.
 const ORDERS: usize = 15;
 
-/// The maximum number of times that the check tests whether a node takes a pod. If a single order would need
+/// The maximum number of times that the check tests whether a pod fits a node. If a single order would need
 /// more, no order is tried: with a thousand pods and a thousand nodes, it is unlikely that a pod finds no
 /// room.
 const EFFORT: usize = 1_000_000;

@@ -36,7 +36,7 @@ pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Stri
         View::new(snapshot, &pods, config, offers, &Allowance::new(&Effort::default(), Limits::default()));
     let at = snapshot.nodes.iter().position(|one| one.name == node)?;
     let rules = Rules::new(snapshot, &config.scale_down);
-    // Pods that must stay are checked elsewhere.
+    // The drain itself checks for pods that must stay.
     let leaving = rules.evictions(view.on[at].bound.iter(), Budgets::new(snapshot), |_| false).ok()?;
     let mut moves: Vec<Arc<Pod>> = leaving.evict.into_iter().filter(|pod| !pod.is_finished()).collect();
     moves.sort_by_key(|pod| Reverse((pod.requests.cpu_milli, pod.requests.memory)));

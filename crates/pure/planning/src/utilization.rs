@@ -15,13 +15,13 @@ pub(super) struct Requested {
     /// Pods of DaemonSets.
     daemons: (i64, i64),
     others: (i64, i64),
-    /// Pods that are being deleted. They are in neither sum, because a pod no longer counts once its deletion
-    /// is overdue, which depends on the time.
+    /// Pods that are being deleted. They are in neither `daemons` nor `others`, because a pod no longer
+    /// counts once its deletion is overdue, which depends on the time.
     leaving: Vec<Arc<Pod>>,
 }
 
 impl Requested {
-    /// What these pods request.
+    /// Adds up what these pods request.
     pub(super) fn by(pods: &[Arc<Pod>]) -> Self {
         let mut requested = Self::default();
         for pod in pods.iter().filter(|pod| !pod.is_finished()) {

@@ -180,7 +180,7 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
     all
 }
 
-/// Whether a machine of the pool that was kept warm is being removed.
+/// Whether a warm machine of the pool is being removed.
 fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     let mut machines = view.snapshot.proxmox.machines.iter().flatten();
     let leaves = |one: &Machine| one.phase >= Phase::Draining && !one.phase.is_over();

@@ -2,7 +2,7 @@
 //! tests let random worlds change from round to round, and compare each plan, byte for byte, with one that
 //! was made without such data.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on unexpected results")]
 
 mod worlds;
 

@@ -142,7 +142,7 @@ proptest! {
         let plan = plan(&snapshot, &config(max));
         for (gang, (all, new)) in placed(&snapshot, &plan) {
             let minimum = minimum(&snapshot, &gang);
-            prop_assert!(new == 0 || all >= minimum, "{gang}: {all} of {minimum}, {new} of them new");
+            prop_assert!(new == 0 || all >= minimum, "{gang}: {all} pods have a place ({new} in this plan), but the minimum is {minimum}");
         }
         for machine in plan.scale_up.iter().flat_map(|pool| &pool.machines) {
             prop_assert!(!machine.pods.is_empty(), "a machine without a pod");
@@ -159,12 +159,12 @@ proptest! {
         let plan = plan_within(&snapshot, &config(max), Limits { growth, ..Limits::default() });
         for (gang, (all, new)) in placed(&snapshot, &plan) {
             let minimum = minimum(&snapshot, &gang);
-            prop_assert!(new == 0 || all >= minimum, "{gang}: {all} of {minimum}, {new} of them new");
+            prop_assert!(new == 0 || all >= minimum, "{gang}: {all} pods have a place ({new} in this plan), but the minimum is {minimum}");
         }
         let made = || plan.scale_up.iter().flat_map(|pool| &pool.machines);
         prop_assert!(made().all(|machine| !machine.pods.is_empty()));
         let new = plan.pods.iter().filter(|one| one.verdict == PodOutcome::NewNode).count();
-        prop_assert_eq!(made().map(|machine| machine.pods.len()).sum::<usize>(), new, "a pod on a machine that is not created");
+        prop_assert_eq!(made().map(|machine| machine.pods.len()).sum::<usize>(), new, "a pod is placed on a machine that is not created");
     }
 
     // No pod in this test has anti-affinity, because the second plan may place pods with anti-affinity on

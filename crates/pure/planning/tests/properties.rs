@@ -175,7 +175,7 @@ proptest! {
             prop_assert!(fits(&requests, running.chain(arriving)), "{}", node.name);
         }
         for one in plan.scale_down.iter().flat_map(|removal| &removal.moves) {
-            prop_assert!(!gone.contains(&one.to.as_str()), "{one:?} goes to a node that is removed");
+            prop_assert!(!gone.contains(&one.to.as_str()), "{one:?} moves a pod to a node that is removed");
         }
     }
 

@@ -225,7 +225,7 @@ proptest! {
             prop_assert!(nothing_is_overfull(&now), "{next:?}");
             prop_assert!(now.nodes.len() >= min as usize, "{next:?}");
             rounds += 1;
-            prop_assert!(rounds < ROUNDS, "no rest: {next:?}");
+            prop_assert!(rounds < ROUNDS, "the cluster still changes: {next:?}");
         }
         prop_assert!(grew_for_pods <= 1, "pods that had a node are pending again");
         let placed = |pod: &Arc<Pod>| pod.node.as_ref().is_some_and(|node| now.nodes.iter().any(|one| one.name == *node));
@@ -242,7 +242,7 @@ proptest! {
         let (mut now, mut made) = (snapshot, 100);
         let mut made_for_pods = 0;
         for round in 0..=ROUNDS as u64 {
-            prop_assert!(round < ROUNDS as u64, "no rest: {:?}", plan(&now, &config));
+            prop_assert!(round < ROUNDS as u64, "the cluster still changes: {:?}", plan(&now, &config));
             let next = plan(&now, &config);
             let waits = now.pods.iter().any(|pod| pod.node.is_none());
             if next.scale_up.is_empty() && next.scale_down.is_empty() && !waits {

@@ -226,7 +226,7 @@ impl Simulation {
         };
         let standing = round.pods.iter().filter(|pod| is_everywhere(pod) && others(pod));
         self.standing = standing.cloned().collect();
-        // Takes over the recorded facts about pools that do not depend on the simulation.
+        // Copies the recorded facts about pools, except for those that depend on the simulation.
         for (name, recorded) in &around.memory.pools {
             let own = self.memory.pools.entry(name.clone()).or_default();
             *own = PoolMemory {

@@ -172,8 +172,8 @@ impl Watcher {
                     leaves: None,
                 }
             });
-            // A gap in the record may hide the phase in which the machine was ready to be woken, so the last
-            // phase is not checked.
+            // A gap in the record may hide the phase in which the machine was ready to be woken, so this
+            // phase is not required here.
             if seen.warm && machine.warm.is_none() && machine.phase < Phase::Draining {
                 self.facts.happened.pool(&machine.pool).made += 1;
                 seen.asked = machine.requested.unwrap_or(now);

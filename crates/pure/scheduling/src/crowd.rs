@@ -34,9 +34,9 @@ pub(super) struct Kind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stands(Vec<(NodeIndex, i64)>);
 
-/// The pods in each domain that count for one term: pods that the term selects, and pods whose anti-affinity
-/// contains the term. Most of these pods belong to both groups, so the counts of both groups are stored
-/// together.
+/// For one term, the counts of two groups of pods in each domain: the pods that the term selects, and the
+/// pods whose anti-affinity contains the term. Most of these pods belong to both groups, so the counts of
+/// both groups are stored together.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     /// The counts, sorted by domain number. If no domain is missing, a domain's number is its index.
@@ -47,7 +47,7 @@ struct Tally {
     all: Count,
 }
 
-/// How many pods count for a term.
+/// How many pods a term selects, and how many have it in their anti-affinity.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     /// The number of pods that the term selects.

@@ -10,7 +10,7 @@ use model::pod::Pod;
 const CHECK: u64 = 10;
 /// The additional cost of a check for each expression in the pod's node affinity.
 pub const EXPRESSION: usize = 12;
-/// The cost of placing or removing a pod that requires something of other pods, because the counts must be
+/// The cost of placing or removing a pod that requires something of other pods. The counts must then be
 /// updated.
 pub(super) const SOCIAL: u64 = 100;
 /// The cost of preparing a pod.

@@ -40,8 +40,8 @@ pub(super) struct Counted {
     known: usize,
 }
 
-/// The distinct counts of the domains, in ascending order. Each has the number of domains with this count.
-/// The first count is the global minimum. The list is short.
+/// The distinct counts of the domains, in ascending order, each with the number of domains that have this
+/// count. The first count is the global minimum. The list is short.
 #[derive(Clone, Debug, Default)]
 struct Levels(Vec<(i64, usize)>);
 

@@ -108,7 +108,7 @@ impl Spreads {
     }
 }
 
-/// A world's pod counts for all spreads.
+/// The pod counts of a world, for all spreads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     /// The counts for each spread.

@@ -186,7 +186,7 @@ impl Waiting {
                 && claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
         };
         let open = |volume: &&Arc<PersistentVolume>| !promised.holds(volume);
-        // If pods with the same claim were placed, the volume that was promised to them counts as reserved.
+        // If pods with this claim were already placed, the volume promised to the claim counts as reserved.
         let reserved = match promised.of(claim) {
             Some(volume) => vec![volume.clone()],
             None => volumes.reserved(claim).iter().filter(suits).filter(for_it).cloned().collect(),

@@ -17,7 +17,7 @@ pub struct Disruption {
     pub reasons: Vec<RemovalReason>,
     /// The pools that the rule applies to; empty: all.
     pub pools: Vec<PoolName>,
-    /// Maximum total number of nodes that may be removed from these pools at the same time; `None`: no limit.
+    /// Maximum total number of nodes in `pools` that may be removed at the same time; `None`: no limit.
     pub max_nodes: Option<usize>,
     /// Removals are allowed only in these windows; empty: at any time.
     pub windows: Vec<Window>,

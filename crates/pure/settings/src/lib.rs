@@ -138,7 +138,7 @@ pub struct Config {
     pub metrics: Metrics,
     /// Which rounds are recorded in files.
     pub record: Record,
-    /// Settings of individual hosts, by their keys.
+    /// Settings of individual hosts, by host key.
     pub hosts: BTreeMap<model::HostKey, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,

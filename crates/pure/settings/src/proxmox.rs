@@ -53,7 +53,7 @@ pub struct Proxmox {
     /// Maximum number of concurrent linked clones from one storage.
     pub linked_clones_per_storage: usize,
     /// Maximum number of concurrent full clones from one storage. This is also the maximum number of guests
-    /// that may be suspending at the same time on one host.
+    /// that a host may be suspending at the same time.
     pub full_clones_per_storage: usize,
     /// Maximum number of vCPUs per CPU thread of a host, unless the pool sets `cpu_overcommit`.
     pub cpu_overcommit: f64,

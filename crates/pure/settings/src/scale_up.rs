@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::values::Checker;
 
-/// Which of several suitable pools grows.
+/// How a pool is chosen for new machines if several are suitable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expander {
@@ -27,7 +27,7 @@ pub enum Expander {
 pub struct ScaleUp {
     /// A machine has failed if it has not become a ready node within this time.
     pub max_node_provision_time: Duration,
-    /// Which of several suitable pools grows.
+    /// How a pool is chosen for new machines if several are suitable.
     pub expander: Expander,
     /// Pods with a lower priority than this neither trigger new nodes nor prevent removals.
     pub expendable_pods_priority_cutoff: i32,

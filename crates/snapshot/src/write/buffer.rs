@@ -1,4 +1,5 @@
-//! CapacityBuffers and PodTemplates. A buffer's status is left out, because no decision reads it.
+//! CapacityBuffers, ProvisioningRequests and PodTemplates. A buffer's status is left out, because no
+//! decision reads it.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Volumes, claims, classes and attachments.
+//! Volumes, claims, storage classes, CSI drivers, storage capacities and attachments.
 
 use jiff::Timestamp;
 use serde_json::Value;

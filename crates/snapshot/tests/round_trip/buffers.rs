@@ -1,4 +1,5 @@
-//! Random CapacityBuffers and PodTemplates, and the templates of controllers that buffers refer to.
+//! Random CapacityBuffers, ProvisioningRequests and PodTemplates, and the templates of controllers that
+//! buffers refer to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -122,7 +122,7 @@ pub struct Asleep {
     pub asked: std::collections::BTreeMap<String, (Instant, Option<Instant>)>,
 }
 
-/// Nodes whose removal was ordered.
+/// The latest removals, by which the limits on removals are checked.
 #[derive(Default)]
 pub struct Braked {
     pub gone: BTreeMap<String, Instant>,
@@ -248,7 +248,7 @@ pub struct LookedAt {
 pub struct Figures {
     /// Clones that were requested.
     pub clones: u64,
-    /// Destructions that were requested.
+    /// Requests to destroy a VM.
     pub destructions: u64,
     /// Evictions that were requested.
     pub evictions: u64,

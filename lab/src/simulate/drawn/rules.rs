@@ -107,7 +107,7 @@ pub struct Rules {
     pub hindered: bool,
     /// Options of the templates that machines must not keep.
     pub inherited: Inherited,
-    /// Which tags users may set.
+    /// The datacenter's options for tags.
     pub tags: TagAccess,
 }
 

@@ -42,8 +42,8 @@ impl Checker {
     }
 }
 
-/// Returns the VMID of the VM that a POST changes. Returns `None` for calls to the guest agent. They may be
-/// repeated, because the programs that they start have an effect only once.
+/// Returns the VMID of the VM that a POST changes. Returns `None` for calls to the guest agent, which may be
+/// repeated: the programs that they start have no further effect when run again.
 fn told(call: &Call<'_>) -> Option<u32> {
     let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
     match (call.method, parts.as_slice()) {

@@ -119,7 +119,7 @@ impl Checker {
             }
             if sight.node != node || sight.running != running {
                 let starts = sight.starts + u32::from(running && !sight.running);
-                // A completed clone that is on the host in its record was not moved.
+                // When a clone is complete, its VM appears on the host in its record. That is not a move.
                 let planned = || self.record(vmid).is_some_and(|record| record["host"] == node.as_str());
                 let moved = if sight.node == node || planned() { sight.moved } else { Some(now) };
                 *sight = Sight { node, running, since: now, moved, starts, size, sized: sight.sized };
@@ -142,8 +142,8 @@ impl Checker {
         if !pool.places.allows(host) {
             return Some(format!("is not one of the pool's hosts {:?}", pool.places.hosts));
         }
-        // These states are checked separately: if a host loses its power during maintenance, the daemon may
-        // not know of the power loss yet when the maintenance ends.
+        // Each of these states is checked with its own start time: if a host loses its power during
+        // maintenance, the daemon may not know of the power loss yet when the maintenance ends.
         let shut = {
             let sights = &self.inner().sights;
             [&sights.kept_empty, &sights.off, &sights.silent].map(|since| since.get(host).copied())
@@ -363,7 +363,7 @@ impl Checker {
                 continue;
             }
             taken.of_pool += usize::from(own.name == pool.name);
-            // Unless an administrator started the VM, the daemon itself performed the VM's first start.
+            // The daemon knows of a first start that it performed, but perhaps not of an administrator's.
             let first = starts <= 1 && !self.inner().started.contains(&guest.vmid);
             let runs = guest.running && (is_known || first);
             taken.devices += usize::from(own.device && (runs || record["intent"]["kind"] == "create"));

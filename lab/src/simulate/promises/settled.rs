@@ -133,8 +133,8 @@ impl Checker {
             if number > self.minimum(pool) && !needed {
                 wrong.push(format!("no pod needs Node {who}"));
             }
-            // A node stays if its pods may not be moved. No replacement is possible if the pool is at its
-            // maximum or the hosts are full.
+            // An overdue node stays if its pods may not be moved, or if no replacement is possible because
+            // the pool is at its maximum or the hosts are full.
             if idle || (!needed && number < pool.max) {
                 wrong.extend(self.overdue(pool, *vmid, &node).filter(|_| self.has_room(pool, false)));
             }

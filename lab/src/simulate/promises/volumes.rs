@@ -31,7 +31,7 @@ impl Checker {
     pub fn must_be_off(&self, call: &Call<'_>) {
         let Some(node) = call.path.strip_prefix("/api/v1/nodes/") else { return };
         let changes = call.side == Side::Kubernetes && call.method == "PATCH";
-        // A write that changes other taints also contains the existing ones.
+        // A write contains all of the Node's taints, even if it changes only another one.
         let says = |text: &str| text.contains(OUT_OF_SERVICE);
         if !changes || !says(&String::from_utf8_lossy(call.body)) {
             return;

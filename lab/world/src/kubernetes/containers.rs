@@ -1,4 +1,5 @@
-//! What kubelets do with pods: they start containers, make pods Ready, and complete and stop pods.
+//! Simulates the kubelets' work on pods: starting containers, making pods Ready, and completing and stopping
+//! pods.
 
 use std::time::Duration;
 

@@ -136,7 +136,7 @@ impl Kube {
         self.state().edit(kind, &key, |object| patch::merge(object, patch)).is_some()
     }
 
-    /// Sets the replicas of a Deployment.
+    /// Sets the number of replicas of a Deployment. Returns whether the Deployment exists.
     pub fn scale(&self, namespace: &str, name: &str, replicas: u32) -> bool {
         self.patch_by_hand("Deployment", namespace, name, &json!({ "spec": { "replicas": replicas } }))
     }

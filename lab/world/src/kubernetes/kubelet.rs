@@ -28,7 +28,8 @@ pub(super) struct Kubelet {
     pub alive: bool,
     /// The kubelet runs, but cannot reach the API server.
     pub silent: bool,
-    /// The uid of the Node that the kubelet considers its own. It does not touch a Node with another uid.
+    /// The uid of the Node that the kubelet considers its own. The kubelet does not touch a Node with another
+    /// uid.
     pub node_uid: String,
     pub last_beat: Instant,
     pub beats: u64,

@@ -16,7 +16,7 @@ pub(super) enum Target {
     Other(Vec<String>),
 }
 
-/// A resource, a collection of them, or a subresource.
+/// An object, a collection of objects, or a subresource of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     pub kind: &'static Kind,

@@ -107,7 +107,7 @@ impl Pods {
     }
 
     /// Returns the node's usage as it applies to placing this pod. It includes the resources that are
-    /// promised to other pods of the same or a higher priority.
+    /// reserved for other waiting pods of the same or a higher priority.
     pub fn usage_for(&self, node: &str, key: &Key, facts: &Facts) -> Option<Cow<'_, Usage>> {
         let usage = self.usage.get(node).map(Cow::Borrowed);
         let promised = self.nominated.iter().filter(|(other, place)| *place == node && *other != key);
@@ -119,7 +119,7 @@ impl Pods {
         })
     }
 
-    /// Returns a node's usage, without the resources that are promised to waiting pods.
+    /// Returns a node's usage, without the resources that are reserved for waiting pods.
     pub fn usage(&self, node: &str) -> Option<&Usage> {
         self.usage.get(node)
     }

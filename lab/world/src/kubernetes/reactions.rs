@@ -87,7 +87,7 @@ impl State {
         }
         let ended = |pod: &Value| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let Some(new) = new else {
-            // The deleted pod has freed the resources that it used, or that were promised to it.
+            // The deleted pod has freed the resources that it used, or that were reserved for it.
             self.wake(Work::Schedule, self.spec.timings.scheduler);
             return;
         };

@@ -1,4 +1,4 @@
-//! Reading one object or a list of them.
+//! Reading single objects and lists of objects.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,7 +27,8 @@ const TOO_LARGE: &str = "Too large resource version";
 const TOKENS: GeneralPurpose =
     GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// What a list request asks for.
+/// The part of a list that a request selects: an exact version, the object after which the page starts, and
+/// the maximum number of objects.
 struct Wanted {
     exact: Option<u64>,
     after: Option<Key>,

@@ -44,7 +44,8 @@ impl Plugin {
 pub(super) enum Outcome {
     Bound(usize),
     Unschedulable(String),
-    /// The pod waits for other pods to end. These have to be preempted first, or are already ending.
+    /// The pod waits for other pods to end: the victims on the candidate node, or pods that are already
+    /// ending if there is no candidate.
     Waits(String, Option<Candidate>),
 }
 
@@ -86,7 +87,7 @@ impl State {
                 }
                 continue;
             }
-            // Other pods of the class cannot use the room that is promised to this pod. Therefore, this pod
+            // Other pods of the class cannot use the room that is reserved for this pod. Therefore, this pod
             // may fit even though they do not.
             let promised = !text(&pod, "/status/nominatedNodeName").is_empty();
             let outcome = match failed.get(&facts.class).filter(|_| !promised) {
@@ -170,7 +171,7 @@ impl State {
             let tail = "not eligible due to a terminating pod on the nominated node.";
             return Outcome::Waits(with_preemption(&reasons, tail), None);
         }
-        // No node fits, so `misfits` has one entry for each node, in the same order.
+        // No node fits, so `misfits` has one entry for each node, in the order of `places`.
         let hopeful = places.iter().zip(&misfits).filter(|(_, misfit)| misfit.resolvable);
         let hopeful: Vec<&Place> = hopeful.map(|(place, _)| place).collect();
         match self.candidate(pod, facts, &company, &hopeful) {

@@ -19,7 +19,7 @@ pub struct KubeSpec {
     pub k3s_token: Option<String>,
     /// Such as `v1.36.2`.
     pub version: String,
-    /// How long things take.
+    /// How long simulated operations take.
     pub timings: KubeTimings,
     /// Nodes that exist from the start, with running kubelets.
     pub nodes: Vec<NodeSpec>,
@@ -96,7 +96,7 @@ impl Rule {
     }
 }
 
-/// How long things take.
+/// How long simulated operations take.
 #[derive(Clone, Debug)]
 pub struct KubeTimings {
     /// How long a plain request takes.
@@ -127,7 +127,7 @@ pub struct KubeTimings {
     pub lease: Duration,
     /// The interval of a kubelet's heartbeats.
     pub heartbeat: Duration,
-    /// If a machine reboots after it has joined: the time until its kubelet reports for the first time.
+    /// The time from a kubelet's restart, such as after a reboot of its machine, to its first report.
     pub kubelet_restart: Duration,
     /// How long a kubelet may be silent before its Node becomes `Unknown`.
     pub monitor_grace: Duration,

@@ -289,7 +289,7 @@ impl State {
     /// Writes the new state of an object. Increments its generation if its spec changes, and removes the
     /// object if its last finalizer is gone.
     pub fn replace(&mut self, kind: &'static Kind, old: &Value, mut new: Value) -> Arc<Value> {
-        // Binding a pod does not count as a change of its spec.
+        // Binding a pod does not count as a change to the pod's spec.
         let bound =
             kind.plural == "pods" && old["spec"]["nodeName"].is_null() && !new["spec"]["nodeName"].is_null();
         let changed = |part: &str| old[part] != new[part];

@@ -17,7 +17,7 @@ use crate::signal::{Signal, Waiter};
 /// The maximum number of changes that are kept for each kind.
 const HISTORY: usize = 20_000;
 
-/// One change of one object.
+/// One change to one object.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     /// The version that the change created.
@@ -26,7 +26,7 @@ pub(super) struct Change {
     pub old: Option<Arc<Value>>,
     /// The object after the change. A deleted object has the version of its deletion.
     pub new: Arc<Value>,
-    /// Whether the object is gone.
+    /// Whether the change deleted the object.
     pub gone: bool,
 }
 

@@ -368,7 +368,7 @@ impl Change {
     }
 }
 
-/// The privileges that setting a key needs.
+/// The privileges that a change to a key needs: all of these, or any one of them.
 pub(super) enum Needed {
     All(&'static [&'static str]),
     Any(&'static [&'static str]),

@@ -30,7 +30,7 @@ const OPTIONS: [&str; 9] = [
 pub struct Firewall {
     /// Its options.
     pub options: BTreeMap<String, String>,
-    /// The rules, in their order.
+    /// The rules, ordered by position.
     pub rules: Vec<BTreeMap<String, String>>,
     /// The IP sets with their networks.
     pub ip_sets: BTreeMap<String, BTreeSet<String>>,

@@ -16,7 +16,7 @@ use crate::guest::{Guest, GuestFaults};
 /// The maximum number of calls that the log keeps.
 const LOG: usize = 100_000;
 
-/// One call of the log.
+/// One call in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
     /// When the call was answered.
@@ -292,7 +292,7 @@ impl Pve {
         }
     }
 
-    /// Sets a value of a VM by hand. The value is pending until the VM's next start.
+    /// Sets a key of a VM's config by hand. The new value is pending until the VM's next start.
     pub fn set_for_next_start_by_hand(&self, vmid: u32, key: &str, value: &str) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {
             vm.pending.insert(key.to_owned(), Pending::Set(value.to_owned()));

@@ -1,8 +1,8 @@
-//! Decides which changes apply to a running VM immediately, as `vmconfig_hotplug_pending` of qemu-server
-//! does. These are changes to the number of vCPUs and to the memory size, if the VM's `hotplug` setting
+//! Decides which changes to a running VM's hardware apply immediately, as `vmconfig_hotplug_pending` of
+//! qemu-server does. Changes to the number of vCPUs and to the memory size do, if the VM's `hotplug` setting
 //! allows them. The number of vCPUs is limited by the maximum that QEMU was started with. The memory size
 //! changes in whole DIMMs. Both can be reduced only if the guest releases the vCPUs or memory. All other
-//! changes wait for the VM's next start.
+//! changes to the hardware wait for the VM's next start.
 
 use std::collections::BTreeMap;
 

@@ -199,8 +199,8 @@ impl Pve {
                 state.hosts.get(&vm.node).is_some_and(|host| host.online).then(|| vm.node.clone())
             };
             let Some(node) = running_on() else { return };
-            // If a start task is still running, the real clean-up waits for the task to end. The clean-up was
-            // then observed to leave the new process alone.
+            // If a start task is still running, the real clean-up waits for the task to end. In that case, it
+            // was observed to leave the new process alone.
             let Ok(_lock) = pve.lock_vm(&node, vmid, Duration::ZERO).await else { return };
             for _ in 0..CLEAN_UP_TRIES {
                 tokio::time::sleep(Duration::from_secs(1)).await;

@@ -88,7 +88,7 @@ pub struct State {
     /// The host that answers, if it has booted without corosync. It knows no other host, and only the VMs in
     /// its own copy of the configuration.
     pub without_corosync: Option<String>,
-    /// The last two reports of pvestatd by VMID, newest first.
+    /// The last two reports of pvestatd, newest first. Each contains the reported values by VMID.
     pub statistics: [BTreeMap<u32, Value>; 2],
     /// When pvestatd last reported.
     pub beat_at: Option<Instant>,

@@ -198,8 +198,8 @@ fn state_storage(state: &State, vm: &Vm) -> String {
     let used: BTreeSet<String> =
         disks.filter_map(|(_, volid, _)| Some(volid.split(':').next()?.to_owned())).collect();
     let known = used.iter().filter_map(|id| state.storages.get(id));
-    // Chooses the last file-based storage, or the first storage if none is file-based, because of the order
-    // in which Proxmox VE searches.
+    // As in Proxmox VE, a file-based storage replaces an earlier choice. The result is the last file-based
+    // storage, or the first storage if none is file-based.
     let of = |shared: bool| {
         known.clone().filter(|one| one.shared == shared).fold(None, |found, one| match found {
             Some(_) if !one.kind.is_file_based() => found,

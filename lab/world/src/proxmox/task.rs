@@ -234,7 +234,7 @@ impl Pve {
             let exit = match result {
                 Ok(()) if warnings > 0 => format!("WARNINGS: {warnings}"),
                 Ok(()) => "OK".to_owned(),
-                // Proxmox VE removes the line break after the last parameter, which `task_text` does not add.
+                // Proxmox VE removes the line break after the last parameter; `task_text` does not add one.
                 // All other line breaks become spaces.
                 Err(refusal @ Refusal::Parameters(_)) => refusal.task_text().replace('\n', " "),
                 Err(refusal) => refusal.task_text().trim_end().replace('\n', " "),

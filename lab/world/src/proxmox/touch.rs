@@ -1,5 +1,5 @@
-//! Changes that an administrator makes to a VM outside of the test's own API calls, and the tasks that
-//! Proxmox VE records for them.
+//! Changes that another client, such as an administrator, makes to a VM, and the tasks that Proxmox VE
+//! records for these changes.
 
 use std::collections::BTreeMap;
 

@@ -15,11 +15,11 @@ use tokio::{
 
 /// Sentinel of `guest-sync-delimited`.
 const DELIMITER: u8 = 0xFF;
-/// The largest answer in bytes. The agent keeps 16 MiB of each output stream of a command, and sends it as
-/// base64.
+/// The maximum size of an answer, in bytes. The agent keeps 16 MiB of each output stream of a command, and
+/// sends it as base64.
 const ANSWER: u64 = 64 << 20;
 
-/// Why the agent gave no answer.
+/// Why the agent returned no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
     /// The agent does not answer.

@@ -212,10 +212,11 @@ impl Running {
         agent::call(&self.0.directory.join("qga"), patience, limit, command).await
     }
 
-    /// Asks the guest agent to shut the guest down. The agent does not answer this command.
+    /// Asks the guest agent to shut the guest down. The agent does not acknowledge this command, so success
+    /// only means that the command was sent.
     ///
     /// # Errors
-    /// Returns an error if the agent does not answer within `patience`.
+    /// Returns an error if the command cannot be sent within `patience`.
     pub async fn agent_shutdown(&self, patience: Duration) -> Result<(), AgentError> {
         let _turn = timeout(patience, self.0.agent.lock()).await.map_err(|_| AgentError::Silent)?;
         agent::tell(&self.0.directory.join("qga"), patience, &json!({ "execute": "guest-shutdown" })).await

@@ -78,7 +78,7 @@ async fn evictions_are_refused_for_what_they_name_and_use_up_the_budget_all_the_
     client.apply(&budget(json!({ "minAvailable": 1 })));
     seconds(1.0).await;
     assert_eq!(evict(&client, "none", Value::Null).await.0, 404);
-    assert_eq!(evict(&client, "web-0", json!({ "dryRun": ["All"] })).await.0, 201, "takes nothing");
+    assert_eq!(evict(&client, "web-0", json!({ "dryRun": ["All"] })).await.0, 201, "uses up no budget");
     assert_eq!(evict(&client, "web-0", json!({ "preconditions": { "uid": "other" } })).await.0, 409);
     assert_eq!(evict(&client, "web-1", Value::Null).await.0, 429);
     let status =

@@ -50,7 +50,7 @@ async fn a_gang_is_bound_once_its_group_its_pods_and_room_for_its_minimum_are_th
     assert_eq!(bound(&client), 3, "three of four fit");
     client.apply(&member("e", "1"));
     seconds(2.0).await;
-    assert_eq!(bound(&client), 4, "its minimum runs");
+    assert_eq!(bound(&client), 4, "the minimum already runs");
 }
 
 #[tokio::test(start_paused = true)]

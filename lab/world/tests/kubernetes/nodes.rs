@@ -77,7 +77,11 @@ async fn a_silent_node_is_unknown_tainted_and_emptied_as_tolerations_run_out() {
     seconds(6.0).await;
     assert_eq!([going("short"), going("long"), going("ever")], [true, false, false]);
     seconds(300.0).await;
-    assert_eq!([going("short"), going("long"), going("ever")], [true, true, false], "nothing ends them");
+    assert_eq!(
+        [going("short"), going("long"), going("ever")],
+        [true, true, false],
+        "deleted pods stay while the kubelet is silent"
+    );
     client.kube.set_kubelet_silent("w1", false);
     seconds(20.0).await;
     assert_eq!((ready(&client, "w1").as_str(), taints(&client, "w1").as_str()), ("True", ""));

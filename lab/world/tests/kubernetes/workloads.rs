@@ -25,7 +25,7 @@ async fn each_kind_of_workload_gets_its_pods_and_loses_them_with_itself() {
         assert_eq!((running(&client), client.pods().len()), (run, there), "{kind}");
         client.kube.remove(kind, "default", "web");
         seconds(40.0).await;
-        assert_eq!(client.pods().len(), 0, "{kind}: the pods go with their owner");
+        assert_eq!(client.pods().len(), 0, "{kind}: the pods are deleted with their owner");
     }
 }
 
@@ -64,7 +64,7 @@ async fn what_a_job_has_done_stays_done_when_its_pod_goes() {
         (&job["status"]["succeeded"], &job["status"]["conditions"][0]["type"]),
         (&json!(2), &json!("Complete"))
     );
-    assert_eq!(client.pods().len(), 1, "no work is done twice");
+    assert_eq!(client.pods().len(), 1, "the deleted pod is not replaced");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
         &[50, 66, 67, 68],
         "the API server repeats a cause two or four times; the embedded cluster names it once",
     ),
-    ("01-errors", &[51], "embedded fields have no managers, so a server-side apply never conflicts"),
+    ("01-errors", &[51], "embedded objects have no field managers, so a server-side apply never conflicts"),
     ("01-errors", &[60], NO_SCHEMA),
     ("01b-evictions-budget", &[25], "the embedded disruption controller writes no events"),
     (

@@ -43,8 +43,8 @@ struct Reply {
     events: Vec<(f64, Value)>,
 }
 
-/// Makes a call. Reads a watch until the watch ends, or until the moment at which the recorded client closed
-/// it.
+/// Makes a call. If the call is a watch, reads events until the watch ends, or until the moment at which the
+/// recorded client closed it.
 async fn send(
     kube: Kube,
     request: http::Request<bytes::Bytes>,

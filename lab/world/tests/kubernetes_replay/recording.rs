@@ -59,7 +59,7 @@ pub fn beginning(entries: &[Entry]) -> Timestamp {
     let latest = entries.iter().filter_map(|entry| Some(before(made(entry)?, entry.time() - 1.0))).min();
     match (earliest, latest) {
         (Some(earliest), Some(latest)) => earliest + latest.duration_since(earliest) / 2,
-        // If no object was created, the time is known from the deletions of pods.
+        // If no object was created, the time was determined from the deletions of pods.
         _ => beginnings(entries).parse().expect("a time"),
     }
 }
@@ -86,7 +86,7 @@ pub fn ca_pem(entries: &[Entry]) -> Option<String> {
 pub struct Given(pub BTreeMap<String, String>);
 
 impl Given {
-    /// Notes the values that both answers give out at the same place.
+    /// Pairs each recorded value with the embedded cluster's value at the same place.
     pub fn learn(&mut self, recorded: &Value, ours: &Value) {
         match (recorded, ours) {
             (Value::Object(recorded), Value::Object(ours)) => {
@@ -131,7 +131,7 @@ impl Given {
         before.map_or_else(|| text.to_owned(), |(_, own)| own.clone())
     }
 
-    /// Replaces the version in a continue token that no answer contained.
+    /// Replaces the version in a text that is a continue token. Returns `None` for any other text.
     fn swap_token(&self, text: &str) -> Option<String> {
         let mut token: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let version = token["rv"].as_i64().filter(|version| *version > 0)?;

@@ -282,8 +282,8 @@ pub fn changes(scenario: &str) -> Vec<(f64, &'static str, &'static str, &'static
     }
 }
 
-/// Whether a recorded object must not be created from the recording, because [`extras`] or the cluster itself
-/// creates it.
+/// Whether a recorded object is skipped when the recorded objects are created, because [`extras`] or the
+/// cluster itself creates it.
 pub fn replaces(scenario: &str, object: &Value) -> bool {
     let extra = extras(scenario).into_iter().any(|(_, extra)| {
         extra["kind"] == object["kind"] && extra["metadata"]["name"] == object["metadata"]["name"]

@@ -13,7 +13,7 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
         "the call runs a program that the simulated guests do not have, or returns its output",
     ),
     ("12-agent-exec", &[15], "the configuration does not show how the recorded guest got its address"),
-    ("12-agent-exec", &[17, 37], "the recorded guest kept the name of its first boot"),
+    ("12-agent-exec", &[17, 37], "the recorded guest kept the host name from its first boot"),
     ("12-agent-exec", &[19], "the simulated agent has fewer commands"),
     ("12-agent-exec", &[33], "simulated programs are not ended by signals"),
     ("12b-agent-exec-missing-command", &[2, 3, 14, 15, 16], AT_ONCE),

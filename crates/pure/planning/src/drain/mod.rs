@@ -59,7 +59,7 @@ struct Question<'q, 'a> {
 /// is tried.
 type Rule = fn(&Question) -> Option<Outcome>;
 
-/// Under which condition a rule is applied.
+/// The condition under which a rule is applied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Always,

@@ -1,4 +1,4 @@
-//! Which host is woken for pods that find no room.
+//! Chooses the host that is woken for pods that find no room.
 
 use super::{HostPowerRules, after};
 use model::plan::PodVerdict;

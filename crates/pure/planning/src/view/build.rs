@@ -74,7 +74,7 @@ impl<'a> View<'a> {
         offers: &'a [Pool],
         allowance: &Allowance,
     ) -> Self {
-        // Every pod will be looked at.
+        // The cost of looking at every pod.
         allowance.spend(10 * pods.all().len());
         let mut view = Self {
             snapshot,
@@ -124,7 +124,7 @@ impl<'a> View<'a> {
     fn take_in(&mut self, gone: &BTreeSet<&str>) {
         let (snapshot, by_node) = (self.snapshot, self.by_node);
         for (at, node) in snapshot.nodes.iter().enumerate() {
-            // If several nodes have the same name, one of them has the pods.
+            // If several nodes have the same name, only one of them is given the pods.
             let is_found = self.named.find(&node.name) == Some(at);
             let own = if is_found { by_node.on(&node.name) } else { by_node.on_none() };
             self.on.push(own);

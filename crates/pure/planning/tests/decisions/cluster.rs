@@ -22,7 +22,7 @@ impl Cluster {
         Self(String::new())
     }
 
-    /// The objects of both clusters.
+    /// This cluster, with the objects of `other` added.
     pub fn and(mut self, other: &Self) -> Self {
         self.0.push_str(&other.0);
         self

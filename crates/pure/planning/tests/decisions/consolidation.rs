@@ -23,7 +23,7 @@ fn cluster(nodes: &[(u32, &[u32])]) -> Cluster {
     cluster_and(nodes, None)
 }
 
-/// Like [`cluster`], with a machine that is not a node yet.
+/// Like [`cluster`], but optionally with a machine that is not a node yet.
 fn cluster_and(nodes: &[(u32, &[u32])], coming: Option<&str>) -> Cluster {
     let machine = |(number, (cores, _)): (usize, &(u32, &[u32]))| {
         let memory = cores * 4;
@@ -65,14 +65,18 @@ fn nodes_are_replaced_by_fewer_or_smaller_machines() {
         ("a large node whose pods need it", &[(16, &[1500, 9000])], &[]),
         ("a node of the smallest size", &[(2, &[300])], &[]),
         ("two nodes whose pods fit one", &[(4, &[1900]), (4, &[2000, 100])], &[]),
-        ("several at once", &[(4, &[2500]), (4, &[2500]), (4, &[2500]), (4, &[2500]), (4, &[2500])], &[16]),
+        (
+            "nodes whose pods fit one large node",
+            &[(4, &[2500]), (4, &[2500]), (4, &[2500]), (4, &[2500]), (4, &[2500])],
+            &[16],
+        ),
         ("a node that could only be replaced by several", &[(4, &[1900, 1900])], &[]),
         ("two large nodes whose pods fit one", &[(16, &[3500]), (16, &[9000])], &[]),
     ];
     for (what, nodes, machines) in cases {
         let plan = cluster(nodes).plan(&sizes(ON, ""));
         assert_eq!(made(&plan), machines, "{what}: {:?}", plan.nodes);
-        assert!(machines.is_empty() || removed(&plan).is_empty(), "{what}: the new machine comes first");
+        assert!(machines.is_empty() || removed(&plan).is_empty(), "{what}: the replacement is created first");
         let off = cluster(nodes).plan(&sizes("", ""));
         assert!(off.scale_up.is_empty(), "{what}, without consolidation");
     }

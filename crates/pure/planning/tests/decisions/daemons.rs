@@ -137,12 +137,12 @@ fn a_new_node_has_the_pods_of_daemon_sets_on_it_for_every_filter() {
         ("the affinity applies to another namespace", agent(""), elsewhere(&near("agent")), NoPoolFits),
         ("the affinity names the agent's namespace", agent(""), elsewhere(&listed), NewNode),
         ("the anti-affinity applies to every namespace", agent(""), elsewhere(&all_namespaces), NoPoolFits),
-        ("both want the same port", agent(&port("1", 80)), here(&port("1", 80)), NoPoolFits),
-        ("the two want different ports", agent(&port("1", 80)), here(&port("1", 81)), NewNode),
-        ("there is room for both", agent(""), here(&cpu("3", "")), NewNode),
-        ("there is no room for both", agent(""), here(&cpu("3001m", "")), NoPoolFits),
+        ("both pods use the same port", agent(&port("1", 80)), here(&port("1", 80)), NoPoolFits),
+        ("the pods use different ports", agent(&port("1", 80)), here(&port("1", 81)), NewNode),
+        ("the node has room for both pods", agent(""), here(&cpu("3", "")), NewNode),
+        ("the node lacks room for both pods", agent(""), here(&cpu("3001m", "")), NoPoolFits),
         (
-            "there is no room for both if the agent has claims",
+            "the node lacks room for both pods, and the agent has claims",
             agent(claims),
             here(&cpu("3001m", "")),
             NoPoolFits,
@@ -256,7 +256,7 @@ fn a_young_node_is_still_to_get_them_and_an_old_one_is_as_it_is() {
     assert_eq!(with(waiting(), &cpu("3", "")), ExistingNode);
     assert_eq!(with(waiting(), &cpu("3001m", "")), NoPoolFits);
     assert_eq!(with(waiting(), &near("agent")), ExistingNode);
-    // A DaemonSet pod that finds no room keeps no other pod out.
+    // A DaemonSet pod for which there is no room does not keep other pods out.
     let full = || waiting().pod("fills", "3500m", "a");
     assert_eq!(with(full(), &cpu("500m", "")), ExistingNode);
 }

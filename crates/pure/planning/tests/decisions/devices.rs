@@ -169,7 +169,7 @@ fn a_node_goes_only_if_claims_of_its_pods_can_be_allocated_elsewhere() {
         plan.nodes.iter().filter(|one| one.verdict == NodeOutcome::Remove).count()
     };
     assert_eq!(goes(cluster("{name: gpu-0}, {name: gpu-1}")), 1);
-    assert_eq!(goes(cluster("{name: gpu-0}")), 0, "there is no other device");
+    assert_eq!(goes(cluster("{name: gpu-0}")), 0, "no other device is free");
 }
 
 /// A running pod whose claim, made from this template, holds these devices of the node. If `moves` is false,

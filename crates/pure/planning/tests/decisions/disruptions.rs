@@ -72,7 +72,8 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
         let plan = idle().idle("w9", "w").with(&inventory(&machine("w9", phase, true))).plan(&under(rules));
         assert_eq!(removed(&plan).len(), goes, "{phase}");
     }
-    // The VM was started again in the meantime, and has registered a Node without the daemon's label.
+    // The VM of a machine that is being deleted was started again, and has registered a Node without the
+    // daemon's label.
     let again = "apiVersion: v1\nkind: Node\nmetadata: {name: w9, labels: {kubernetes.io/hostname: w9}}\n\
                  status: {allocatable: {cpu: 4, memory: 16Gi, pods: 10}}";
     let started = idle().with(again).with(&inventory(&machine("w9", "Deleting", false)));

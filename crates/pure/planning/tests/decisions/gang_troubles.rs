@@ -212,7 +212,8 @@ fn gangs_whose_volumes_are_in_other_places_are_not_alike() {
             cluster = cluster.with(&own(name, number)).with(&claims(name, zone, number));
         }
     }
-    // Gang `z` takes the room at first, so all gangs are tried one by one.
+    // If all pods are placed together, gang `z` takes the room but stays incomplete. The gangs are then tried
+    // one by one.
     let large = waiting(cluster.with(&group("z", 2).replace("11:30", "11:20")), "z", 2);
     let plan = large.plan(&config);
     let shown = ["d/a-0", "d/g-0", "d/z-0"].map(|pod| pod_verdict(&plan, pod));

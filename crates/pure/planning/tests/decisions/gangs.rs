@@ -27,7 +27,7 @@ pub fn group_with(name: &str, spec: &str) -> String {
 const SERVED: &str =
     "apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: v1.37.2\npodGroups: true";
 
-/// A pod of a group, on a node or pending. It takes most of a node.
+/// A pod of a group, on a node or pending. It requests most of a node's CPU.
 pub fn pod(group: &str, number: u32, node: &str, more: &str) -> String {
     let place = if node.is_empty() { String::new() } else { format!("nodeName: {node}, ") };
     let phase = if node.is_empty() { "Pending" } else { "Running" };
@@ -204,7 +204,7 @@ fn of_two_gangs_that_take_each_others_room_one_is_whole() {
         .filter(|name| pod_verdict(&plan, &format!("d/{name}-0")) == PodOutcome::NewNode)
         .collect();
     assert_eq!((machines(&plan), whole), (2, vec!["a", "b"]));
-    // The other pods take what a gang cannot use.
+    // Another pod gets the room that the gang cannot use.
     config.pools[0].max = 2;
     let beside = waiting(Cluster::new().with(&group("g", 3)), "g", 3).pod("p", "3", "");
     let plan = beside.plan(&config);
@@ -362,7 +362,7 @@ fn no_prediction_is_missed_while_a_gang_waits_for_its_last_machine() {
         snapshot.time = snapshot.time.saturating_add(SignedDuration::from_mins(minute)).unwrap();
         (snapshot.memory.last_round, snapshot.memory.predictions) = (Some(snapshot.time), predictions);
         for pod in &mut snapshot.pods {
-            // The pod is refused again and again.
+            // kube-scheduler refuses the pod again every three minutes.
             let refusal = format!("words {}", minute / 3);
             let refused = Pod { scheduling: Scheduling::Unschedulable(None), refusal, ..Pod::clone(pod) };
             *pod = Arc::new(refused);

@@ -29,8 +29,8 @@ fn ready(name: &str, more: &str) -> String {
     machine(name, "Ready", true).replace("},", &format!("{made}{more}}},"))
 }
 
-/// A node with 4 CPUs and 7 GiB for pods, and a pod on it that takes this many CPUs and 1 GiB; `spec` is the
-/// Node's spec.
+/// A node with 4 CPUs and 7 GiB for pods, and a pod on it that requests this many CPUs and 1 GiB; `spec` is
+/// the Node's spec.
 fn used(cluster: Cluster, name: &str, cpu: &str, spec: &str) -> Cluster {
     let node = format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: {name}}}\n\
@@ -147,7 +147,7 @@ fn what_a_machine_gets_goes_to_the_pods_of_daemon_sets_first() {
     assert_eq!(told(&one(&["2"]).plan(&growing(""))), (vec![("a", 5, 80)], 0));
     assert_eq!(told(&cluster(&["2"])), (vec![("a", 7, 80)], 0));
     assert_eq!(told(&cluster(&[])), (vec![], 0));
-    assert_eq!(told(&cluster(&["1"])), (vec![], 0), "it fits the present size");
+    assert_eq!(told(&cluster(&["1"])), (vec![], 0), "the pod fits the present size");
 }
 
 #[test]
@@ -156,29 +156,32 @@ fn what_may_not_grow_is_left_alone() {
     let state = "apiVersion: pve-autoscaler/v1\nkind: AutoscalerState\n\
                  pools: {w: {growBackoff: {until: 2026-01-01T12:05:00Z, reason: \"it failed\", seconds: 300}}}";
     for (what, cluster) in [
-        ("it is cordoned", used(Cluster::new(), "a", "3", "unschedulable: true").with(&inventory(&usual))),
         (
-            "it was created before growing was configured",
+            "the node is cordoned",
+            used(Cluster::new(), "a", "3", "unschedulable: true").with(&inventory(&usual)),
+        ),
+        (
+            "the machine was created before growing was configured",
             used(Cluster::new(), "a", "3", "")
                 .with(&inventory(&usual.replace("cores up to 8 and memory", "\"\""))),
         ),
         (
-            "it may grow only to 6 cores",
+            "the machine may grow only to 6 cores",
             used(Cluster::new(), "a", "3", "").with(&inventory(&usual.replace("up to 8", "up to 6"))),
         ),
-        ("its node has no machine", used(Cluster::new(), "a", "3", "")),
+        ("the node has no machine", used(Cluster::new(), "a", "3", "")),
         (
-            "it leaves",
+            "the machine is being drained",
             used(Cluster::new(), "a", "3", "").with(&inventory(&usual.replace("Ready", "Draining"))),
         ),
         ("growing failed lately", one(&[]).with(state)),
         (
-            "its host is in maintenance",
+            "the host is in maintenance",
             used(Cluster::new(), "a", "3", "")
                 .with(&inventory(&usual).replace("online: true", "online: true, maintenance: true")),
         ),
         (
-            "its host has no vCPU left",
+            "the host has no vCPU left",
             used(Cluster::new(), "a", "3", "").with(&inventory(&usual).replace("cores: 64", "cores: 1")),
         ),
     ] {
@@ -238,7 +241,7 @@ fn a_machine_that_grows_is_room_to_come_and_it_is_not_taken_back() {
     let late = under_way().replace("2026-01-01T12:00:00Z", "2026-01-01T11:00:00Z");
     let late = used(Cluster::new(), "a", "3", "").with(&inventory(&late)).pod("p", "3", "");
     assert_eq!(told(&late.plan(&growing(""))), (vec![], 1));
-    // The machine does not grow again before its growth is over.
+    // The machine does not grow again until it has finished growing.
     assert_eq!(told(&cluster(&["3", "2"]).plan(&growing(""))), (vec![], 1));
     // Both nodes are empty and have long been unneeded.
     let idle = |machine: String| {
@@ -264,7 +267,7 @@ fn a_machine_that_failed_to_grow_rests_by_itself() {
     assert_eq!(both(over), (vec!["a".to_owned()], 0));
 }
 
-/// Which machines grow, and how many are created.
+/// Returns the names of the machines that grow, and the number of machines that are created.
 fn told_of(plan: &Plan) -> (Vec<String>, usize) {
     let (grown, made) = told(plan);
     (grown.into_iter().map(|(name, ..)| name.to_owned()).collect(), made)
@@ -295,7 +298,7 @@ fn a_guest_that_has_taken_no_cpus_gets_no_more_of_them_nor_do_those_of_its_templ
     };
     assert_eq!(alone(""), (vec!["a".to_owned()], 0));
     let failed = ", growBackoff: {until: 2026-01-01T11:59:00Z, reason: x, seconds: 300}";
-    assert_eq!(alone(failed), (vec![], 1), "its own growth has failed, so it does not grow further");
+    assert_eq!(alone(failed), (vec![], 1), "the machine failed to grow, so it does not grow further");
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn a_pod_that_preempts_no_other_does_without_the_room_of_expendable_ones() {
     for (policy, plain, expected, machines) in [
         ("PreemptLowerPriority", "", PodOutcome::ExistingNode, 0),
         ("Never", "", PodOutcome::NewNode, 1),
-        // The result is the same for pods that are placed one by one.
+        // The result is the same for a pod on the host network.
         ("Never", ", hostNetwork: true", PodOutcome::NewNode, 1),
     ] {
         let cluster = Cluster::new().idle("n1", "w");

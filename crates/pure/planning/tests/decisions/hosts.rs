@@ -149,12 +149,12 @@ fn a_host_with_a_worker_is_emptied_if_another_has_room_for_it() {
     let hosts = Hosts { on: THREE, facts: GOOD, machines: MACHINES, memory: LONG };
     let begins = hosts.plan(two_nodes(), &config);
     assert_eq!(said(&begins), [("c", HostOutcome::Emptied)]);
-    assert!(begins.scale_up.is_empty() && removed(&begins).is_empty(), "the decision is remembered first");
+    assert!(begins.scale_up.is_empty() && removed(&begins).is_empty(), "the first round changes no machine");
     let memory = "c: {power: {step: Emptying, since: 2026-01-01T11:59:00Z}}";
     let goes_on = Hosts { memory, ..hosts };
     let plan = goes_on.plan(two_nodes(), &config);
     assert_eq!(said(&plan), [("c", HostOutcome::Emptied)]);
-    assert_eq!(plan.scale_up[0].machines.len(), 1, "the new machine comes first");
+    assert_eq!(plan.scale_up[0].machines.len(), 1, "the replacement is created first");
     assert_ne!(plan.scale_up[0].machines[0].host, "c");
     assert_eq!(node_verdict(&plan, "w-2"), NodeOutcome::NoPlaceToMovePods);
     let with_room = two_nodes().idle("w-3", "w");
@@ -250,7 +250,7 @@ fn waiting(count: usize) -> Cluster {
 fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_else() {
     let config = config(&["c"], "");
     let hosts = Hosts { on: C_OFF, facts: "c: {answers: false}", machines: "", memory: OURS };
-    // Two hosts take two machines each.
+    // Hosts `a` and `b` have room for two machines each.
     let plan = hosts.plan(waiting(4), &config);
     assert_eq!(said(&plan), [("c", HostOutcome::Off)]);
     let plan = hosts.plan(waiting(5), &config);

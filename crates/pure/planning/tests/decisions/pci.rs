@@ -1,4 +1,4 @@
-//! PCI devices for a pool's machines: a host gets as many machines as it has free devices.
+//! PCI devices for a pool's machines: a host gets at most as many machines as it has free devices.
 
 use model::plan::PodOutcome;
 use model::{Plan, Vmid};

@@ -193,9 +193,9 @@ fn what_matters_lets_a_machine_be_made_at_once() {
     let same = of_pool("", "");
     for (what, config, cluster, made) in [
         ("nothing has changed", &same, gone(), 0),
-        ("the pool's settings", &other, gone(), 1),
-        ("the DaemonSets", &same, gone().with(daemons), 1),
-        ("the pod", &same, waiting(Cluster::new(), "p", "2", REFUSED), 1),
+        ("the pool's settings have changed", &other, gone(), 1),
+        ("the DaemonSets have changed", &same, gone().with(daemons), 1),
+        ("the pod has changed", &same, waiting(Cluster::new(), "p", "2", REFUSED), 1),
         (
             "a pod of the kind was scheduled in the pool",
             &same,
@@ -358,7 +358,7 @@ fn a_change_of_what_the_pods_volumes_depend_on_lets_a_machine_be_made_at_once() 
     let chosen = ", annotations: {volume.kubernetes.io/selected-node: w9}";
     for (what, class, claim, held) in [
         ("nothing has changed", WAITS, "", true),
-        ("the class", other, "", false),
+        ("the StorageClass has changed", other, "", false),
         ("the claim was created again", WAITS, "2", false),
         ("the scheduler has tried another node", WAITS, chosen, true),
     ] {

@@ -54,7 +54,7 @@ fn each_pool_answers_with_the_filter_or_with_what_it_has_no_room_for() {
     let small = small.with(&format!("apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\n{host}"));
     let answer = pool(&small, &config, "d/p");
     assert_eq!((answer.fits, answer.reason), (false, Some("NoHostCapacity")), "{answer:?}");
-    assert!(answer.message.unwrap().contains("pve1"), "the host is named");
+    assert!(answer.message.unwrap().contains("pve1"), "the message names the host");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_pool_with_several_sizes_answers_once() {
     let text = "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"16GiB\"\n\
                 sizes = [{ cores = 16, memory = \"64GiB\" }, { cores = 2, memory = \"8GiB\" }]\n";
     let config = settings::parse("test", text, Needs::Plan).unwrap();
-    assert!(pool(&Cluster::new().pod("p", "9", ""), &config, "d/p").fits, "the largest one takes it");
+    assert!(pool(&Cluster::new().pod("p", "9", ""), &config, "d/p").fits, "the pod fits the largest size");
     let answer = pool(&Cluster::new().pod("p", "17", ""), &config, "d/p");
     assert_eq!((answer.fits, answer.filter), (false, Some("NodeResourcesFit")));
 }
@@ -100,5 +100,5 @@ fn the_end_of_its_node_is_judged_by_the_drain_rules() {
         assert_eq!(treated(&cluster, &config, "d/p"), expected, "{metadata} {spec}");
     }
     let waits = of(&Cluster::new().pod("p", "1", ""), &config, "d/p");
-    assert_eq!(waits.removal, None, "it has no node");
+    assert_eq!(waits.removal, None, "the pod has no node");
 }

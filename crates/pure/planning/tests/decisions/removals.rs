@@ -197,7 +197,7 @@ fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
             cluster = cluster.pod("stays", stays, "w0");
         }
         let found = homeless(&cluster.snapshot(), &pools(0, 9, ""), "g0");
-        assert_eq!(found.as_deref(), expected, "{waits:?} waits, {stays:?} stays");
+        assert_eq!(found.as_deref(), expected, "pending pod: {waits:?}, pod that stays: {stays:?}");
     }
 }
 
@@ -251,7 +251,7 @@ fn pods_that_a_dead_kubelet_does_not_end_hold_up_no_drain_elsewhere() {
         removed(&cluster.plan(&config)).len()
     };
     assert_eq!(drained("2026-01-01T11:50:00Z"), 1);
-    assert_eq!(drained("2026-01-01T11:59:50Z"), 0, "pods are waited for until their grace period is over");
+    assert_eq!(drained("2026-01-01T11:59:50Z"), 0, "drains wait for pods until their grace period ends");
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn an_expendable_pod_that_must_stay_keeps_its_node() {
     assert_eq!((removed(&held), node_verdict(&held, "w0")), (Vec::new(), NodeOutcome::Blocked));
     assert_eq!(held.nodes[0].reason, Some(NodeReason::Pod(Blocking::LocalStorageRequested)));
     let goes = plan("emptyDir: {medium: Memory}");
-    assert_eq!(removed(&goes), ["w0"], "it needs no other place");
+    assert_eq!(removed(&goes), ["w0"], "the expendable pod needs no other place");
     assert!(goes.scale_down[0].moves.is_empty());
 }
 

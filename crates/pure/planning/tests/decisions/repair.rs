@@ -30,7 +30,7 @@ fn a_lost_node_of_a_pool_at_its_minimum_is_replaced_before_it_goes() {
         said(&plan, "w1"),
         "the pool is at its minimum of 2; the node will be removed once its replacement is ready"
     );
-    assert!(plan.nodes[1].since.is_some(), "its time continues to count");
+    assert!(plan.nodes[1].since.is_some(), "the node's timer continues");
 
     // The replacement is being created.
     let machines =
@@ -49,19 +49,19 @@ fn a_lost_node_is_replaced_only_when_it_would_go() {
         ("no minimum", pools(0, 9, ""), one_of_two_is_lost(), 0),
         ("above the minimum", pools(1, 9, ""), one_of_two_is_lost(), 0),
         (
-            "its time has not come",
+            "`unready_time` has not passed yet",
             pools(2, 9, "[scale_down]\nunready_time = \"2h\"\n"),
             one_of_two_is_lost(),
             0,
         ),
         ("removals are off", pools(2, 9, "[scale_down]\nenabled = false\n"), one_of_two_is_lost(), 0),
         (
-            "too many are not ready",
+            "too many nodes are not ready",
             pools(2, 9, "[health]\nok_total_unready_count = 0\nmax_total_unready_percentage = 10\n"),
             one_of_two_is_lost(),
             0,
         ),
-        ("pods hold it", pools(2, 9, ""), one_of_two_is_lost().pod("q", "3", "w1"), 0),
+        ("the node's pod fits no other node", pools(2, 9, ""), one_of_two_is_lost().pod("q", "3", "w1"), 0),
     ];
     for (why, config, cluster, machines) in cases {
         assert_eq!(made(&cluster.plan(&config)), machines, "{why}");
@@ -129,5 +129,5 @@ fn a_lost_node_stays_lost_when_another_came_in_its_place_and_its_pod_has_no_othe
     assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()));
     assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::NoPlaceToMovePods);
     let lost = plan.nodes.iter().find(|one| one.node == "w1").unwrap();
-    assert!(lost.since.is_some(), "its time continues to count");
+    assert!(lost.since.is_some(), "the node's timer continues");
 }

@@ -51,7 +51,7 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     let config = of_pool("", ON);
     let old = cluster(&[("w0", OLD)]);
     let first = old.plan(&config);
-    assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "a new node comes first");
+    assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "the replacement is created first");
     assert_eq!(node_verdict(&first, "w0"), NodeOutcome::NoPlaceToMovePods);
     let words = "drifted: `max_pods` was 50 and is now 110; will be removed once a node to which d/p-w0 can move is ready";
     assert_eq!(said(&first, "w0"), words);
@@ -255,17 +255,17 @@ fn silent(names: &[&str], among: usize) -> Snapshot {
 fn a_node_that_stays_unready_is_replaced_however_full_it_is() {
     let repairing = |after: &str| of_pool("", &format!("[replace]\nunready_after = \"{after}\"\n"));
     let first = plan(&silent(&["w1"], 2), &repairing("30m"));
-    assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "a new node comes first");
+    assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "the replacement is created first");
     assert!(said(&first, "w1").starts_with("not ready since 2026-01-01T11:00:00Z; will be removed once"));
     for (why, config, snapshot) in [
         ("`unready_after` has not passed yet", repairing("2h"), silent(&["w1"], 2)),
         ("`unready_after` is not set", of_pool("", ""), silent(&["w1"], 2)),
-        ("too many are not ready", repairing("30m"), silent(&["w0", "w1", "w2", "w3"], 6)),
+        ("too many nodes are not ready", repairing("30m"), silent(&["w0", "w1", "w2", "w3"], 6)),
     ] {
         assert_eq!(made(&plan(&snapshot, &config)), 0, "{why}");
     }
     let several = plan(&silent(&["w0", "w1", "w2"], 8), &repairing("30m"));
-    assert_eq!(made(&several), 1, "one by one");
+    assert_eq!(made(&several), 1, "nodes are replaced one by one");
 }
 
 #[test]

@@ -118,8 +118,8 @@ fn pods_of_a_request_make_no_machine_until_it_is_provisioned() {
         let plan = with(CHECK, 1, &status).with(&consumer("p", "")).plan(&pools(0, 9, ""));
         assert_eq!(pod_verdict(&plan, "d/p"), outcome, "{status}");
     }
-    // The first pod belongs to a request that does not exist. In the second case, the cluster has no requests
-    // at all.
+    // In the first case, the pod names a request that does not exist. In the second case, the cluster has no
+    // requests at all.
     let other = consumer("p", "").replace("request: r", "request: other");
     let plan = with(CHECK, 1, "").with(&other).plan(&pools(0, 9, ""));
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::AwaitsRequest);

@@ -47,7 +47,7 @@ fn the_set_of_machines_that_wastes_least_is_taken() {
         let (cores, plan) = made(&config, pods);
         assert_eq!(cores, expected, "{pods:?}");
         assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::NewNode), "{pods:?}");
-        assert_eq!(plan.scale_up.len(), 1, "one list of machines for the pool");
+        assert_eq!(plan.scale_up.len(), 1, "the plan lists the pool once");
     }
 }
 

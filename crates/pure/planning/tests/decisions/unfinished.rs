@@ -99,7 +99,7 @@ fn a_namespace_with_many_pods_holds_up_no_other() {
     while rounds.cluster.iter().any(|one| one.0 == "z/p50") {
         rounds.round();
         count += 1;
-        assert!(count < 10, "the pod of z still waits");
+        assert!(count < 10, "the pod of z is still pending");
     }
     // The pod got its machine before many others, although it is the youngest and the last by name and by
     // size.
@@ -116,7 +116,7 @@ fn pods_that_fit_nowhere_do_not_hold_up_those_after_them() {
     while rounds.cluster.iter().any(|one| one.0 == "a/p30") {
         rounds.round();
         count += 1;
-        assert!(count < 60, "the last pod still waits");
+        assert!(count < 60, "the last pod is still pending");
     }
 }
 
@@ -251,9 +251,9 @@ fn a_node_that_was_not_looked_at_has_no_timer_begun() {
     snapshot.memory.unfinished.nodes = Some(turns);
     let decided = plan(&snapshot, &of_pool("", ""));
     let since = |name: &str| decided.nodes.iter().find(|one| one.node == name).unwrap().since;
-    assert!(since("n1").is_some(), "its turn has come");
+    assert!(since("n1").is_some(), "it is the node's turn");
     assert_eq!(since("n2"), None);
-    assert!(since("n3").is_some(), "its time continues to count");
+    assert!(since("n3").is_some(), "the node's timer continues");
 }
 
 /// A PodTemplate of this name, for pods that request this many CPUs.

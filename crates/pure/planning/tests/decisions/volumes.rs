@@ -79,7 +79,7 @@ fn a_fresh_node_takes_as_many_volumes_as_the_pools_nodes_do() {
     let three = pod(full(), "p", 3, "1Gi");
     assert_eq!(pod_verdict(&three.plan(&pool("")), "d/p"), PodOutcome::NoPoolFits);
     assert_eq!(machines(&pod(full(), "p", 2, "1Gi").plan(&pool(""))), 1);
-    // The pool's own setting takes precedence.
+    // The pool's setting takes precedence over the limit of its nodes.
     assert_eq!(machines(&three.plan(&pool("csi_volumes = { \"x.csi\" = 3 }"))), 1);
     // Each pod has one volume, so each machine gets as many pods as it takes volumes.
     let five = (0..5).fold(full(), |cluster, number| pod(cluster, &format!("p{number}"), 1, "1Gi"));
@@ -92,7 +92,7 @@ fn the_limit_is_remembered_once_the_nodes_are_gone() {
     let mut memory = Memory::default();
     let seen = csi_node(node(with_driver(Cluster::new(), ""), "a", "0", 99), "a", TWO).snapshot();
     assert!(planning::learn(&mut memory, &seen, &pool("")));
-    assert!(!planning::learn(&mut memory, &seen, &pool("")), "the second look adds nothing new");
+    assert!(!planning::learn(&mut memory, &seen, &pool("")), "the same snapshot adds nothing new");
     let mut empty = pod(with_driver(Cluster::new(), ""), "p", 3, "1Gi").snapshot();
     assert_eq!(pod_verdict(&planning::plan(&empty, &pool("")), "d/p"), PodOutcome::NewNode);
     empty.memory = memory.clone();
@@ -122,8 +122,8 @@ fn a_driver_that_pods_must_not_go_without_is_awaited_on_young_nodes_only() {
         let cluster = csi_node(node(cluster, "new", "4", minutes), "new", "");
         pod_verdict(&pod(cluster, "p", 1, "1Gi").plan(&pool("")), "d/p")
     };
-    assert_eq!(with(2, ANY), PodOutcome::ExistingNode, "its driver may still register");
-    assert_eq!(with(99, ANY), PodOutcome::NewNode, "its driver has never registered");
+    assert_eq!(with(2, ANY), PodOutcome::ExistingNode, "the driver may still register");
+    assert_eq!(with(99, ANY), PodOutcome::NewNode, "the driver has not registered in time");
     assert_eq!(with(99, ""), PodOutcome::NoPoolFits, "no node of the pool has the driver");
     let optional = with_driver(Cluster::new(), "");
     let optional = csi_node(node(optional, "new", "4", 99), "new", "");
@@ -190,11 +190,11 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
         let machine = plan.scale_up.first().and_then(|pool| pool.machines.first());
         machine.map_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")), |machine| machine.host.to_string())
     };
-    assert_eq!(outcome(&[("n1", "a")]), "b", "no node of b has the driver yet");
+    assert_eq!(outcome(&[("n1", "a")]), "b", "no node in zone b has the driver yet");
     assert_eq!(
         outcome(&[("n1", "a"), ("n2", "b")]),
         "NoPoolFits",
-        "a node of b has the driver, which would have reported any room"
+        "a node in zone b has the driver, which would have reported any room"
     );
 }
 

@@ -159,7 +159,7 @@ fn machines_of_old_settings_are_replaced_one_at_a_time() {
     assert_eq!(told(&plan), (vec![], 1, 0, vec!["w-a"]), "neither is asked to join, one is removed");
     assert!(plan.unkept[0].reason.contains("`clone` was full and is now linked"), "{:?}", plan.unkept);
     let plan = cluster(&[kept("w-a", "Cloning", "stopped"), drifted("w-b")]).plan(&config);
-    assert_eq!(told(&plan).3, Vec::<&str>::new(), "another is being created");
+    assert_eq!(told(&plan).3, Vec::<&str>::new(), "another machine is being created");
     let plan = cluster(&[kept("w-a", "Warm", "stopped"), drifted("w-b")]).plan(&config);
     assert_eq!(told(&plan).3, ["w-b"]);
 }

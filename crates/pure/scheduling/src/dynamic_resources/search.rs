@@ -19,11 +19,11 @@ use model::devices::{AllocationMode, Amounts, DeviceTaint, DeviceToleration};
 
 /// The maximum number of devices for a claim (`AllocationResultsMaxSize`).
 const MOST_DEVICES: usize = 32;
-/// The maximum number of steps of a search. Checking one device is a step, for example. kube-scheduler gives
-/// up after ten seconds instead.
+/// The maximum number of steps of a search. Each check of a device counts as a step. kube-scheduler limits
+/// the time to ten seconds instead.
 const MOST_STEPS: u32 = 100_000;
-/// The maximum depth of a search: each claim, request and device is a level. A pod may name any number of
-/// claims.
+/// The maximum depth of a search: each claim, request and device is a level. The search is recursive, and a
+/// pod may name any number of claims.
 const DEEPEST: usize = 1000;
 
 /// The result of a search: the devices for each claim, `None` if no choice satisfies all claims, or the

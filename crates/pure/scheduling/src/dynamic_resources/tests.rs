@@ -121,7 +121,7 @@ fn what_was_allocated_is_free_once_its_pod_is_moved_and_the_same_again_when_it_i
     assert!(!is_free(&world), "the pod has the same device again");
     let (mut shared, pods) = self::world(&text(&format!("{}, {}", one("p"), one("another-pod"))));
     shared.remove(&pods[0], 0);
-    assert!(!said(&shared, &pods[1])[0].is_empty(), "another pod has reserved it");
+    assert!(!said(&shared, &pods[1])[0].is_empty(), "the claim is still reserved for another pod");
     // A pod that was only tried on a node keeps the devices that the cluster has reserved for it. The trial
     // does not affect the reservations of other pods.
     let tried = text(&one("p")).replace("nodeName: a,", "");

@@ -1,4 +1,4 @@
-//! What `kubeadm join` needs: tokens, and where they come from.
+//! The settings of `kubeadm join`, and the source of its bootstrap tokens.
 
 use std::time::Duration;
 

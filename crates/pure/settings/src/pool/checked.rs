@@ -43,7 +43,7 @@ pub struct Pool {
     pub cores: u32,
     /// Memory of a machine in bytes.
     pub memory: i64,
-    /// All sizes that a machine may have, smallest first; `cores` and `memory` are one of them.
+    /// All sizes that a machine may have, smallest first, including the one set by `cores` and `memory`.
     pub sizes: Vec<Size>,
     /// What the pool's machines boot from.
     pub boot: Boot,

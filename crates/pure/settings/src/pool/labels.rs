@@ -37,7 +37,7 @@ pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     filled + rest
 }
 
-/// Whether a value uses one of these variables.
+/// Whether a value uses any of the given variables.
 pub(super) fn uses(text: &str, variables: &[&str]) -> bool {
     let mut rest = text;
     while let Some((_, variable, after)) = next(rest) {

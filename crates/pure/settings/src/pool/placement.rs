@@ -1,4 +1,4 @@
-//! Which host is chosen for a pool's next machine, if several have room.
+//! `placement` of a pool: how a host is chosen for the next machine if several have room.
 
 use serde::Deserialize;
 

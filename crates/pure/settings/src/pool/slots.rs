@@ -90,7 +90,7 @@ fn twice(pool: &Written, lists: &[Vec<Piece>], checker: &mut Checker) {
     }
 }
 
-/// How many numbers the pieces contain, saturating.
+/// Returns how many numbers the ranges contain in total, saturating.
 pub(super) fn total(pieces: &[Piece]) -> u128 {
     pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.count()))
 }

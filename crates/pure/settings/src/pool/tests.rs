@@ -17,7 +17,7 @@ fn pool(lines: &str) -> Pool {
     config(&format!("{BARE}{lines}\n")).pools.remove(0)
 }
 
-/// Checks that each of these lines causes exactly one finding, and that the finding's report contains these
+/// Checks that the lines of each case cause exactly one finding, and that the report contains the expected
 /// parts.
 fn refuses(cases: &[(&str, &[&str])]) {
     for (lines, expected) in cases {
@@ -26,7 +26,7 @@ fn refuses(cases: &[(&str, &[&str])]) {
 }
 
 fn refuses_text(text: &str, expected: &[&str]) {
-    let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("nothing is wrong with\n{text}") };
+    let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("no error reported for\n{text}") };
     let said = report.plain();
     assert_eq!(report.findings().len(), 1, "{said}");
     for part in expected {
@@ -138,7 +138,7 @@ fn addresses_are_checked() {
     ] {
         let text = with(addresses, lines);
         let Err(report) = parse("c.toml", &text, Needs::Plan) else {
-            panic!("nothing is wrong with\n{text}")
+            panic!("no error reported for\n{text}")
         };
         let report = report.plain();
         for part in expected {

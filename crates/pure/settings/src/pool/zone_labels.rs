@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// Which host and zone replace `{{ host }}` and `{{ zone }}` in a label.
+/// The host and zone that replace `{{ host }}` and `{{ zone }}` in a label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneLabels {

@@ -155,7 +155,7 @@ fn example(other_ways: bool) -> String {
     lines.join("\n")
 }
 
-/// Returns the example's `[bootstrap]` table for a different method.
+/// Returns the example's `[bootstrap]` table for the method `name`.
 fn method(name: &str) -> String {
     format!("[bootstrap]\n{}\n", marked(name))
 }

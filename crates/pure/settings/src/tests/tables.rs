@@ -2,10 +2,11 @@
 
 use super::*;
 
-/// Asserts that each text causes exactly one finding, and that the report contains these parts.
+/// Checks that the text of each case causes exactly one finding, and that the report contains the expected
+/// parts.
 fn refuses(cases: &[(&str, &[&str])]) {
     for (text, expected) in cases {
-        let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("nothing is wrong with\n{text}") };
+        let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("no error reported for\n{text}") };
         let said = report.plain();
         assert_eq!(report.findings().len(), 1, "{said}");
         for part in *expected {

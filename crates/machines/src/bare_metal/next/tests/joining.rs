@@ -47,7 +47,7 @@ fn one_is_claimed_only_if_it_is_off_and_no_node_has_its_name() {
                 Next::Stuck(Stuck::HasNode { name: name() }),
             ),
             row(
-                "it is free",
+                "no Node has its name",
                 requested(),
                 seen(|sight| (sight.power, sight.namesake) = (off(), Some(false))),
                 0,
@@ -86,7 +86,7 @@ fn what_was_not_asked_of_its_controller_is_not_ours() {
                 Next::Do(Step::Disown),
             ),
             row(
-                "left to the other cluster",
+                "it is left to the other cluster",
                 requested(),
                 start(unclaimed(Answer::WasOn)),
                 0,
@@ -111,13 +111,13 @@ fn a_busy_controller_is_asked_again_once_the_machine_is_claimed_again() {
     let off = |second| Some(power(second, PowerState::Off));
     check(
         vec![
-            row("at once", requested(), busy(None), 0, wait(5)),
-            row("in a while", requested(), busy(None), 5, look(Look::IsOn)),
-            row("still off", requested(), busy(off(5)), 6, wait(10)),
+            row("just after the request", requested(), busy(None), 0, wait(5)),
+            row("a while after the request", requested(), busy(None), 5, look(Look::IsOn)),
+            row("it is still off", requested(), busy(off(5)), 6, wait(10)),
             row("just before the next request", requested(), busy(off(43)), 44, wait(45)),
-            row("long enough", requested(), busy(off(43)), 45, look(Look::Namesake)),
+            row("the next request is due", requested(), busy(off(43)), 45, look(Look::Namesake)),
             row(
-                "still free",
+                "still no Node has its name",
                 requested(),
                 seen(|sight| {
                     (sight.start, sight.power) = (unclaimed(Answer::NotNow), off(43));
@@ -142,7 +142,7 @@ fn a_busy_controller_is_asked_again_once_the_machine_is_claimed_again() {
                 Next::Stuck(Stuck::JustTaken { name: name() }),
             ),
             row(
-                "for too long",
+                "it is still off at the time limit",
                 requested(),
                 busy(off(118)),
                 120,
@@ -178,9 +178,9 @@ fn one_that_is_ours_is_switched_on_until_it_runs() {
                 0,
                 Next::Stuck(Stuck::Refuses(refusal(Kind::Unauthorized))),
             ),
-            row("asked", ours(), asked(None), 0, wait(5)),
-            row("asked a while ago", ours(), asked(None), 5, look(Look::IsOn)),
-            row("off still", ours(), asked(Some(power(5, PowerState::Off))), 5, wait(10)),
+            row("its controller was just asked", ours(), asked(None), 0, wait(5)),
+            row("its controller was asked a while ago", ours(), asked(None), 5, look(Look::IsOn)),
+            row("it is still off", ours(), asked(Some(power(5, PowerState::Off))), 5, wait(10)),
             row("its controller is silent", ours(), asked(Some(no_answer(5))), 10, look(Look::IsOn)),
             row(
                 "still off long after the request",
@@ -191,14 +191,14 @@ fn one_that_is_ours_is_switched_on_until_it_runs() {
             ),
             row("it runs", ours(), asked(Some(power(5, PowerState::PoweringOn))), 5, until_its_node),
             row(
-                "asked, and its controller is busy at the second request",
+                "its controller is busy at the second request",
                 ours(),
                 seen(|sight| sight.start = Start { asked: true, ..tried(Answer::NotNow) }),
                 0,
                 wait(5),
             ),
             row(
-                "for too long",
+                "it is still off at the time limit",
                 ours(),
                 asked(Some(power(118, PowerState::Off))),
                 120,
@@ -224,16 +224,16 @@ fn its_node_is_awaited_and_taken() {
     };
     let there = || Sight { watched: watched("False"), ..Sight::default() };
     let limit = Duration::from_mins(15);
-    let other = || Watched::Other("its own".to_owned());
+    let other = || Watched::Other("another uuid".to_owned());
     let another = |own: Option<&str>| {
-        let (name, uuid, own) = (name(), "its own".to_owned(), own.map(ToOwned::to_owned));
+        let (name, uuid, own) = (name(), "another uuid".to_owned(), own.map(ToOwned::to_owned));
         Next::Stuck(Stuck::AnotherNode { limit, name, uuid, own })
     };
     let late = 15 * 60 - 1;
     let power = |power| Next::Stuck(Stuck::NoNode { limit, power });
     check(
         vec![
-            row("it is there", ours(), there(), 0, Next::Do(Step::Take(UUID.to_owned()))),
+            row("its Node exists", ours(), there(), 0, Next::Do(Step::Take(UUID.to_owned()))),
             row("the record contains its uuid", known(), there(), 0, Next::Done(())),
             row(
                 "its Node reports no uuid",
@@ -242,7 +242,13 @@ fn its_node_is_awaited_and_taken() {
                 0,
                 Next::Stuck(Stuck::NoUuid { node: name() }),
             ),
-            row("it comes", known(), runs(|sight| sight.watched = watched("False")), 60, Next::Done(())),
+            row(
+                "its Node registers",
+                known(),
+                runs(|sight| sight.watched = watched("False")),
+                60,
+                Next::Done(()),
+            ),
             row("its Node does not register", ours(), runs(|_| {}), late, look(Look::Instead)),
             row(
                 "its Node does not register although it is on",

@@ -40,7 +40,7 @@ fn one_that_was_never_ours_is_not_touched() {
     check(
         vec![
             row("its record is dropped", never(), Sight::default(), 0, Next::Do(Step::DropRecord)),
-            row("it is", never(), dropped, 0, Next::Done(Ended::Gone)),
+            row("its record is gone", never(), dropped, 0, Next::Done(Ended::Gone)),
             row("a machine that is ours", retired(), Sight::default(), 0, look(Look::Controller)),
         ],
         leaving,
@@ -64,18 +64,18 @@ fn its_node_is_emptied_first_and_may_keep_it() {
     check(
         vec![
             row("its Node is read", retired(), seen(|_| {}), 0, look(Look::Node)),
-            row("it is emptied", retired(), shows("True"), 0, Next::Do(Step::Empty)),
+            row("its Node is emptied", retired(), shows("True"), 0, Next::Do(Step::Empty)),
             row("a silent Node is emptied, too", retired(), shows("Unknown"), 0, Next::Do(Step::Empty)),
-            row("there is none", retired(), gone(), 3, Next::Do(Step::BeginShutdown)),
+            row("it has no Node", retired(), gone(), 3, Next::Do(Step::BeginShutdown)),
             row(
-                "given up, and ready again",
+                "to be discarded, but its Node is ready again",
                 given_up(),
                 shows("True"),
                 0,
                 serves("True", "its Node is ready again"),
             ),
-            row("given up, and its Node is silent", given_up(), shows("Unknown"), 0, Next::Do(Step::Empty)),
-            row("given up before it was in service", young(), shows("True"), 0, Next::Do(Step::Empty)),
+            row("discarded, and its Node is silent", given_up(), shows("Unknown"), 0, Next::Do(Step::Empty)),
+            row("discarded before it was in service", young(), shows("True"), 0, Next::Do(Step::Empty)),
             row(
                 "its uuid is recorded first",
                 renamed(),
@@ -114,8 +114,8 @@ fn what_is_written_before_a_shutdown_may_meet_a_pin() {
     let pinned = || Stopping::Pinned(node("True"), "annotation pinned".to_owned());
     check(
         vec![
-            row("it is empty", retired(), emptied(Stopping::NotYet), 0, Next::Do(Step::BeginShutdown)),
-            row("it is written", stopped(retired()), emptied(Stopping::Unpinned), 10, look(Look::Pin)),
+            row("its Node is empty", retired(), emptied(Stopping::NotYet), 0, Next::Do(Step::BeginShutdown)),
+            row("shutdown recorded", stopped(retired()), emptied(Stopping::Unpinned), 10, look(Look::Pin)),
             row("pinned", stopped(retired()), emptied(pinned()), 10, serves("True", "annotation pinned")),
             row("not pinned", stopped(retired()), emptied(Stopping::Free), 10, Next::Do(Step::Shutdown)),
         ],
@@ -155,7 +155,7 @@ fn a_node_that_was_asked_to_shut_down_serves_only_if_it_has_registered_since() {
             row("a pod has arrived", stopped(retired()), stays(5), 20, stuck),
             row("its Node has registered again", stopped(retired()), stays(11), 20, kept("a pod came")),
             row(
-                "given up, and its Node has registered again",
+                "to be discarded, but its Node has registered again",
                 stopped(given_up()),
                 looked_at(11),
                 20,
@@ -180,15 +180,15 @@ fn a_shutdown_has_its_time_before_the_power_is_cut() {
     };
     check(
         vec![
-            row("it is taken", retired(), taken(None), 0, look(Look::IsOff)),
-            row("it runs still", retired(), taken(on(0)), 0, wait(5)),
+            row("the request is accepted", retired(), taken(None), 0, look(Look::IsOff)),
+            row("it is still running", retired(), taken(on(0)), 0, wait(5)),
             row("its power is read again", retired(), taken(on(0)), 5, look(Look::IsOff)),
             row("its controller is silent", retired(), taken(Some(no_answer(10))), 12, wait(15)),
-            row("the last look", retired(), taken(on(178)), 179, wait(180)),
+            row("just before the time limit", retired(), taken(on(178)), 179, wait(180)),
             row("the shutdown takes too long", retired(), taken(on(178)), 180, late()),
             row("it is off", retired(), taken(Some(power(5, PowerState::Off))), 5, Next::Do(Step::NoteOff)),
             row(
-                "off at last",
+                "it is off just after the time limit",
                 retired(),
                 taken(Some(power(181, PowerState::Off))),
                 181,
@@ -234,7 +234,7 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
     check(
         vec![
             row("it may already be shutting down", retired(), busy(0, None), 0, look(Look::IsOff)),
-            row("it does not", retired(), busy(0, on(0)), 1, Next::Wait(seconds(5), Wait::Power)),
+            row("it is still running", retired(), busy(0, on(0)), 1, Next::Wait(seconds(5), Wait::Power)),
             row(
                 "just before the next request",
                 retired(),
@@ -244,7 +244,7 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
             ),
             row("its controller is asked again", retired(), busy(0, on(43)), 45, Next::Do(Step::Shutdown)),
             row(
-                "the time limit ends before the next request would be due",
+                "the time limit passes before the next request would be due",
                 retired(),
                 busy(170, on(178)),
                 179,
@@ -252,7 +252,7 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
             ),
             row("asked for the last time", retired(), busy(170, on(178)), 180, Next::Do(Step::Shutdown)),
             row(
-                "for too long",
+                "its controller refuses until the time limit",
                 retired(),
                 busy(180, None),
                 180,
@@ -265,7 +265,13 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
                 5,
                 Next::Do(Step::NoteOff),
             ),
-            row("it cannot", retired(), unsupported, 0, give_up("it cannot be shut down gracefully")),
+            row(
+                "its controller cannot shut it down gracefully",
+                retired(),
+                unsupported,
+                0,
+                give_up("it cannot be shut down gracefully"),
+            ),
         ],
         leaving,
     );
@@ -273,7 +279,7 @@ fn a_controller_that_refuses_is_asked_again_for_as_long_as_a_shutdown_may_take()
         sight.shutdown = Shutdown::InVain { may_stay: true };
         sight.doubt_emptiness();
     });
-    check(vec![row("its Node may still keep it", retired(), doubtful, 200, look(Look::Node))], leaving);
+    check(vec![row("its Node is read once more", retired(), doubtful, 200, look(Look::Node))], leaving);
 }
 
 #[test]
@@ -281,7 +287,7 @@ fn one_that_is_off_loses_its_node_and_then_its_record() {
     let cleared = |cleared| announced(|sight| sight.cleared = cleared);
     check(
         vec![
-            row("it is noted", retired(), cleared(Cleared::OffNoted), 0, Next::Do(Step::DeleteNode)),
+            row("it is noted as off", retired(), cleared(Cleared::OffNoted), 0, Next::Do(Step::DeleteNode)),
             row("its Node is gone", retired(), cleared(Cleared::Node), 0, Next::Do(Step::DropRecord)),
             row("nothing is left", retired(), cleared(Cleared::Record), 0, Next::Done(Ended::Gone)),
         ],
@@ -305,9 +311,9 @@ fn one_that_was_switched_off_by_hand_may_be_another_clients_by_now() {
     check(
         vec![
             row("its Node is not silent yet", off(), shows("True"), 1, wait),
-            row("its Node reports for too long", off(), shows("True"), 120, look(Look::Heard)),
+            row("its Node still looks ready later", off(), shows("True"), 120, look(Look::Heard)),
             row("its Node is silent", off(), shows("Unknown"), 1, look(Look::Heard)),
-            row("it has none", off(), seen(|_| {}), 1, look(Look::Heard)),
+            row("it has no Node", off(), seen(|_| {}), 1, look(Look::Heard)),
             row(
                 "its Node reports, so it runs on the machine",
                 off(),

@@ -220,7 +220,7 @@ fn what_no_driver_could_publish_is_refused() {
     ];
     for (lines, expected) in cases {
         let Err(report) = parse("c.toml", &format!("{POOL}{lines}"), Needs::Plan) else {
-            panic!("nothing is wrong with\n{lines}")
+            panic!("no error was reported for\n{lines}")
         };
         let said = report.plain();
         assert_eq!(report.findings().len(), 1, "{said}");

@@ -103,7 +103,7 @@ impl Texts {
         of_key.or_else(|| self.of_tables.get(path).cloned()).filter(|text| !text.is_empty())
     }
 
-    /// Returns a comment in the same table that names the key.
+    /// Returns a comment from `table` that mentions `key`.
     fn beside(&self, table: &str, key: &str) -> Option<String> {
         let (name, set) = (format!("`{key}`"), format!("`{key} = "));
         let mut here =

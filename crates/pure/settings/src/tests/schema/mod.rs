@@ -62,7 +62,7 @@ impl Maker {
     }
 }
 
-/// The accepted types and their contents.
+/// Returns the parts of a schema that come from the parser: the types, the words and the bounds.
 fn types(shape: &Shape) -> Schema {
     let mut schema = Schema::new();
     if shape.is_any() {
@@ -168,7 +168,7 @@ fn the_example_names_every_key_that_the_parser_takes() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "no decision is made here")]
+#[expect(clippy::disallowed_methods, reason = "the test updates a file; it makes no decision")]
 fn the_schema_is_what_the_settings_take() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/config.schema.json");
     let schema = made(&Shape::of_file());
