@@ -227,7 +227,7 @@ fn a_file_without_its_end_is_read_as_far_as_it_goes() {
     let read = rounds - 1;
     assert!((1..30).contains(&read), "{read}");
     let said = format!(
-        "{} is damaged after its first {read} rounds (until {}), which can be read: its end is missing",
+        "{} is damaged after its first {read} rounds, the last of them at {}: its end is missing",
         file.display(),
         written[read - 1].time
     );

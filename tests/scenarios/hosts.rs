@@ -265,7 +265,7 @@ async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on()
     stage.until("a missing right is shown", SOON, |stage| says(stage, "Sys.PowerMgmt on /nodes/pve3")).await;
     stage.throughout("pve3 stays on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
     stage.pve.change_access(grant);
-    stage.until("pve3 goes off", LATER, |stage| off(stage) == ["pve3"]).await;
+    stage.until("pve3 is switched off", LATER, |stage| off(stage) == ["pve3"]).await;
 }
 
 /// Returns a cluster in which an idle host is due to be switched off after this time.
@@ -311,7 +311,9 @@ async fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
     stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
     assert!(stage.status().hosts.iter().any(|host| host.why.contains("guest 120, which is being migrated")));
     stage.pve.set_config_by_hand(120, "lock", None);
-    stage.until("a host that was idle all the while goes off", SOON, |stage| off(stage).len() == 1).await;
+    stage
+        .until("a host that was idle all the while is switched off", SOON, |stage| off(stage).len() == 1)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -393,7 +395,7 @@ async fn a_pause_switches_nothing() {
     stage.order("pve1", Order::Pause { reason: String::new() }).await;
     stage.throughout("nothing goes", LATER, |stage| off(stage).is_empty()).await;
     stage.order("pve1", Order::Resume).await;
-    stage.until("one host goes off", LATER, |stage| off(stage).len() == 1).await;
+    stage.until("one host is switched off", LATER, |stage| off(stage).len() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,8 +52,8 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
         stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
         assert!(rests(&stage, Vmid(9100), state), "{state:?}");
         assert_eq!((tokens(&stage), stage.ready_nodes("workers").len()), (0, 0), "{state:?}");
-        // The clock of a suspended guest stands still. If it stood still for longer than certificates
-        // tolerate, it is set before the join.
+        // The clock of a suspended guest stands still. If it has fallen too far behind for certificates, the
+        // daemon sets it before the join.
         let rest = if state == WarmState::Suspended { 6 } else { 1 };
         tokio::time::sleep(Duration::from_mins(rest)).await;
         assert_eq!(stage.vms(9100..=9109), [9100], "{state:?}");

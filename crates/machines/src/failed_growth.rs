@@ -28,7 +28,7 @@ use settings::Size;
 ///
 /// # Errors
 /// Returns an error if the VM's size cannot be determined now, or if its Node reports more than that size.
-/// The record then still says that the machine grows, and the cleanup is tried again.
+/// The record then still says that the machine is growing, and this function is called again later.
 pub(super) async fn take(
     ctx: &Context,
     machine: &mut MachineHandle,

@@ -89,7 +89,7 @@ impl Damage {
     fn place(&self) -> String {
         self.until.map_or_else(
             || "from the beginning".to_owned(),
-            |until| format!("after its first {} rounds (until {until}), which can be read", self.rounds),
+            |until| format!("after its first {} rounds, the last of them at {until}", self.rounds),
         )
     }
 }

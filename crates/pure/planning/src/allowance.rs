@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(whole.of_repeat().0.of_growth().left(), 60);
     }
 
-    /// Many nodes have drifted, and each has a pod that fits nowhere else. Each attempt at a decision finds
-    /// only one such node.
+    /// Many nodes have drifted, and each has a pod that fits nowhere else. Each decision only finds out that
+    /// one more of these nodes has to stay.
     #[test]
     fn a_round_spends_no_multiple_of_its_allowance() {
         let owner =

@@ -69,8 +69,8 @@ impl HostRoom {
     }
 
     /// Whether an existing machine of the pool can run on the host. `has_room` is true if the machine's
-    /// memory and vCPUs are already counted. The machine's devices have been counted since it was created,
-    /// but another VM may be using them.
+    /// memory and vCPUs are already counted. Its devices are always counted. But the machine cannot start
+    /// while another VM uses one of them.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
         self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }

@@ -283,8 +283,8 @@ fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod
     world.open(node);
 }
 
-/// Changes all moves of a pod to its final destination. A pod moves several times if a node that it moved to
-/// is removed later.
+/// A pod moves several times if a node that it moved to is removed later. Replaces the destination of each of
+/// these moves by the last one.
 fn settle(found: &mut Together) {
     // All moves of a pod share one object, so its address identifies the pod.
     let mut last: BTreeMap<*const Pod, NodeIndex> = BTreeMap::new();

@@ -134,9 +134,9 @@ impl KeptReplacements {
         }
     }
 
-    /// Clears [`Node::replaced`] after a trial decision. Returns true if more nodes turned out not to be
-    /// replaceable, so that the decision must be repeated. For each node with a pod that finds no place,
-    /// `homeless` names such a pod.
+    /// Clears [`Node::replaced`] after a trial decision. If a pod of a node finds no place, `homeless` names
+    /// the pod, and the node cannot be replaced. Returns true if there are new nodes of this kind, so that the
+    /// decision must be repeated.
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,

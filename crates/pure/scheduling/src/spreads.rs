@@ -177,8 +177,8 @@ impl Counts {
     ) {
         let kept = &mut self.kept[spread].counted;
         let Some(counted) = kept.get_mut() else { return };
-        // The counts depend on the set of nodes that count. If this set has been dropped, the counts are
-        // outdated, so they are dropped too.
+        // The counts of pods depend on which nodes are included. If the set of these nodes has been dropped,
+        // the counts are outdated, so they are dropped too.
         let Some(ground) = self.grounds[around.spreads.all[spread].manner].get() else {
             kept.take();
             return;

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// waiting.
 pub const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(14);
 
-/// How long a daemon may be unaware of another client's change. The time between the daemon's read and the
-/// resulting write includes the lag of Proxmox VE's lists, repeated calls, and the decision.
+/// How long a daemon may be unaware of another client's change. Between the daemon's read and the resulting
+/// write, Proxmox VE's lists lag, calls are repeated, and the daemon decides.
 pub const STALE: Duration = Duration::from_mins(2);
 /// How many changes of the Lease are remembered.
 const REMEMBERED: usize = 200;
