@@ -135,8 +135,8 @@ impl KeptReplacements {
     }
 
     /// Clears [`Node::replaced`] after a trial decision. If a pod of a node finds no place, `homeless` names
-    /// the pod, and the node cannot be replaced. Returns true if there are new nodes of this kind, so that the
-    /// decision must be repeated.
+    /// the pod, and the node cannot be replaced. Returns true if there are new nodes of this kind, so that
+    /// the decision must be repeated.
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,

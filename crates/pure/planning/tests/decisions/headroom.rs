@@ -143,18 +143,19 @@ fn a_pod_that_preempts_no_other_does_without_the_room_of_expendable_ones() {
              spec: {{{spec}, containers: [{{name: c, resources: {{requests: {{cpu: 3, memory: 1Gi}}}}}}]}}"
         )
     };
-    for (policy, plain, expected, machines) in [
+    let apart = ", affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: none}}}]}}";
+    for (policy, more, expected, machines) in [
         ("PreemptLowerPriority", "", PodOutcome::ExistingNode, 0),
         ("Never", "", PodOutcome::NewNode, 1),
-        // The result is the same for a pod on the host network.
-        ("Never", ", hostNetwork: true", PodOutcome::NewNode, 1),
+        // The result is the same for a pod with anti-affinity. Such pods are placed one by one.
+        ("Never", apart, PodOutcome::NewNode, 1),
     ] {
         let cluster = Cluster::new().idle("n1", "w");
         let cluster = cluster.with(&pod("placeholder", "nodeName: n1, priority: -11"));
-        let cluster = cluster.with(&pod("waits", &format!("preemptionPolicy: {policy}{plain}")));
+        let cluster = cluster.with(&pod("waits", &format!("preemptionPolicy: {policy}{more}")));
         let plan = cluster.plan(&pools(0, 9, ""));
-        assert_eq!(pod_verdict(&plan, "d/waits"), expected, "{policy}{plain}");
-        assert_eq!(plan.scale_up.len(), machines, "{policy}{plain}");
+        assert_eq!(pod_verdict(&plan, "d/waits"), expected, "{policy}{more}");
+        assert_eq!(plan.scale_up.len(), machines, "{policy}{more}");
     }
 }
 

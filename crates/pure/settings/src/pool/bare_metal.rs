@@ -88,7 +88,9 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<PhysicalMachine> 
     }
     let (max, count) = (*pool.max.get_ref(), pool.machine.len());
     if usize::try_from(max).is_ok_and(|max| max > count) {
-        let title = format!("pool `{name}`: `max` is {max}, but the pool has {count} `[[pool.machine]]`");
+        let tables = if count == 1 { "table" } else { "tables" };
+        let title =
+            format!("pool `{name}`: `max` is {max}, but the pool has {count} `[[pool.machine]]` {tables}");
         let help = format!("set `max = {count}`, or add the missing machines");
         checker.wrong(title, pool.max.span(), "too many", &help);
     }
@@ -285,7 +287,7 @@ mod tests {
                     user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
         let pool = POOL.replace("max = 2", "max = 1");
         for (text, expected) in [
-            (format!("{POOL}{one}"), "`max` is 2, but the pool has 1 `[[pool.machine]]`"),
+            (format!("{POOL}{one}"), "`max` is 2, but the pool has 1 `[[pool.machine]]` table"),
             (format!("{POOL}{one}{}", machine("metal-1", "10.0.0.2")), "two machines are called `metal-1`"),
             (
                 format!("{POOL}{one}{}", machine("metal-2", "10.0.0.1")),

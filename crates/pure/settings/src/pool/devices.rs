@@ -260,7 +260,9 @@ impl Asked<'_> {
         let pieces = ranges::read(written, &kind, checker);
         let count = slots::total(&pieces);
         if !pieces.is_empty() && count < self.vmids {
-            let title = format!("pool `{pool}`: `{key}` contains {count} addresses for {} VMIDs", self.vmids);
+            let addresses = slots::counted(count, "address", "addresses");
+            let vmids = slots::counted(self.vmids, "VMID", "VMIDs");
+            let title = format!("pool `{pool}`: `{key}` contains {addresses} for {vmids}");
             let help = "each VMID needs one: widen the range, or narrow `vmids`";
             checker.wrong(title, written.span(), &format!("{} too few", self.vmids - count), help);
         }
@@ -319,7 +321,7 @@ mod tests {
             ("mtu = 900".to_owned(), "900 is not a valid MTU"),
             ("model = \"ne2k\"".to_owned(), "unknown variant `ne2k`"),
             ("addresses6 = \"10.0.0.1\"".to_owned(), "`addresses6`: `10.0.0.1` is not a range"),
-            ("addresses6 = \"fd00::2\"".to_owned(), "`addresses6` contains 1 addresses for 2 VMIDs"),
+            ("addresses6 = \"fd00::2\"".to_owned(), "`addresses6` contains 1 address for 2 VMIDs"),
             (
                 "addresses6 = \"auto\"\ngateway6 = \"fd00::1\"".to_owned(),
                 "`gateway6` needs address ranges in `addresses6`",

@@ -95,7 +95,8 @@ pub(super) fn total(pieces: &[Piece]) -> u128 {
     pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.count()))
 }
 
-fn counted(count: u128, one: &str, more: &str) -> String {
+/// Returns the count with the word for one or for several of the counted things.
+pub(super) fn counted(count: u128, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }
 

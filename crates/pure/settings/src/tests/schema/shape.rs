@@ -168,11 +168,11 @@ impl Place {
     /// Returns the shortest value that is accepted at this place.
     fn least(&self) -> String {
         let (kind, sample) =
-            SAMPLES.iter().find(|(_, sample)| self.takes(sample)).expect("something is taken");
+            SAMPLES.iter().find(|(_, sample)| self.takes(sample)).expect("a value of some type is accepted");
         let error = self.error(sample).unwrap_or_default();
         match *kind {
             "string" => error.strip_prefix("unknown variant `?`").map_or((*sample).to_owned(), |rest| {
-                words(rest).first().map(|word| format!("\"{word}\"")).expect("there are words")
+                words(rest).first().map(|word| format!("\"{word}\"")).expect("the error names words")
             }),
             "object" => {
                 let keys = self.keys("{ \"?\" = 1 }").unwrap_or_default();
