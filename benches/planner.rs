@@ -22,7 +22,7 @@ use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use pve_autoscaler::model::workload::Controller;
 use pve_autoscaler::model::{Plan, Resources, Snapshot};
-use pve_autoscaler::planning::plan;
+use pve_autoscaler::planning::{Carried, Stop, plan, plan_unless};
 use pve_autoscaler::scheduling::World;
 use pve_autoscaler::settings::{self, Config, Needs};
 
@@ -277,20 +277,26 @@ fn new_nodes(plan: &Plan) -> usize {
 
 type Group<'c> = BenchmarkGroup<'c, WallTime>;
 
-/// Times decisions about a world, which is only created if this workload is requested. Dropping the plan is
-/// not timed.
+/// Times decisions about a world, which is only created if this workload is requested: those of a first round
+/// (as in the `plan` command), and those of later rounds, which keep sums over the pods as in the daemon.
+/// Dropping the plan is not timed.
 ///
-/// The first decision is not timed. It caches each pod's digest, which the daemon calculates when the pod
-/// arrives.
+/// The very first decision is not timed. It caches each pod's digest, which the daemon calculates when the
+/// pod arrives.
 fn decisions(group: &mut Group, name: &str, make: impl Fn() -> (Snapshot, Config), check: impl Fn(&Plan)) {
     let made = LazyCell::new(|| {
         let (world, settings) = make();
         check(&plan(&world, &settings));
         (world, settings)
     });
-    group.bench_function(name, |b| {
+    group.bench_function(format!("{name}, first round"), |b| {
         let (world, settings) = &*made;
         b.iter_with_large_drop(|| plan(black_box(world), settings));
+    });
+    group.bench_function(format!("{name}, later rounds"), |b| {
+        let ((world, settings), stop, mut carried) = (&*made, Stop::default(), Carried::default());
+        check(&plan_unless(&stop, world, settings, &mut carried).unwrap());
+        b.iter_with_large_drop(|| plan_unless(&stop, black_box(world), settings, &mut carried));
     });
 }
 

@@ -77,9 +77,8 @@ impl<'a> KindTurns<'a> {
     }
 
     /// Where the next round continues, or `None` if this round was finished. `spent` is true if the allowance
-    /// ran out, `kinds` is the number of kinds of pods, and `left` is the number of pods that were not looked
-    /// at.
-    pub(super) fn next(self, spent: bool, kinds: usize, left: usize) -> Option<PodTurns> {
+    /// ran out, `kinds` is the number of kinds of pods, and `left` counts the pods that were not looked at.
+    pub(super) fn next(self, spent: bool, kinds: usize, left: impl Fn() -> usize) -> Option<PodTurns> {
         if !spent && !self.some_wait {
             return None;
         }
@@ -104,7 +103,7 @@ impl<'a> KindTurns<'a> {
             next.last.pop_first();
         }
         next.most = if spent { (looked_at / 2).max(1) } else { looked_at.saturating_mul(2) };
-        Some(PodTurns { left, ..next })
+        Some(PodTurns { left: left(), ..next })
     }
 }
 

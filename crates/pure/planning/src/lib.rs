@@ -230,11 +230,13 @@ fn decide(
     let mut growth = scale_up::decide(&mut view);
     view.allowance = allowance.of_shrinkage();
     let shrinkage = scale_down::decide(&mut view, &growth, depth);
-    for verdict in &mut growth.verdicts {
-        // If this round removes the node on which a pending pod was placed, the pod is placed on another node
-        // instead.
-        if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
-            verdict.node = Some(Arc::from(node.as_str()));
+    // If this round removes the node on which a pending pod was placed, the pod is placed on another node
+    // instead.
+    if !shrinkage.rehoused.is_empty() {
+        for verdict in &mut growth.verdicts {
+            if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
+                verdict.node = Some(Arc::from(node.as_str()));
+            }
         }
     }
     let mut plan = Plan {

@@ -56,7 +56,9 @@ pub(super) struct NodePods {
     pub daemons: Vec<Arc<Pod>>,
     /// Pods in `bound` whose placement depends on other pods, for example because of anti-affinity.
     pub asking: Vec<Arc<Pod>>,
-    /// Whether a pod was added or removed since the sums were last computed.
+    /// Pods that were added since the sums were last computed.
+    new: Vec<Arc<Pod>>,
+    /// Whether a pod was removed since the sums were last computed.
     is_stale: bool,
 }
 
@@ -68,7 +70,9 @@ impl PodsByNode<'static> {
         if self.priorities != priorities {
             *self = Self { priorities, ..Self::default() };
         }
+        let usual = usual(pods, snapshot);
         let mut were_unbound = std::mem::take(&mut self.unbound);
+        let were_in_order = were_unbound.is_sorted();
         were_unbound.sort_unstable();
         let mut were_unbound = were_unbound.into_iter().peekable();
         let before = std::mem::take(&mut self.all).into_owned().into_iter().enumerate();
@@ -81,10 +85,11 @@ impl PodsByNode<'static> {
                 self.remove(&gone);
             }
             let same = before.next_if(|(known, _)| Arc::ptr_eq(known, pod));
-            let (pod, is_unbound) = same.unwrap_or_else(|| (pod.clone(), self.add(pod)));
+            let is_known = same.is_some() && were_in_order;
+            let (pod, is_unbound) = same.unwrap_or_else(|| (pod.clone(), self.add(pod, usual)));
             all.push(pod);
             if is_unbound {
-                unbound.push_last(&all);
+                unbound.push_last(&all, is_known);
             }
         }
         for (gone, _) in before {
@@ -101,10 +106,10 @@ impl<'p> PodsByNode<'p> {
     pub(super) fn new(pods: &'p [Arc<Pod>], snapshot: &Snapshot, config: &Config) -> Self {
         let mut new = Self { all: Cow::Borrowed(pods), ..Self::default() };
         new.nodes.reserve(snapshot.nodes.len());
-        let mut unbound = Unbound::default();
+        let (usual, mut unbound) = (usual(pods, snapshot), Unbound::default());
         for (at, pod) in pods.iter().enumerate() {
-            if new.add(pod) {
-                unbound.push_last(&pods[..=at]);
+            if new.add(pod, usual) {
+                unbound.push_last(&pods[..=at], false);
             }
         }
         new.unbound = unbound.in_order(pods);
@@ -121,10 +126,12 @@ impl<'p> PodsByNode<'p> {
         });
     }
 
-    /// Adds a pod to its node. Returns whether the pod has no node.
-    fn add(&mut self, pod: &Arc<Pod>) -> bool {
+    /// Adds a pod to its node. Returns whether the pod has no node. `usual` is the number of pods that a new
+    /// node gets room for.
+    fn add(&mut self, pod: &Arc<Pod>, usual: usize) -> bool {
         let Some(name) = pod.node.as_deref() else { return true };
-        self.nodes.entry_ref(name).or_default().add(pod.clone());
+        let node = self.nodes.entry_ref(name).or_insert_with(|| NodePods::with_room(usual));
+        node.new.push(pod.clone());
         false
     }
 
@@ -171,16 +178,22 @@ struct Unbound {
     positions: Vec<usize>,
     /// Whether the pods at these positions are out of order.
     is_mixed: bool,
+    /// Whether the last of them is a pod of the last round. Those pods were in order.
+    ends_known: bool,
 }
 
 impl Unbound {
     /// Adds the last of these pods. Compares it with the pod that was added before, while both are in the
     /// processor's cache. A separate pass over tens of thousands of pods would fetch them from memory again.
-    fn push_last(&mut self, pods: &[Arc<Pod>]) {
+    /// `is_known` says that the pod is a pod of the last round, and that those pods were in order.
+    fn push_last(&mut self, pods: &[Arc<Pod>], is_known: bool) {
         let at = pods.len() - 1;
-        let before = self.positions.last().map(|before| &pods[*before]);
-        self.is_mixed = self.is_mixed || before.is_some_and(|before| order(before, &pods[at]).is_gt());
+        if !self.is_mixed && !(is_known && self.ends_known) {
+            let before = self.positions.last().map(|before| &pods[*before]);
+            self.is_mixed = before.is_some_and(|before| order(before, &pods[at]).is_gt());
+        }
         self.positions.push(at);
+        self.ends_known = is_known;
     }
 
     /// The positions, in order of the pods' names.
@@ -193,13 +206,12 @@ impl Unbound {
 }
 
 impl NodePods {
-    fn is_empty(&self) -> bool {
-        self.bound.is_empty() && self.expendable.is_empty()
+    fn with_room(count: usize) -> Self {
+        Self { new: Vec::with_capacity(count), ..Self::default() }
     }
 
-    fn add(&mut self, pod: Arc<Pod>) {
-        Arc::make_mut(&mut self.bound).push(pod);
-        self.is_stale = true;
+    fn is_empty(&self) -> bool {
+        self.bound.is_empty() && self.expendable.is_empty()
     }
 
     fn remove(&mut self, pod: &Arc<Pod>) {
@@ -214,11 +226,16 @@ impl NodePods {
 
     /// Adds up the pods, if they have changed.
     fn refresh(&mut self, priorities: &Priorities) {
-        if !self.is_stale {
+        if !self.is_stale && self.new.is_empty() {
             return;
         }
         let mut pods = Arc::unwrap_or_clone(std::mem::take(&mut self.bound));
         pods.append(&mut self.expendable);
+        if pods.is_empty() {
+            pods = std::mem::take(&mut self.new);
+        } else {
+            pods.append(&mut self.new);
+        }
         sort(&mut pods);
         let having = |is: fn(&Digest) -> bool| pods.iter().filter(move |pod| is(pod.digest())).cloned();
         let (annotated, daemons) =
@@ -240,9 +257,15 @@ impl NodePods {
             statics,
             annotated,
             daemons,
+            new: Vec::new(),
             is_stale: false,
         };
     }
+}
+
+/// The number of pods on a node, if all pods were spread evenly over the nodes.
+fn usual(pods: &[Arc<Pod>], snapshot: &Snapshot) -> usize {
+    pods.len() / snapshot.nodes.len().max(1) + 1
 }
 
 /// Sorts pods by name, and by uid among pods of the same name.

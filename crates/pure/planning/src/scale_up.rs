@@ -47,7 +47,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> ScaleUpDecision<'a> {
     let (verdicts, on) = pod_verdict::pods(&packer);
     packer.cut |= packer.view.allowance.is_spent();
     packer.view.allowance = own;
-    let left = verdicts.iter().filter(|one| one.verdict == PodOutcome::Unfinished).count();
+    let left = || verdicts.iter().filter(|one| one.verdict == PodOutcome::Unfinished).count();
     let unfinished = turns.next(packer.spent, groups.samples().len(), left);
     packer.into_growth(verdicts, on, unfinished)
 }

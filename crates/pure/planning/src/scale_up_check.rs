@@ -109,6 +109,9 @@ fn is_stuck(outcome: PodOutcome) -> bool {
 /// placed the nodes' pods. `nodes` is in order of preference. Nodes in neither set of the result were not
 /// looked at.
 pub(super) fn judge(view: &View, growth: &ScaleUpDecision, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
+    if nodes.is_empty() {
+        return Verdicts::default();
+    }
     let now = Demand::of(growth);
     let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
         verdicts.go.iter().copied().chain(more.iter().map(|one| one.0)).collect()
