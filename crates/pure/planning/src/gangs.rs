@@ -132,8 +132,8 @@ impl<'a> Gangs<'a> {
             allowance.spend(10 * groups.len());
             let kinds: BTreeSet<String> = groups.into_values().map(|pod| kind(pods[pod].pod)).collect();
             let has_turn = if kinds.len() > KINDS {
-                // Each kind has its turn, so the gang is not postponed forever.
-                oldest(&gang, pods).is_some_and(|pod| pods[pod].settled.is_none())
+                // The kind has its turn some time, unless it is too much for a round by itself.
+                first(&gang, pods).is_some_and(|pod| pods[pod].settled.is_none())
             } else {
                 gang.members.iter().any(|&pod| pods[pod].settled.is_none())
             };
@@ -234,9 +234,15 @@ pub(super) fn put_off(pods: &mut [Waiting], members: &[usize]) {
     }
 }
 
-/// The oldest of the gang's pods that may be placed in this round or a later one.
-fn oldest(gang: &Gang, pods: &[Waiting]) -> Option<usize> {
-    let may_be_placed = |pod: &usize| matches!(pods[*pod].settled, None | Some(PodOutcome::Unfinished));
+/// The oldest of the gang's pods that may be placed in this round or a later one. Kinds with a pod that loses
+/// its node are left out, because they are looked at in each round.
+fn first(gang: &Gang, pods: &[Waiting]) -> Option<usize> {
+    let leaving = gang.members.iter().filter(|&&pod| pods[pod].pod.node.is_some());
+    let leaving: BTreeSet<usize> = leaving.map(|&pod| pods[pod].group).collect();
+    let may_be_placed = |pod: &usize| {
+        let waiting = &pods[*pod];
+        matches!(waiting.settled, None | Some(PodOutcome::Unfinished)) && !leaving.contains(&waiting.group)
+    };
     let age = |pod: &usize| (pods[*pod].pod.created, &pods[*pod].pod.digest().id);
     gang.members.iter().copied().filter(may_be_placed).min_by(|a, b| age(a).cmp(&age(b)))
 }

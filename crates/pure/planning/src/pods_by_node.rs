@@ -64,38 +64,36 @@ pub(super) struct NodePods {
 
 impl PodsByNode<'static> {
     /// Replaces the pods. `snapshot` contains the priority classes. If both the old and the new list are
-    /// ordered by pod name, only pods that have changed are looked at.
+    /// ordered by `namespace/name`, only pods that have changed are looked at.
     pub(super) fn update(&mut self, pods: &[Arc<Pod>], snapshot: &Snapshot, config: &Config) {
         let priorities = (snapshot.priority_classes.clone(), config.scale_up.expendable_pods_priority_cutoff);
         if self.priorities != priorities {
             *self = Self { priorities, ..Self::default() };
         }
         let usual = usual(pods, snapshot);
-        let mut were_unbound = std::mem::take(&mut self.unbound);
-        let were_in_order = were_unbound.is_sorted();
-        were_unbound.sort_unstable();
-        let mut were_unbound = were_unbound.into_iter().peekable();
-        let before = std::mem::take(&mut self.all).into_owned().into_iter().enumerate();
-        let before = before.map(|(at, pod)| (pod, were_unbound.next_if_eq(&at).is_some()));
-        let mut before = before.peekable();
-        let (mut all, mut unbound) = (Vec::with_capacity(pods.len()), Unbound::default());
+        let before = std::mem::take(&mut self.all).into_owned();
+        let mut kept = Kept::new(std::mem::take(&mut self.unbound), before.len());
+        let mut before = before.into_iter().enumerate().peekable();
+        let (mut all, mut new) = (Vec::with_capacity(pods.len()), Unbound::default());
         for pod in pods {
             let is_gone = |known: &Arc<Pod>| !Arc::ptr_eq(known, pod) && known.digest().id <= pod.digest().id;
-            while let Some((gone, _)) = before.next_if(|(known, _)| is_gone(known)) {
+            while let Some((_, gone)) = before.next_if(|(_, known)| is_gone(known)) {
                 self.remove(&gone);
             }
-            let same = before.next_if(|(known, _)| Arc::ptr_eq(known, pod));
-            let is_known = same.is_some() && were_in_order;
-            let (pod, is_unbound) = same.unwrap_or_else(|| (pod.clone(), self.add(pod, usual)));
-            all.push(pod);
-            if is_unbound {
-                unbound.push_last(&all, is_known);
+            if let Some((at, known)) = before.next_if(|(_, known)| Arc::ptr_eq(known, pod)) {
+                kept.moves(at, all.len());
+                all.push(known);
+            } else {
+                all.push(pod.clone());
+                if self.add(pod, usual) {
+                    new.push_last(&all);
+                }
             }
         }
-        for (gone, _) in before {
+        for (_, gone) in before {
             self.remove(&gone);
         }
-        self.unbound = unbound.in_order(&all);
+        self.unbound = kept.with(new.in_order(&all), &all);
         self.all = Cow::Owned(all);
         self.refresh(snapshot, config);
     }
@@ -109,7 +107,7 @@ impl<'p> PodsByNode<'p> {
         let (usual, mut unbound) = (usual(pods, snapshot), Unbound::default());
         for (at, pod) in pods.iter().enumerate() {
             if new.add(pod, usual) {
-                unbound.push_last(&pods[..=at], false);
+                unbound.push_last(&pods[..=at]);
             }
         }
         new.unbound = unbound.in_order(pods);
@@ -178,22 +176,16 @@ struct Unbound {
     positions: Vec<usize>,
     /// Whether the pods at these positions are out of order.
     is_mixed: bool,
-    /// Whether the last of them is a pod of the last round. Those pods were in order.
-    ends_known: bool,
 }
 
 impl Unbound {
     /// Adds the last of these pods. Compares it with the pod that was added before, while both are in the
     /// processor's cache. A separate pass over tens of thousands of pods would fetch them from memory again.
-    /// `is_known` says that the pod is a pod of the last round, and that those pods were in order.
-    fn push_last(&mut self, pods: &[Arc<Pod>], is_known: bool) {
+    fn push_last(&mut self, pods: &[Arc<Pod>]) {
         let at = pods.len() - 1;
-        if !self.is_mixed && !(is_known && self.ends_known) {
-            let before = self.positions.last().map(|before| &pods[*before]);
-            self.is_mixed = before.is_some_and(|before| order(before, &pods[at]).is_gt());
-        }
+        let before = self.positions.last().map(|before| &pods[*before]);
+        self.is_mixed = self.is_mixed || before.is_some_and(|before| order(before, &pods[at]).is_gt());
         self.positions.push(at);
-        self.ends_known = is_known;
     }
 
     /// The positions, in order of the pods' names.
@@ -202,6 +194,55 @@ impl Unbound {
             self.positions.sort_by(|a, b| order(&pods[*a], &pods[*b]));
         }
         self.positions
+    }
+}
+
+/// The pods without a node that are in both the old and the new list. Their order is known, so they are not
+/// looked at.
+struct Kept {
+    /// Their positions in the old list, in order of the pods' names.
+    before: Vec<usize>,
+    /// For each pod of the old list that had no node, its position in the new list, or [`GONE`]. `None` for
+    /// pods that had a node.
+    now: Vec<Option<usize>>,
+}
+
+/// Nodes usually run fewer pods than this (110, if the kubelet's `maxPods` is not set).
+const MOST_USUAL: usize = 128;
+
+/// The position of a pod that is not in the new list.
+const GONE: usize = usize::MAX;
+
+impl Kept {
+    /// `unbound` contains the positions of the pods without a node in a list of `count` pods.
+    fn new(unbound: Vec<usize>, count: usize) -> Self {
+        let mut now = vec![None; count];
+        for at in &unbound {
+            now[*at] = Some(GONE);
+        }
+        Self { before: unbound, now }
+    }
+
+    /// Notes that a pod is still in the list.
+    fn moves(&mut self, before: usize, now: usize) {
+        if let Some(at) = &mut self.now[before] {
+            *at = now;
+        }
+    }
+
+    /// The positions of these pods and the new ones in the new list, in order of the pods' names.
+    fn with(self, new: Vec<usize>, pods: &[Arc<Pod>]) -> Vec<usize> {
+        let kept = self.before.iter().filter_map(|at| self.now[*at]).filter(|at| *at != GONE);
+        let kept: Vec<usize> = kept.collect();
+        let (mut all, mut rest) = (Vec::with_capacity(kept.len() + new.len()), &kept[..]);
+        for at in new {
+            let smaller = rest.partition_point(|one| order(&pods[*one], &pods[at]).is_le());
+            all.extend(&rest[..smaller]);
+            all.push(at);
+            rest = &rest[smaller..];
+        }
+        all.extend(rest);
+        all
     }
 }
 
@@ -263,9 +304,10 @@ impl NodePods {
     }
 }
 
-/// The number of pods on a node, if all pods were spread evenly over the nodes.
+/// The number of pods on a node, if all pods were spread evenly over the nodes, but not many more than a node
+/// usually runs.
 fn usual(pods: &[Arc<Pod>], snapshot: &Snapshot) -> usize {
-    pods.len() / snapshot.nodes.len().max(1) + 1
+    (pods.len() / snapshot.nodes.len().max(1) + 1).min(MOST_USUAL)
 }
 
 /// Sorts pods by name, and by uid among pods of the same name.
@@ -286,11 +328,13 @@ mod tests {
     use proptest::prelude::*;
     use settings::Needs;
 
-    /// Pods with and without a node, some expendable or finished; two have the same name.
+    /// Pods with and without a node, some expendable or finished, in two namespaces.
     fn pods() -> Vec<Arc<Pod>> {
         let pod = |number: usize| {
             let mut pod = Pod { name: format!("p{:02}", number % 20), ..Pod::default() };
             pod.uid = format!("u{number}");
+            // By namespace, `app` comes before `app-db`. As texts, `app-db/p` comes before `app/p`.
+            pod.namespace = if number.is_multiple_of(3) { "app-db" } else { "app" }.to_owned();
             pod.node = ["a", "b", "c"].get(number % 4).map(|&name| name.to_owned());
             pod.phase = if number.is_multiple_of(5) { PodPhase::Failed } else { PodPhase::Running };
             pod.priority = number.is_multiple_of(7).then_some(-1000);

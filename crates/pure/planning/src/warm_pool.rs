@@ -195,8 +195,7 @@ fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]
         let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);
         reasons.any(|one| one.pool == pool.name && NoRoom::NEEDS_A_PLACE.contains(&one.reason))
     };
-    let pools = view.config.pools.iter().filter(|pool| !is_one_leaving(view, pool));
-    let stuck = pools.filter_map(|pool| {
+    let stuck = view.config.pools.iter().filter_map(|pool| {
         let rests = |machine: &&&Machine| {
             machine.pool == pool.name
                 && machine.phase == Phase::Warm
@@ -204,7 +203,7 @@ fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]
         };
         let mut resting = kept.iter().filter(rests).peekable();
         // Most pools have no such machine. For them, the verdicts of all pods are not looked at.
-        resting.peek().filter(|_| full(pool))?;
+        resting.peek().filter(|_| full(pool) && !is_one_leaving(view, pool))?;
         let machine = resting.find(|machine| rooms.runs_elsewhere(pool, &machine.host))?;
         let reason = format!(
             "its host {} has no room to run it, and a machine on another host could take pending pods",
