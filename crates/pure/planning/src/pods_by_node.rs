@@ -202,38 +202,24 @@ impl Unbound {
 struct Kept {
     /// Their positions in the old list, in order of the pods' names.
     before: Vec<usize>,
-    /// For each pod of the old list that had no node, its position in the new list, or [`GONE`]. `None` for
-    /// pods that had a node.
+    /// For each pod of the old list, its position in the new list, if it is still there.
     now: Vec<Option<usize>>,
 }
-
-/// Nodes usually run fewer pods than this (110, if the kubelet's `maxPods` is not set).
-const MOST_USUAL: usize = 128;
-
-/// The position of a pod that is not in the new list.
-const GONE: usize = usize::MAX;
 
 impl Kept {
     /// `unbound` contains the positions of the pods without a node in a list of `count` pods.
     fn new(unbound: Vec<usize>, count: usize) -> Self {
-        let mut now = vec![None; count];
-        for at in &unbound {
-            now[*at] = Some(GONE);
-        }
-        Self { before: unbound, now }
+        Self { before: unbound, now: vec![None; count] }
     }
 
-    /// Notes that a pod is still in the list.
+    /// Notes that a pod, with or without a node, is still in the list.
     fn moves(&mut self, before: usize, now: usize) {
-        if let Some(at) = &mut self.now[before] {
-            *at = now;
-        }
+        self.now[before] = Some(now);
     }
 
     /// The positions of these pods and the new ones in the new list, in order of the pods' names.
     fn with(self, new: Vec<usize>, pods: &[Arc<Pod>]) -> Vec<usize> {
-        let kept = self.before.iter().filter_map(|at| self.now[*at]).filter(|at| *at != GONE);
-        let kept: Vec<usize> = kept.collect();
+        let kept: Vec<usize> = self.before.iter().filter_map(|at| self.now[*at]).collect();
         let (mut all, mut rest) = (Vec::with_capacity(kept.len() + new.len()), &kept[..]);
         for at in new {
             let smaller = rest.partition_point(|one| order(&pods[*one], &pods[at]).is_le());
@@ -303,6 +289,9 @@ impl NodePods {
         };
     }
 }
+
+/// Nodes usually run fewer pods than this (110, if the kubelet's `maxPods` is not set).
+const MOST_USUAL: usize = 128;
 
 /// The number of pods on a node, if all pods were spread evenly over the nodes, but not many more than a node
 /// usually runs.

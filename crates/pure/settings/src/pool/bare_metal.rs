@@ -88,9 +88,9 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<PhysicalMachine> 
     }
     let (max, count) = (*pool.max.get_ref(), pool.machine.len());
     if usize::try_from(max).is_ok_and(|max| max > count) {
-        let tables = if count == 1 { "table" } else { "tables" };
-        let title =
-            format!("pool `{name}`: `max` is {max}, but the pool has {count} `[[pool.machine]]` {tables}");
+        let tables =
+            super::slots::counted(count as u128, "`[[pool.machine]]` table", "`[[pool.machine]]` tables");
+        let title = format!("pool `{name}`: `max` is {max}, but the pool has {tables}");
         let help = format!("set `max = {count}`, or add the missing machines");
         checker.wrong(title, pool.max.span(), "too many", &help);
     }
