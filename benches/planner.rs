@@ -75,18 +75,19 @@ fn node(number: usize, cpu: i64, memory: i64, idle: bool) -> Arc<Node> {
 
 /// Creates a snapshot whose pods are ordered and share their specs as in the watches.
 fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
-    let mut specs = Specs::default();
-    for pod in &mut pods {
-        specs.share(Arc::get_mut(pod).unwrap());
-    }
     pods.sort_by_cached_key(|pod| pod.id());
-    // The pods are copied, so that they are adjacent in memory like those of a list from the API server.
+    // The pods are copied, so that they are adjacent in memory like those of a list from the API server. The
+    // specs that are not shared are freed later, because the copies would otherwise lie in the gaps between.
+    let mut specs = Specs::default();
     let known = |pod: &Arc<Pod>| {
-        let pod = Arc::new(Pod::clone(pod));
+        let mut pod = Pod::clone(pod);
+        specs.share(&mut pod);
+        let pod = Arc::new(pod);
         pod.digest();
         pod
     };
-    let pods: Vec<_> = pods.iter().map(known).collect();
+    let copies: Vec<_> = pods.iter().map(known).collect();
+    drop(std::mem::replace(&mut pods, copies));
     let controller = Controller {
         api_version: "apps/v1".to_owned(),
         kind: "ReplicaSet".to_owned(),

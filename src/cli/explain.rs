@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -114,7 +113,7 @@ fn verdict_of<'p>(plan: &'p Plan, node: &str) -> Option<&'p NodeVerdict> {
 struct Decided {
     plan: Plan,
     /// The index of each pod's verdict in the plan.
-    verdicts: BTreeMap<Arc<str>, usize>,
+    verdicts: BTreeMap<String, usize>,
     prospects: BTreeMap<String, Prospects>,
 }
 
@@ -123,7 +122,7 @@ impl Decided {
         let ids = explanations.iter().map(|one| one.pod.as_str());
         let prospects = planning::prospects(snapshot, config, ids);
         let plan = planning::plan(snapshot, config);
-        let verdicts = plan.pods.iter().enumerate().map(|(at, one)| (one.pod.clone(), at)).collect();
+        let verdicts = plan.pods.iter().enumerate().map(|(at, one)| (one.pod.to_string(), at)).collect();
         Self { plan, verdicts, prospects }
     }
 }

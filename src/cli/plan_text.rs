@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
 
 use anstyle::{AnsiColor, Style};
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +12,7 @@ use model::drain::NodeReason;
 use model::plan::{
     BufferOutcome, NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason,
 };
+use model::pod_id::PodId;
 use model::power::HostOutcome;
 
 const GROWS: Style = AnsiColor::Green.on_default();
@@ -241,7 +241,7 @@ fn hosts(plan: &Plan, out: &mut String) {
     }
 }
 
-fn pods(pods: &[Arc<str>]) -> String {
+fn pods(pods: &[PodId]) -> String {
     match pods.len() {
         0 => "for the pool's minimum, or to replace a node".to_owned(),
         more if more > NAMED => format!("for {} and {} more", pods[..NAMED].join(", "), more - NAMED),
@@ -323,17 +323,17 @@ pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
 
 /// The verdict on a pending pod, in one line.
 pub(super) fn pod(verdict: &PodVerdict) -> String {
-    let named = |name: Option<&Arc<str>>| name.map(|name| format!(" {name}")).unwrap_or_default();
+    let named = |name: Option<&str>| name.map(|name| format!(" {name}")).unwrap_or_default();
     match verdict.verdict {
         PodOutcome::NewNode => {
-            format!("a new machine of pool{} is created for it", named(verdict.pool.as_ref()))
+            format!("a new machine of pool{} is created for it", named(verdict.pool()))
         }
-        PodOutcome::ExistingNode => format!("it fits node{}", named(verdict.node.as_ref())),
+        PodOutcome::ExistingNode => format!("it fits node{}", named(verdict.node())),
         PodOutcome::GrownNode => {
-            format!("it will fit node{} once the node has grown", named(verdict.node.as_ref()))
+            format!("it will fit node{} once the node has grown", named(verdict.node()))
         }
         PodOutcome::UpcomingNode => {
-            format!("it fits machine{}, which is being created", named(verdict.machine.as_ref()))
+            format!("it fits machine{}, which is being created", named(verdict.machine()))
         }
         PodOutcome::Unfinished => "left for a later round".to_owned(),
         PodOutcome::DaemonSet => "no machine is created for DaemonSet pods".to_owned(),

@@ -110,8 +110,7 @@ impl Daemon {
             snapshot.pods.iter().filter(|pod| pod.node.is_none()).map(|pod| (pod.id(), pod)).collect();
         let told = plan.pods.iter().filter(|verdict| {
             // If the machine is already growing, the event was sent when the growth began.
-            let begins =
-                || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
+            let begins = || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node());
             verdict.verdict != PodOutcome::GrownNode || begins()
         });
         for verdict in told {
@@ -195,15 +194,15 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
         | PodOutcome::BackingOff => "NotTriggerScaleUp",
         PodOutcome::PredictionMissed => MISSED,
         // No event is sent for a gang whose pods or PodGroup are still being created.
-        PodOutcome::AwaitsGang if verdict.gang.as_ref().is_some_and(|gang| gang.reason.lasts()) => {
+        PodOutcome::AwaitsGang if verdict.gang().is_some_and(|gang| gang.reason.lasts()) => {
             "NotTriggerScaleUp"
         }
         _ => return None,
     };
-    let place = verdict.pool.as_deref().or(verdict.node.as_deref()).unwrap_or_default();
+    let place = verdict.pool().or(verdict.node()).unwrap_or_default();
     let pools: Vec<String> =
-        verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.reason)).collect();
-    let gang = verdict.gang.as_ref().map(|gang| format!(" {}", gang.reason.code())).unwrap_or_default();
+        verdict.reasons().iter().map(|one| format!("{}: {}", one.pool, one.reason)).collect();
+    let gang = verdict.gang().map(|gang| format!(" {}", gang.reason.code())).unwrap_or_default();
     let code = format!("{}{gang} {place} {}", verdict.verdict.code(), pools.join(" "));
     Some(Words { reason, action: "ScaleUp", code })
 }
@@ -211,22 +210,22 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
 /// The event's note, with figures.
 fn note_on_pod(verdict: &PodVerdict) -> String {
     let reasons: Vec<_> =
-        verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
+        verdict.reasons().iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
     let reasons = reasons.join("; ");
     match verdict.verdict {
         PodOutcome::GrownNode => {
-            format!("The machine of node {} is growing for this pod", verdict.node.as_deref().unwrap_or("?"))
+            format!("The machine of node {} is growing for this pod", verdict.node().unwrap_or("?"))
         }
         PodOutcome::NoPoolFits => format!("No pool can take this pod: {reasons}"),
         PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {
             format!("No machine can be created now: {reasons}")
         }
         PodOutcome::AwaitsGang => format!("No machine is created: {}", verdict.why()),
-        PodOutcome::PredictionMissed => match &verdict.missed {
+        PodOutcome::PredictionMissed => match verdict.missed() {
             Some(missed) => format!("No machine is created now: {}", missed.words()),
             None => format!("No machine is created now: {reasons}"),
         },
-        _ => format!("Pool {} gets a machine for this pod", verdict.pool.as_deref().unwrap_or("?")),
+        _ => format!("Pool {} gets a machine for this pod", verdict.pool().unwrap_or("?")),
     }
 }
 

@@ -13,6 +13,7 @@ use super::build_snapshot::shown_timer;
 use machines::{Context, MachineView, Usable};
 use model::machine::{Growing, Phase, STORED_ON, WarmState};
 use model::plan::{GrownMachine, NewMachine, Plan, Removal, RemovalReason, Unkept};
+use model::pod_id::PodId;
 use model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use model::{MachineId, PoolName, Record, Slot, Snapshot};
 use observability::Problem;
@@ -430,7 +431,7 @@ pub(super) fn leaves(phase: Phase) -> bool {
     matches!(phase, Phase::Draining | Phase::Stopping | Phase::Deleting)
 }
 
-fn made_for(pods: &[Arc<str>]) -> String {
+fn made_for(pods: &[PodId]) -> String {
     match pods {
         [] => "for the pool's minimum, or to replace a node that is being removed".to_owned(),
         [one] => format!("for {one}"),

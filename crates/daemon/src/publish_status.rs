@@ -165,12 +165,12 @@ fn buffer(verdict: &BufferVerdict) -> BufferState {
 }
 
 fn pod(verdict: &PodVerdict) -> PodStatus {
-    let place = verdict.node.as_ref().or(verdict.machine.as_ref()).or(verdict.pool.as_ref());
+    let place = verdict.node().or(verdict.machine()).or(verdict.pool());
     PodStatus {
         pod: verdict.pod.to_string(),
         verdict: verdict.verdict.code().to_owned(),
-        why: match &verdict.missed {
-            Some(missed) if verdict.reasons.is_empty() && verdict.gang.is_none() => missed.words(),
+        why: match verdict.missed() {
+            Some(missed) if verdict.reasons().is_empty() && verdict.gang().is_none() => missed.words(),
             _ => place.map_or_else(|| verdict.why(), ToString::to_string),
         },
     }

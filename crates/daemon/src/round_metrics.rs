@@ -1,7 +1,6 @@
 //! Metrics of rounds, and of how long pods are pending.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,6 +12,7 @@ use machines::MachineView;
 use model::gang::GangReason;
 use model::plan::{Plan, PodOutcome, PodVerdict};
 use model::pod::{Pod, Scheduling};
+use model::pod_id::PodId;
 use model::snapshot::POOL_LABEL;
 use model::{PoolName, Snapshot};
 use observability::{GaugeValues, Metrics, names, number};
@@ -50,7 +50,7 @@ impl Waiting {
     }
 
     /// The time at which the first of these pods became unschedulable.
-    pub fn earliest(&self, pods: &[Arc<str>]) -> Option<Timestamp> {
+    pub fn earliest(&self, pods: &[PodId]) -> Option<Timestamp> {
         pods.iter().filter_map(|pod| self.0.get(&**pod)).map(|(_, since)| *since).min()
     }
 }
@@ -163,7 +163,7 @@ fn verdicts(plan: &Plan, seen: &mut GaugeValues) {
 /// The label under which a pending pod is counted. If a pod waits with its gang for something other than
 /// room, it is counted separately, because no machine would help it.
 fn reason(pod: &PodVerdict) -> &'static str {
-    match &pod.gang {
+    match pod.gang() {
         Some(gang) if gang.reason != GangReason::NoRoom => gang.reason.code(),
         _ => pod.verdict.code(),
     }

@@ -25,7 +25,7 @@ pub struct Fingerprint([u64; 2]);
 #[derive(Clone, Debug)]
 pub struct Digest {
     /// `namespace/name`.
-    pub id: Arc<str>,
+    pub id: Box<str>,
     /// A fingerprint that is equal for pods that kube-scheduler's filters treat alike, regardless of their
     /// names and nodes.
     pub class: Fingerprint,
@@ -36,6 +36,13 @@ pub struct Digest {
     looks: Option<Arc<Looks>>,
     /// The position of `/` in the id, or `FAR` if the position does not fit in a `u8`.
     slash: u8,
+    /// Whether certain facts are true of the pod.
+    pub marks: Marks,
+}
+
+/// Whether certain facts are true of a pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Marks {
     /// Whether the pod has no node, and is neither finished nor being deleted.
     pub waits: bool,
     /// Whether the pod has the annotation [`DELAY`].
@@ -92,6 +99,7 @@ pub struct Memo<T>(OnceLock<T>);
 
 impl<T> Memo<T> {
     /// Returns the cached value. Computes it first if the cache is empty.
+    #[inline]
     pub fn get_or_init(&self, work_out: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(work_out)
     }
@@ -125,12 +133,14 @@ impl<T> fmt::Debug for Memo<T> {
 
 impl Pod {
     /// Returns the pod's digest. Do not change the pod after the first call; change a clone instead.
+    #[inline]
     pub fn digest(&self) -> &Digest {
         self.memo.get_or_init(|| Digest::of(self))
     }
 
     /// Returns the pod's requirements on other pods (affinity, anti-affinity and topology spread), if any. As
     /// with [`Pod::digest`], do not change the pod after the first call.
+    #[inline]
     pub fn looks(&self) -> Option<&Looks> {
         self.digest().looks.as_deref()
     }
@@ -141,22 +151,25 @@ impl Digest {
         let spec = pod.spec.digest();
         let leaves = pod.deletion.is_some();
         Self {
-            id: Arc::from(pod.id()),
+            id: pod.id().into_boxed_str(),
             slash: u8::try_from(pod.namespace.len()).unwrap_or(FAR),
-            waits: pod.node.is_none() && !leaves && !pod.is_finished(),
-            gated: pod.scheduling == Scheduling::Gated,
-            nominated: pod.nominated_node.is_some(),
             class: if pod.chunk { class(&pod.spec, pod.chunk) } else { spec.class },
             seen_as: if leaves { seen_as(&pod.spec, leaves) } else { spec.seen_as },
             looks: spec.looks.clone(),
-            delayed: spec.delayed,
-            daemon: spec.daemon,
-            mirror: spec.mirror,
-            annotated: spec.annotated,
+            marks: Marks {
+                waits: pod.node.is_none() && !leaves && !pod.is_finished(),
+                gated: pod.scheduling == Scheduling::Gated,
+                nominated: pod.nominated_node.is_some(),
+                delayed: spec.delayed,
+                daemon: spec.daemon,
+                mirror: spec.mirror,
+                annotated: spec.annotated,
+            },
         }
     }
 
     /// Compares by namespace, then by name.
+    #[inline]
     pub fn compare(&self, other: &Self) -> Ordering {
         let (a, b) = (self.id.as_bytes(), other.id.as_bytes());
         // If the namespaces are equally long, comparing the whole ids has the same result as comparing their
@@ -327,7 +340,7 @@ mod tests {
         let other = Pod { name: "b".to_owned(), ..pod.clone() };
         assert_eq!(&*other.digest().id, "/b");
         let placed = Pod { node: Some("n".to_owned()), ..pod.clone() };
-        assert!(pod.digest().waits && !placed.digest().waits);
+        assert!(pod.digest().marks.waits && !placed.digest().marks.waits);
         assert_eq!((placed.digest().class, &placed), (pod.digest().class, &placed.clone()));
     }
 

@@ -24,6 +24,7 @@ pub mod pause;
 pub mod pci;
 pub mod plan;
 pub mod pod;
+pub mod pod_id;
 pub mod pod_spec;
 pub mod power;
 pub mod prediction;

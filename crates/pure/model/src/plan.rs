@@ -6,19 +6,21 @@
 use crate::vmid::Vmid;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::drain::NodeReason;
-use super::gang::{GangReason, GangWait};
 use super::host_key::HostKey;
 use super::machine::WarmState;
+use super::pod_id::PodId;
 use super::power::HostVerdict;
-use super::prediction::Missed;
 use super::text_id::PoolName;
 use super::unfinished::Unfinished;
+
+pub use pod_verdict::{Destination, MissedPrediction, PodOutcome, PodVerdict, WhyPending};
+
+mod pod_verdict;
 
 /// A decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -125,7 +127,7 @@ pub struct NewMachine {
     #[serde(skip)]
     pub memory_bytes: i64,
     /// The pods planned on the machine, as `namespace/name`.
-    pub pods: Vec<Arc<str>>,
+    pub pods: Vec<PodId>,
     /// How the machine was kept warm, if it is an existing machine that is now asked to join. `None` if the
     /// machine is new.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,7 +151,7 @@ pub struct GrownMachine {
     /// Why, in words.
     pub reason: String,
     /// The pods that will fit on the grown machine, as `namespace/name`.
-    pub pods: Vec<Arc<str>>,
+    pub pods: Vec<PodId>,
 }
 
 /// The vCPUs and memory of a machine that grows.
@@ -188,67 +190,6 @@ pub struct Unkept {
     /// Why, in words.
     pub reason: String,
 }
-
-/// The verdict on a pending pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum PodOutcome {
-    /// A machine is created or woken for the pod.
-    NewNode,
-    /// The pod fits an existing node.
-    ExistingNode,
-    /// The pod fits an existing node once the node's machine has grown.
-    GrownNode,
-    /// The pod fits a machine that is being created.
-    UpcomingNode,
-    /// The pod would not fit the nodes of any pool.
-    NoPoolFits,
-    /// The pools whose nodes the pod fits are at their maximum, or have no free slot.
-    PoolAtMax,
-    /// The pod fits the nodes of some pools, but no host has room for such a machine, or no bare-metal
-    /// machine of these pools can be switched on.
-    NoHostCapacity,
-    /// The pod's priority is below the cut-off (`expendable_pods_priority_cutoff`).
-    Expendable,
-    /// The pod belongs to a DaemonSet. No machine is created for such pods.
-    DaemonSet,
-    /// A scheduling gate holds the pod back.
-    Gated,
-    /// The pod is younger than the configured delay.
-    TooYoung,
-    /// The pools whose nodes the pod fits are backing off after failures, or have changed recently and get no
-    /// new machine yet.
-    BackingOff,
-    /// kube-scheduler refuses pods like this one on a node on which the planner expected them to fit.
-    PredictionMissed,
-    /// The round reached its limit before it could check the pod. A later round checks the pod.
-    Unfinished,
-    /// The pod belongs to a ProvisioningRequest for which there is no room yet.
-    AwaitsRequest,
-    /// The pod belongs to a gang that kube-scheduler would not place yet. No machine is created for only a
-    /// part of a gang.
-    AwaitsGang,
-}
-
-crate::codes!(
-    PodOutcome {
-        NewNode => "NewNode",
-        ExistingNode => "ExistingNode",
-        GrownNode => "GrownNode",
-        UpcomingNode => "UpcomingNode",
-        NoPoolFits => "NoPoolFits",
-        PoolAtMax => "PoolAtMax",
-        NoHostCapacity => "NoHostCapacity",
-        Expendable => "Expendable",
-        DaemonSet => "DaemonSet",
-        Gated => "Gated",
-        TooYoung => "TooYoung",
-        BackingOff => "BackingOff",
-        PredictionMissed => "PredictionMissed",
-        Unfinished => "Unfinished",
-        AwaitsRequest => "AwaitsRequest",
-        AwaitsGang => "AwaitsGang",
-    }
-);
 
 /// The verdict on a ProvisioningRequest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -385,96 +326,6 @@ pub struct PoolReason {
     pub reason: &'static str,
     /// The reason as text, with numbers.
     pub message: String,
-}
-
-/// A wrong prediction: kube-scheduler refuses pods on a node on which the planner expected them to fit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MissedPrediction {
-    /// The node on which the pods were expected.
-    pub node: String,
-    /// The node's pool. For a while, no machine is created in this pool for such pods.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool: Option<PoolName>,
-    /// The time at which the wrong prediction was noticed.
-    pub at: Timestamp,
-    /// The time until which no machine is created in the pool for such pods.
-    pub until: Timestamp,
-    /// Why the pods were expected on the node.
-    pub ours: String,
-    /// The message from kube-scheduler.
-    pub theirs: String,
-}
-
-impl MissedPrediction {
-    /// Converts a wrong prediction from the form in which the daemon stores it.
-    pub fn of(missed: &Missed) -> Self {
-        Self {
-            node: missed.node.clone(),
-            pool: missed.pool.clone(),
-            at: missed.at,
-            until: missed.backoff.until,
-            ours: missed.ours.clone(),
-            theirs: missed.theirs.clone(),
-        }
-    }
-
-    /// The wrong prediction in one sentence: why the pods were expected on the node, and what kube-scheduler
-    /// reported.
-    pub fn words(&self) -> String {
-        format!("{}; kube-scheduler reports: {}", self.ours, self.theirs)
-    }
-}
-
-/// A pending pod's verdict.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PodVerdict {
-    /// `namespace/name`.
-    pub pod: Arc<str>,
-    /// The outcome for the pod.
-    pub verdict: PodOutcome,
-    /// The pool of the pod's new machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool: Option<Arc<str>>,
-    /// The existing node that the pod fits, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<Arc<str>>,
-    /// The machine that the pod fits, if that machine is being created, or is a warm machine that is woken
-    /// for the pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub machine: Option<Arc<str>>,
-    /// Why no machine is created for the pod, by pool.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub reasons: Vec<PoolReason>,
-    /// If the verdict is `PredictionMissed`: where the pod was expected, and what kube-scheduler reports.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub missed: Option<Arc<MissedPrediction>>,
-    /// If the verdict is `AwaitsGang`: why the pod's gang is pending.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gang: Option<Arc<GangWait>>,
-}
-
-impl PodVerdict {
-    /// Whether the pod is pending because there is no room for its gang.
-    pub fn awaits_room_with_gang(&self) -> bool {
-        self.missed.is_none() && self.gang.as_ref().is_some_and(|gang| gang.reason == GangReason::NoRoom)
-    }
-
-    /// Why no machine is created for the pod, as text. Empty if no reason is known, for example because there
-    /// is no pool.
-    pub fn why(&self) -> String {
-        let reasons: Vec<String> =
-            self.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
-        let reasons = match &self.missed {
-            Some(missed) if reasons.is_empty() => missed.words(),
-            _ => reasons.join("; "),
-        };
-        match &self.gang {
-            Some(gang) if reasons.is_empty() => gang.message.clone(),
-            Some(gang) => format!("{} ({reasons})", gang.message),
-            None => reasons,
-        }
-    }
 }
 
 /// A pod of a removed node, and the node that can take the pod.

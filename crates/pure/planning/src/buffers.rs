@@ -130,14 +130,15 @@ pub(super) fn tell(buffers: &[Buffer], plan: &mut Plan) {
     if buffers.is_empty() {
         return;
     }
-    let ids = buffers.iter().enumerate().flat_map(|(number, buffer)| {
-        buffer.chunks.iter().map(move |chunk| (chunk.digest().id.clone(), number))
-    });
-    let ids: BTreeMap<Arc<str>, usize> = ids.collect();
+    let ids = buffers
+        .iter()
+        .enumerate()
+        .flat_map(|(number, buffer)| buffer.chunks.iter().map(move |chunk| (&*chunk.digest().id, number)));
+    let ids: BTreeMap<&str, usize> = ids.collect();
     let mut filled: Vec<BufferVerdict> = buffers.iter().map(begun).collect();
     let mut chunks = Vec::new();
     plan.pods.retain(|verdict| {
-        let Some(number) = ids.get(&verdict.pod) else { return true };
+        let Some(number) = ids.get(&*verdict.pod) else { return true };
         count(&mut filled[*number], verdict);
         chunks.push(verdict.clone());
         false
@@ -152,9 +153,9 @@ pub(super) fn tell(buffers: &[Buffer], plan: &mut Plan) {
 }
 
 /// The chunks of all buffers, by their ids.
-pub(super) fn chunks(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Arc<Pod>> {
+pub(super) fn chunks(snapshot: &Snapshot) -> BTreeMap<String, Arc<Pod>> {
     let all = resolve(snapshot).into_iter().flat_map(|buffer| buffer.chunks);
-    all.map(|chunk| (chunk.digest().id.clone(), chunk)).collect()
+    all.map(|chunk| (chunk.id(), chunk)).collect()
 }
 
 /// For each node on which chunks were placed, the kind and name of the object that owns one of these chunks.
@@ -375,7 +376,7 @@ fn count(buffer: &mut BufferVerdict, chunk: &PodVerdict) {
         other => {
             if buffer.nowhere == 0 {
                 buffer.nowhere_because = Some(other);
-                buffer.reasons.clone_from(&chunk.reasons);
+                buffer.reasons = chunk.reasons().to_vec();
             }
             buffer.nowhere += 1;
         }

@@ -189,8 +189,7 @@ fn expect_waiting<'a>(
 ) -> Vec<(Arc<Pod>, NodeIndex)> {
     let mut without_room = Vec::new();
     for waiting in &view.waiting {
-        let digest = waiting.pod.digest();
-        if !digest.daemon || digest.gated {
+        if !waiting.marks.daemon || waiting.marks.gated {
             continue;
         }
         let at = meant_for(waiting.pod).and_then(|name| view.named.find(name));

@@ -36,7 +36,7 @@ impl<'a> GangOutcomes<'a> {
     /// `fits` are the pods that fit a ready node, by namespace and name.
     pub(super) fn of(snapshot: &'a Snapshot, plan: &Plan, fits: &BTreeSet<&str>) -> Self {
         let Some(groups) = &snapshot.pod_groups else { return Self::default() };
-        let missed = plan.pods.iter().filter(|one| one.missed.is_some());
+        let missed = plan.pods.iter().filter(|one| one.missed().is_some());
         let missed: BTreeSet<&str> = missed.map(|one| &*one.pod).collect();
         let mut all: BTreeMap<Key, Counts> = BTreeMap::new();
         for pod in &snapshot.pods {
@@ -44,7 +44,7 @@ impl<'a> GangOutcomes<'a> {
             let (digest, runs) = (pod.digest(), pod.node.is_some() && !pod.is_finished());
             let id = &*digest.id;
             let counts = all.entry(key).or_default();
-            counts.there += i64::from(runs || digest.waits && !digest.gated);
+            counts.there += i64::from(runs || digest.marks.waits && !digest.marks.gated);
             counts.placed += i64::from(runs || fits.contains(id));
             counts.missed |= missed.contains(id);
         }

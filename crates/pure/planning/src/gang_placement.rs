@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use super::all_or_nothing::Tried;
 use super::class::Class;
-use super::gangs::{Gang, Waits, put_off};
+use super::gangs::{Gang, put_off};
 use super::packer::Packer;
 use super::pod_place::PodPlace;
 use super::pod_verdict::why_nowhere;
 use super::priorities::Priorities;
+use model::plan::WhyPending;
 use model::pod::{Pod, Volume};
 use model::pod_spec::PodSpec;
 use model::prediction::kind;
@@ -100,7 +101,7 @@ impl<'a> Packer<'_, 'a> {
 
     /// Tries gangs separately, one after the other.
     fn try_gangs(&mut self, mut classes: BTreeMap<usize, Vec<Class<'a>>>) {
-        let mut failed: BTreeMap<Alike, Waits> = BTreeMap::new();
+        let mut failed: BTreeMap<Alike, WhyPending> = BTreeMap::new();
         for gang in
             (0..self.gangs.all.len()).filter(|&number| self.gangs.all[number].apart).collect::<Vec<_>>()
         {
@@ -152,7 +153,7 @@ impl<'a> Packer<'_, 'a> {
 
     /// Why fewer pods of a gang than its minimum were placed. The reasons are those of the gang's first
     /// unplaced pod.
-    fn why_broken(&self, number: usize) -> Waits {
+    fn why_broken(&self, number: usize) -> WhyPending {
         let gang = &self.gangs.all[number];
         let first = gang.members.iter().find(|&&pod| self.spots[pod] == PodPlace::None);
         let why = first.map(|&pod| why_nowhere(self, &self.pods[pod]));
@@ -161,7 +162,7 @@ impl<'a> Packer<'_, 'a> {
         let message = format!("its gang needs {} pods to run at the same time, but {fit}", gang.minimum);
         let waits = gang.without_room(message);
         match why {
-            Some(why) => Waits { reasons: why.reasons, missed: why.missed, ..waits },
+            Some(nowhere) => WhyPending { gang: waits.gang, ..(*nowhere.why).clone() },
             None => waits,
         }
     }

@@ -17,7 +17,7 @@ use super::priorities::Priorities;
 use super::view::View;
 use super::waiting::Waiting;
 use model::gang::{GangReason, GangWait, PodGroup};
-use model::plan::{MissedPrediction, PodOutcome, PoolReason};
+use model::plan::{PodOutcome, WhyPending};
 use model::pod::Pod;
 use model::prediction::kind;
 
@@ -34,15 +34,7 @@ pub(super) struct Gangs<'a> {
     of_pod: BTreeMap<usize, usize>,
     /// For each pod that is pending because of its gang, the reason. The key is the pod's index in the list
     /// of pending pods.
-    waits: BTreeMap<usize, Arc<Waits>>,
-}
-
-/// Why the pods of a gang are pending.
-pub(super) struct Waits {
-    pub gang: Arc<GangWait>,
-    /// Why each pool refuses the first of the gang's pods that fits nowhere.
-    pub reasons: Vec<PoolReason>,
-    pub missed: Option<Arc<MissedPrediction>>,
+    waits: BTreeMap<usize, Arc<WhyPending>>,
 }
 
 /// A gang that has fewer pods on nodes than its minimum.
@@ -85,11 +77,7 @@ impl<'a> Gangs<'a> {
             let Some(group) = groups.get(&(namespace, name)) else {
                 let message =
                     format!("kube-scheduler is waiting for the pod's PodGroup `{namespace}/{name}`");
-                gangs.settle(
-                    pods,
-                    &members.waiting,
-                    Waits::of(namespace, name, GangReason::NoPodGroup, message),
-                );
+                gangs.settle(pods, &members.waiting, waits(namespace, name, GangReason::NoPodGroup, message));
                 continue;
             };
             let refused = unsupported(group).map(|why| (GangReason::NotSupported, why));
@@ -97,7 +85,7 @@ impl<'a> Gangs<'a> {
                 mismatch(group, &members, pods, priorities).map(|why| (GangReason::Mismatch, why))
             });
             if let Some((reason, why)) = refused {
-                gangs.settle(pods, &members.waiting, Waits::of(namespace, name, reason, why));
+                gangs.settle(pods, &members.waiting, waits(namespace, name, reason, why));
             } else if let Some(minimum) = group.minimum {
                 let minimum = usize::try_from(minimum).unwrap_or(0);
                 // A PodGroup with a minimum of one pod is not a gang.
@@ -118,8 +106,8 @@ impl<'a> Gangs<'a> {
     }
 
     /// Why the pod is pending, if it is pending with its gang.
-    pub(super) fn waits(&self, pod: usize) -> Option<&Waits> {
-        self.waits.get(&pod).map(AsRef::as_ref)
+    pub(super) fn waits(&self, pod: usize) -> Option<&Arc<WhyPending>> {
+        self.waits.get(&pod)
     }
 
     /// Adds a gang if enough of its pods exist and may be placed. Otherwise, settles its pods.
@@ -163,11 +151,11 @@ impl<'a> Gangs<'a> {
             let _ = write!(message, "; {} of its pods cannot be placed ({})", held.len(), outcome.code());
         }
         let PodGroup { namespace, name, .. } = gang.group;
-        self.settle(pods, &gang.members, Waits::of(namespace, name, GangReason::TooFewPods, message));
+        self.settle(pods, &gang.members, waits(namespace, name, GangReason::TooFewPods, message));
     }
 
     /// Settles these pods as waiting with their gang, except for pods that are settled already.
-    pub(super) fn settle(&mut self, pods: &mut [Waiting], members: &[usize], waits: Waits) {
+    pub(super) fn settle(&mut self, pods: &mut [Waiting], members: &[usize], waits: WhyPending) {
         let waits = Arc::new(waits);
         for &pod in members {
             if pods[pod].settled.is_none() {
@@ -204,25 +192,21 @@ impl<'a> Gang<'a> {
     }
 
     /// Why the gang waits, copied from an equal gang that found no room either.
-    pub(super) fn as_other(&self, other: &Waits) -> Waits {
-        Waits {
-            reasons: other.reasons.clone(),
-            missed: other.missed.clone(),
-            ..self.without_room(other.gang.message.clone())
-        }
+    pub(super) fn as_other(&self, other: &WhyPending) -> WhyPending {
+        let message = other.gang.as_ref().map(|gang| gang.message.clone()).unwrap_or_default();
+        WhyPending { gang: self.without_room(message).gang, ..other.clone() }
     }
 
     /// Why the gang waits if there is no room for its minimum.
-    pub(super) fn without_room(&self, message: String) -> Waits {
-        Waits::of(&self.group.namespace, &self.group.name, GangReason::NoRoom, message)
+    pub(super) fn without_room(&self, message: String) -> WhyPending {
+        waits(&self.group.namespace, &self.group.name, GangReason::NoRoom, message)
     }
 }
 
-impl Waits {
-    fn of(namespace: &str, name: &str, reason: GangReason, message: String) -> Self {
-        let gang = GangWait { group: format!("{namespace}/{name}"), reason, message };
-        Self { gang: Arc::new(gang), reasons: Vec::new(), missed: None }
-    }
+/// Why the pods of a gang are pending.
+fn waits(namespace: &str, name: &str, reason: GangReason, message: String) -> WhyPending {
+    let gang = GangWait { group: format!("{namespace}/{name}"), reason, message };
+    WhyPending { gang: Some(gang), ..WhyPending::default() }
 }
 
 /// Postpones these pods to a later round, except for pods that are settled already.

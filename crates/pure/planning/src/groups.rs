@@ -19,8 +19,13 @@ pub(super) struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     /// The number of the pod's group, and whether its pods are expendable.
-    pub(super) fn number(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) -> (usize, bool) {
-        let class = pod.digest().class;
+    /// `class` is [`model::digest::Digest::class`] of the pod.
+    pub(super) fn number(
+        &mut self,
+        pod: &'a Arc<Pod>,
+        class: Fingerprint,
+        priorities: &Priorities,
+    ) -> (usize, bool) {
         // Pods with the same owner are usually next to each other in the list.
         if let Some((_, number)) = self.last.filter(|last| last.0 == class) {
             return (number, self.expendable[number]);

@@ -23,6 +23,7 @@ use model::machine::{Machine, Phase, guest_sees};
 use model::node::Node;
 use model::plan::{GrownMachine, GrownSize};
 use model::pod::Pod;
+use model::pod_id::PodId;
 use model::resources::Resources;
 use model::{dimms, quantity};
 use scheduling::{NodeIndex, Prepared};
@@ -275,8 +276,7 @@ impl<'a> Packer<'_, 'a> {
 
     fn words(&self, one: &Candidate) -> GrownMachine {
         let own = &self.view.config.pools[one.pool];
-        let pods: Vec<Arc<str>> =
-            one.pods.iter().map(|&pod| self.pods[pod].pod.digest().id.clone()).collect();
+        let pods: Vec<PodId> = one.pods.iter().map(|&pod| PodId::of(self.pods[pod].pod)).collect();
         let more = match pods.len() {
             0 | 1 => String::new(),
             count => format!(" and {} more", count - 1),

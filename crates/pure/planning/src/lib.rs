@@ -83,6 +83,7 @@ mod sizes;
 pub mod slots;
 mod spread_check;
 mod storage_room;
+mod unbound;
 mod unplaced_pods;
 mod unready;
 mod upcoming_nodes;
@@ -114,6 +115,7 @@ use pods_by_node::PodsByNode;
 use view::View;
 
 use model::machine::Machine;
+use model::plan::Destination;
 use model::pod::Pod;
 use model::snapshot::Memory;
 use model::unfinished::Unfinished;
@@ -235,7 +237,8 @@ fn decide(
     if !shrinkage.rehoused.is_empty() {
         for verdict in &mut growth.verdicts {
             if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
-                verdict.node = Some(Arc::from(node.as_str()));
+                let before = verdict.destination.as_deref().cloned().unwrap_or_default();
+                verdict.destination = Some(Arc::new(Destination { node: Some(node.clone()), ..before }));
             }
         }
     }

@@ -8,63 +8,88 @@ use super::capacity::NoRoom;
 use super::packer::Packer;
 use super::pod_place::PodPlace;
 use super::waiting::Waiting;
-use model::plan::{MissedPrediction, PodOutcome, PodVerdict, PoolReason};
+use model::plan::{Destination, PodOutcome, PodVerdict, PoolReason, WhyPending};
+use model::pod_id::PodId;
 use scheduling::NodeIndex;
 
 /// Why a pod could not be placed.
 pub(super) struct Nowhere {
     outcome: PodOutcome,
-    pub reasons: Vec<PoolReason>,
-    pub missed: Option<Arc<MissedPrediction>>,
+    pub why: Arc<WhyPending>,
 }
 
 /// The verdicts, and the pods of each new machine.
-pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
+pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<PodId>>) {
     // Equal pods have equal reasons, so the reasons are determined once per group.
     let mut known: BTreeMap<usize, Nowhere> = BTreeMap::new();
     let mut verdicts = Vec::with_capacity(packer.pods.len());
     let mut on = empty_lists(packer);
-    let names: Vec<Arc<str>> = packer.view.offers.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
+    let mut destinations = Destinations { packer, of: Vec::new() };
     for (index, waiting, spot) in listed(packer) {
-        let mut verdict = PodVerdict {
-            pod: waiting.pod.digest().id.clone(),
-            verdict: PodOutcome::NoPoolFits,
-            pool: None,
-            node: None,
-            machine: None,
-            reasons: Vec::new(),
-            missed: None,
-            gang: None,
-        };
-        match (waiting.settled, *spot) {
-            (Some(settled), _) => {
-                verdict.verdict = settled;
-                if let Some(waits) = packer.gangs.waits(index) {
-                    verdict.gang = Some(waits.gang.clone());
-                    verdict.reasons.clone_from(&waits.reasons);
-                    verdict.missed.clone_from(&waits.missed);
+        let pod = PodId::of(waiting.pod);
+        let (verdict, destination, pending) = match (waiting.settled, *spot) {
+            (Some(settled), _) => (settled, None, packer.gangs.waits(index).cloned()),
+            (None, PodPlace::Node(node)) => {
+                if let Some(machine) = packer.machine_at(node) {
+                    on[machine].push(pod.clone());
                 }
+                (outcome(packer, node, index), Some(destinations.of(node)), None)
             }
-            (None, PodPlace::Node(node)) => match packer.machine_at(node) {
-                Some(machine) => {
-                    verdict.verdict = PodOutcome::NewNode;
-                    verdict.pool = Some(names[packer.planned[machine].pool].clone());
-                    let woken = packer.planned[machine].place.woken.as_ref();
-                    verdict.machine = woken.map(|woken| Arc::from(woken.name.as_str()));
-                    on[machine].push(verdict.pod.clone());
-                }
-                None => place(packer, node, index, &mut verdict),
-            },
             (None, PodPlace::None) => {
-                let why = known.entry(waiting.group).or_insert_with(|| why_nowhere(packer, waiting));
-                verdict.verdict = why.outcome;
-                verdict.reasons.clone_from(&why.reasons);
-                verdict.missed.clone_from(&why.missed);
+                let nowhere = known.entry(waiting.group).or_insert_with(|| why_nowhere(packer, waiting));
+                (nowhere.outcome, None, Some(nowhere.why.clone()))
             }
-        }
-        verdicts.push(verdict);
+        };
+        verdicts.push(PodVerdict { pod, verdict, destination, pending });
     }
     (verdicts, on)
+}
+
+/// The outcome for a pod that was placed on a node.
+fn outcome(packer: &Packer, node: NodeIndex, pod: usize) -> PodOutcome {
+    if packer.machine_at(node).is_some() {
+        PodOutcome::NewNode
+    } else if packer.upcoming.contains_key(&node) {
+        PodOutcome::UpcomingNode
+    } else if packer.growths.pods.contains(&pod) {
+        PodOutcome::GrownNode
+    } else {
+        PodOutcome::ExistingNode
+    }
+}
+
+/// What the verdicts of pods on each node give as their destination.
+struct Destinations<'p, 'v, 'a> {
+    packer: &'p Packer<'v, 'a>,
+    /// By node, if it was asked for before.
+    of: Vec<Option<Arc<Destination>>>,
+}
+
+impl Destinations<'_, '_, '_> {
+    fn of(&mut self, node: NodeIndex) -> Arc<Destination> {
+        if self.of.len() <= node {
+            self.of.resize(node + 1, None);
+        }
+        self.of[node].get_or_insert_with(|| Arc::new(destination(self.packer, node))).clone()
+    }
+}
+
+/// What the verdict of a pod on this node gives as its destination.
+fn destination(packer: &Packer, node: NodeIndex) -> Destination {
+    if let Some(machine) = packer.machine_at(node) {
+        let planned = &packer.planned[machine];
+        let woken = planned.place.woken.as_ref();
+        Destination {
+            pool: Some(packer.view.offers[planned.pool].name.to_string()),
+            machine: woken.map(|woken| woken.name.clone()),
+            node: None,
+        }
+    } else if let Some(machine) = packer.upcoming.get(&node) {
+        Destination { machine: Some(machine.clone()), ..Destination::default() }
+    } else {
+        let name = packer.view.world.node(node).node.name.clone();
+        Destination { node: Some(name), ..Destination::default() }
+    }
 }
 
 /// The pods that receive a verdict, each with its index and its place.
@@ -76,7 +101,7 @@ fn listed<'p, 'a>(
 }
 
 /// An empty list for each new machine, with capacity for all of its pods.
-fn empty_lists(packer: &Packer) -> Vec<Vec<Arc<str>>> {
+fn empty_lists(packer: &Packer) -> Vec<Vec<PodId>> {
     let mut counts = vec![0; packer.planned.len()];
     for (_, _, spot) in listed(packer) {
         if let PodPlace::Node(node) = spot
@@ -88,18 +113,6 @@ fn empty_lists(packer: &Packer) -> Vec<Vec<Arc<str>>> {
     counts.into_iter().map(Vec::with_capacity).collect()
 }
 
-/// Writes the verdict of a pod on an existing node, or on one that is being created.
-fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict) {
-    if let Some(machine) = packer.upcoming.get(&node) {
-        verdict.verdict = PodOutcome::UpcomingNode;
-        verdict.machine = Some(Arc::from(machine.as_str()));
-    } else {
-        let grown = packer.growths.pods.contains(&pod);
-        verdict.verdict = if grown { PodOutcome::GrownNode } else { PodOutcome::ExistingNode };
-        verdict.node = Some(Arc::from(packer.view.world.node(node).node.name.as_str()));
-    }
-}
-
 /// Why a pod could not be placed. Either it fits no pool, or the pools that it fits are at their maximum,
 /// have no host with room, or back off. If the pools have different reasons, the reason that is expected to
 /// end soonest determines the outcome.
@@ -107,7 +120,7 @@ pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
     // A real pod gets its reason even if not all imagined pods were looked at.
     let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };
     if cut || packer.view.allowance.is_spent() {
-        return Nowhere { outcome: PodOutcome::Unfinished, reasons: Vec::new(), missed: None };
+        return Nowhere { outcome: PodOutcome::Unfinished, why: Arc::default() };
     }
     let (pod, hold) = (waiting.pod, packer.holds.get(&waiting.group));
     let mut outcome = PodOutcome::NoPoolFits;
@@ -142,5 +155,6 @@ pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
         outcome = PodOutcome::PredictionMissed;
     }
     let shown = hold.filter(|_| outcome == PodOutcome::PredictionMissed);
-    Nowhere { outcome, reasons, missed: shown.and_then(|hold| hold.missed().cloned()) }
+    let missed = shown.and_then(|hold| hold.missed().cloned());
+    Nowhere { outcome, why: Arc::new(WhyPending { reasons, missed, gang: None }) }
 }

@@ -4,7 +4,6 @@
 //! The result depends only on the pods that were passed last, and not on the rounds before.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -13,6 +12,7 @@ use hashbrown::HashMap;
 use super::learned_allocatable;
 use super::nodes_by_name::Named;
 use super::priorities::Priorities;
+use super::unbound::{Collected, Kept, Unbound, UnboundPod, order};
 use super::utilization::Requested;
 use model::digest::Digest;
 use model::pod::Pod;
@@ -28,8 +28,8 @@ pub(super) struct PodsByNode<'p> {
     priorities: (Vec<Arc<PriorityClass>>, i32),
     /// All pods, in the order in which they were passed.
     all: Cow<'p, [Arc<Pod>]>,
-    /// The positions in `all` of the pods that have no node, in order of the pods' names.
-    unbound: Vec<usize>,
+    /// The pods of `all` that have no node.
+    unbound: Unbound,
     /// The pods of each node, by node name. The map may contain names of nodes that do not exist. The order
     /// of the entries has no effect.
     nodes: HashMap<String, NodePods, FixedState>,
@@ -74,7 +74,7 @@ impl PodsByNode<'static> {
         let before = std::mem::take(&mut self.all).into_owned();
         let mut kept = Kept::new(std::mem::take(&mut self.unbound), before.len());
         let mut before = before.into_iter().enumerate().peekable();
-        let (mut all, mut new) = (Vec::with_capacity(pods.len()), Unbound::default());
+        let (mut all, mut new) = (Vec::with_capacity(pods.len()), Collected::default());
         for pod in pods {
             let is_gone = |known: &Arc<Pod>| !Arc::ptr_eq(known, pod) && known.digest().id <= pod.digest().id;
             while let Some((_, gone)) = before.next_if(|(_, known)| is_gone(known)) {
@@ -86,7 +86,7 @@ impl PodsByNode<'static> {
             } else {
                 all.push(pod.clone());
                 if self.add(pod, usual) {
-                    new.push_last(&all);
+                    new.push_last(&all, pods.len());
                 }
             }
         }
@@ -104,10 +104,10 @@ impl<'p> PodsByNode<'p> {
     pub(super) fn new(pods: &'p [Arc<Pod>], snapshot: &Snapshot, config: &Config) -> Self {
         let mut new = Self { all: Cow::Borrowed(pods), ..Self::default() };
         new.nodes.reserve(snapshot.nodes.len());
-        let (usual, mut unbound) = (usual(pods, snapshot), Unbound::default());
+        let (usual, mut unbound) = (usual(pods, snapshot), Collected::default());
         for (at, pod) in pods.iter().enumerate() {
             if new.add(pod, usual) {
-                unbound.push_last(&pods[..=at]);
+                unbound.push_last(&pods[..=at], pods.len());
             }
         }
         new.unbound = unbound.in_order(pods);
@@ -127,6 +127,10 @@ impl<'p> PodsByNode<'p> {
     /// Adds a pod to its node. Returns whether the pod has no node. `usual` is the number of pods that a new
     /// node gets room for.
     fn add(&mut self, pod: &Arc<Pod>, usual: usize) -> bool {
+        // The digest is needed anyway, so for a pending pod nothing else is fetched from memory.
+        if pod.digest().marks.waits {
+            return true;
+        }
         let Some(name) = pod.node.as_deref() else { return true };
         let node = self.nodes.entry_ref(name).or_insert_with(|| NodePods::with_room(usual));
         node.new.push(pod.clone());
@@ -146,8 +150,8 @@ impl<'p> PodsByNode<'p> {
     }
 
     /// The pods that have no node, in order of their names.
-    pub(super) fn unbound(&self) -> impl ExactSizeIterator<Item = &Arc<Pod>> {
-        self.unbound.iter().map(|at| &self.all[*at])
+    pub(super) fn unbound(&self) -> impl ExactSizeIterator<Item = UnboundPod<'_>> {
+        self.unbound.of(&self.all)
     }
 
     /// The pods of a node.
@@ -166,69 +170,6 @@ impl<'p> PodsByNode<'p> {
         let mut others: Vec<_> = others.filter(|(name, _)| nodes.find(name).is_none()).collect();
         others.sort_by_key(|(name, _)| *name);
         others
-    }
-}
-
-/// Collects the positions of the pods that have no node. Positions are collected instead of the pods, because
-/// cloning tens of thousands of `Arc`s would write to each pod's memory.
-#[derive(Default)]
-struct Unbound {
-    positions: Vec<usize>,
-    /// Whether the pods at these positions are out of order.
-    is_mixed: bool,
-}
-
-impl Unbound {
-    /// Adds the last of these pods. Compares it with the pod that was added before, while both are in the
-    /// processor's cache. A separate pass over tens of thousands of pods would fetch them from memory again.
-    fn push_last(&mut self, pods: &[Arc<Pod>]) {
-        let at = pods.len() - 1;
-        let before = self.positions.last().map(|before| &pods[*before]);
-        self.is_mixed = self.is_mixed || before.is_some_and(|before| order(before, &pods[at]).is_gt());
-        self.positions.push(at);
-    }
-
-    /// The positions, in order of the pods' names.
-    fn in_order(mut self, pods: &[Arc<Pod>]) -> Vec<usize> {
-        if self.is_mixed {
-            self.positions.sort_by(|a, b| order(&pods[*a], &pods[*b]));
-        }
-        self.positions
-    }
-}
-
-/// The pods without a node that are in both the old and the new list. Their order is known, so they are not
-/// looked at.
-struct Kept {
-    /// Their positions in the old list, in order of the pods' names.
-    before: Vec<usize>,
-    /// For each pod of the old list, its position in the new list, if it is still there.
-    now: Vec<Option<usize>>,
-}
-
-impl Kept {
-    /// `unbound` contains the positions of the pods without a node in a list of `count` pods.
-    fn new(unbound: Vec<usize>, count: usize) -> Self {
-        Self { before: unbound, now: vec![None; count] }
-    }
-
-    /// Notes that a pod, with or without a node, is still in the list.
-    fn moves(&mut self, before: usize, now: usize) {
-        self.now[before] = Some(now);
-    }
-
-    /// The positions of these pods and the new ones in the new list, in order of the pods' names.
-    fn with(self, new: Vec<usize>, pods: &[Arc<Pod>]) -> Vec<usize> {
-        let kept: Vec<usize> = self.before.iter().filter_map(|at| self.now[*at]).collect();
-        let (mut all, mut rest) = (Vec::with_capacity(kept.len() + new.len()), &kept[..]);
-        for at in new {
-            let smaller = rest.partition_point(|one| order(&pods[*one], &pods[at]).is_le());
-            all.extend(&rest[..smaller]);
-            all.push(at);
-            rest = &rest[smaller..];
-        }
-        all.extend(rest);
-        all
     }
 }
 
@@ -265,8 +206,10 @@ impl NodePods {
         }
         sort(&mut pods);
         let having = |is: fn(&Digest) -> bool| pods.iter().filter(move |pod| is(pod.digest())).cloned();
-        let (annotated, daemons) =
-            (having(|digest| digest.annotated).collect(), having(|digest| digest.daemon).collect());
+        let (annotated, daemons) = (
+            having(|digest| digest.marks.annotated).collect(),
+            having(|digest| digest.marks.daemon).collect(),
+        );
         let statics = learned_allocatable::static_requests(&pods);
         let expendable = pods.extract_if(.., |pod| priorities.expendable(pod)).collect();
         let bound = Arc::new(pods);
@@ -304,10 +247,6 @@ fn sort(pods: &mut [Arc<Pod>]) {
     pods.sort_by(order);
 }
 
-fn order(a: &Arc<Pod>, b: &Arc<Pod>) -> Ordering {
-    a.digest().compare(b.digest()).then_with(|| a.uid.cmp(&b.uid))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -336,7 +275,7 @@ mod tests {
     /// Everything that is known about the pods, with the nodes sorted by name.
     fn known(pods: &PodsByNode) -> String {
         let nodes: BTreeMap<&String, &NodePods> = pods.nodes.iter().collect();
-        let unbound: Vec<&Arc<Pod>> = pods.unbound().collect();
+        let unbound: Vec<_> = pods.unbound().collect();
         format!("{:?}\n{unbound:?}\n{nodes:?}", pods.all)
     }
 

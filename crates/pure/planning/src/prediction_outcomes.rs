@@ -74,7 +74,7 @@ pub(super) struct Follower<'a> {
     waiting: BTreeMap<&'a str, &'a Arc<Pod>>,
     /// Chunks of buffers: kube-scheduler never sees them, but a machine that was created for one must be able
     /// to take it.
-    chunks: BTreeMap<Arc<str>, Arc<Pod>>,
+    chunks: BTreeMap<String, Arc<Pod>>,
     /// The pods on each node, except DaemonSet pods, static pods and finished pods.
     pub guests: BTreeMap<&'a str, Vec<&'a Pod>>,
     gangs: GangOutcomes<'a>,
@@ -90,7 +90,7 @@ impl<'a> Follower<'a> {
                 guests.entry(node).or_default().push(pod);
             }
         }
-        let waits = snapshot.pods.iter().filter(|pod| pod.digest().waits);
+        let waits = snapshot.pods.iter().filter(|pod| pod.digest().marks.waits);
         let waiting: BTreeMap<&str, &Arc<Pod>> = waits.map(|pod| (&*pod.digest().id, pod)).collect();
         let mut follower = Self {
             gangs: GangOutcomes::default(),
@@ -157,10 +157,10 @@ impl<'a> Follower<'a> {
     fn expected(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let fit = self.plan.pods.iter().filter(|verdict| verdict.verdict == PodOutcome::ExistingNode);
         fit.filter_map(|verdict| {
-            let node = verdict.node.as_deref()?;
+            let node = verdict.node()?;
             let seen = self.nodes.get(node).filter(|node| ready(node) && !being_deleted(node));
             let pod = self.waiting.get(&*verdict.pod)?;
-            (seen.is_some() && !pod.digest().nominated).then_some((&*verdict.pod, node))
+            (seen.is_some() && !pod.digest().marks.nominated).then_some((&*verdict.pod, node))
         })
     }
 
@@ -247,7 +247,7 @@ impl<'a> Follower<'a> {
             }
         }
         let fits = |one: &&PodVerdict| one.verdict == PodOutcome::ExistingNode;
-        let of_chunks = self.plan.chunks.iter().filter(fits).filter_map(|one| one.node.as_deref());
+        let of_chunks = self.plan.chunks.iter().filter(fits).filter_map(PodVerdict::node);
         let expected: BTreeSet<&str> = self.expected().map(|(_, node)| node).chain(of_chunks).collect();
         let short: BTreeSet<&str> =
             self.plan.chunks.iter().filter(|one| !fits(one)).map(|one| &*one.pod).collect();
@@ -264,7 +264,7 @@ impl<'a> Follower<'a> {
             let is_refused = |pod: &str| self.waiting.get(pod).is_some_and(|pod| !self.is_split(pod));
             let waits = machine.pods.iter().any(|pod| is_refused(pod) || short.contains(pod.as_str()));
             let placed = || self.plan.pods.iter().chain(&self.plan.chunks);
-            let coming = || placed().any(|pod| pod.machine.as_deref() == Some(machine.name.as_str()));
+            let coming = || placed().any(|pod| pod.machine() == Some(machine.name.as_str()));
             let serves = machine.phase == Phase::Ready && is_ready;
             one.in_vain |= serves && waits && !expected.contains(node) && !coming();
             true

@@ -102,8 +102,8 @@ pub(super) fn tell(requests: &[Request], plan: &mut Plan) {
     let ids = requests
         .iter()
         .enumerate()
-        .flat_map(|(number, request)| request.pods.iter().map(move |pod| (pod.digest().id.clone(), number)));
-    let ids: BTreeMap<Arc<str>, usize> = ids.collect();
+        .flat_map(|(number, request)| request.pods.iter().map(move |pod| (&*pod.digest().id, number)));
+    let ids: BTreeMap<&str, usize> = ids.collect();
     let begun = |request: &Request| RequestVerdict {
         request: request.of.id(),
         verdict: RequestOutcome::Found,
@@ -114,7 +114,7 @@ pub(super) fn tell(requests: &[Request], plan: &mut Plan) {
     };
     let mut verdicts: Vec<RequestVerdict> = requests.iter().map(begun).collect();
     plan.pods.retain(|pod| {
-        let Some(number) = ids.get(&pod.pod) else { return true };
+        let Some(number) = ids.get(&*pod.pod) else { return true };
         let verdict = &mut verdicts[*number];
         match pod.verdict {
             PodOutcome::ExistingNode | PodOutcome::UpcomingNode | PodOutcome::GrownNode => {}
@@ -123,7 +123,7 @@ pub(super) fn tell(requests: &[Request], plan: &mut Plan) {
             _ if verdict.verdict == RequestOutcome::Unfinished => {}
             _ => {
                 if verdict.verdict != RequestOutcome::NotFound {
-                    verdict.reasons.clone_from(&pod.reasons);
+                    verdict.reasons = pod.reasons().to_vec();
                 }
                 verdict.verdict = RequestOutcome::NotFound;
             }
@@ -248,7 +248,7 @@ fn consumers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Vec<&Pod>> {
     let mut all: BTreeMap<(&str, &str), Vec<&Pod>> = BTreeMap::new();
     for pod in &snapshot.pods {
         let Some(name) = consumed(pod) else { continue };
-        if pod.node.is_some() || pod.digest().waits && !pod.digest().gated {
+        if pod.node.is_some() || pod.digest().marks.waits && !pod.digest().marks.gated {
             all.entry((pod.namespace.as_str(), name)).or_default().push(pod);
         }
     }

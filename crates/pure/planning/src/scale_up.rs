@@ -29,6 +29,7 @@ use model::machine::Phase;
 use model::node::Node;
 use model::plan::{NewMachine, PodOutcome, PodVerdict, PoolGrowth};
 use model::pod::Pod;
+use model::pod_id::PodId;
 use model::quantity;
 use model::unfinished::PodTurns;
 use scheduling::{NodeIndex, SimNode};
@@ -161,7 +162,7 @@ impl<'a> Packer<'_, 'a> {
     fn into_growth(
         self,
         verdicts: Vec<PodVerdict>,
-        on: Vec<Vec<Arc<str>>>,
+        on: Vec<Vec<PodId>>,
         unfinished: Option<PodTurns>,
     ) -> ScaleUpDecision<'a> {
         let existing = self.view.existing;
@@ -200,7 +201,7 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// The new machines by pool; `on` contains the pods of each machine.
-    fn growth(&self, on: Vec<Vec<Arc<str>>>) -> Vec<PoolGrowth> {
+    fn growth(&self, on: Vec<Vec<PodId>>) -> Vec<PoolGrowth> {
         let seed = self.view.snapshot.memory.name_seed;
         let config = self.view.config;
         let mut pools: Vec<PoolGrowth> = config
@@ -280,9 +281,8 @@ impl<'a> Packer<'_, 'a> {
         for index in 0..self.pods.len() {
             let waiting = &self.pods[index];
             // If a pod has lost its node, its nomination is ignored, because it names the lost node.
-            let looks =
-                waiting.settled.is_none() && waiting.pod.digest().nominated && waiting.pod.node.is_none();
-            let nominated = waiting.pod.nominated_node.as_deref().filter(|_| looks);
+            let looks = waiting.settled.is_none() && waiting.marks.nominated && waiting.pod.node.is_none();
+            let nominated = looks.then(|| waiting.pod.nominated_node.as_deref()).flatten();
             let at = nominated
                 .and_then(|name| self.view.named.find(name).filter(|&at| self.view.world.node(at).open));
             if let Some(at) = at {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use model::digest::Marks;
 use model::plan::PodOutcome;
 use model::pod::Pod;
 
@@ -13,6 +14,8 @@ pub(super) struct Waiting<'a> {
     pub group: usize,
     /// The outcome, if it is already decided.
     pub settled: Option<PodOutcome>,
+    /// [`model::digest::Digest::marks`].
+    pub marks: Marks,
     /// Whether the pod receives a verdict. Pods of nodes that are being removed are placed too, but receive
     /// none.
     pub listed: bool,

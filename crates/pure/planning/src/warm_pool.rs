@@ -192,7 +192,7 @@ fn is_one_leaving(view: &View, pool: &Pool) -> bool {
 /// if another host has room for a machine of the pool.
 fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
     let full = |pool: &Pool| {
-        let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);
+        let mut reasons = pods.iter().flat_map(PodVerdict::reasons);
         reasons.any(|one| one.pool == pool.name && NoRoom::NEEDS_A_PLACE.contains(&one.reason))
     };
     let stuck = view.config.pools.iter().filter_map(|pool| {

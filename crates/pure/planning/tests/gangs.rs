@@ -148,7 +148,7 @@ proptest! {
             prop_assert!(!machine.pods.is_empty(), "a machine without a pod");
         }
         for verdict in &plan.pods {
-            prop_assert_eq!(verdict.gang.is_some(), verdict.verdict == PodOutcome::AwaitsGang);
+            prop_assert_eq!(verdict.gang().is_some(), verdict.verdict == PodOutcome::AwaitsGang);
         }
     }
 
@@ -198,7 +198,7 @@ proptest! {
             after.nodes.push(node(format!("new{number}")));
             place.extend(machine.pods.iter().map(|pod| (pod.to_string(), format!("new{number}"))));
         }
-        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.to_string(), pod.node.as_ref()?.to_string()))));
+        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.to_string(), pod.node()?.to_string()))));
         for pod in &mut after.pods {
             if let Some(node) = place.get(&pod.id()) {
                 *pod = Arc::new(Pod { node: Some(node.clone()), phase: PodPhase::Running, ..Pod::clone(pod) });
@@ -221,7 +221,7 @@ proptest! {
     fn room_without_end_serves_every_gang_that_is_complete(snapshot in world(10.0)) {
         let plan = plan(&snapshot, &config(60));
         for verdict in plan.pods.iter().filter(|one| one.verdict == PodOutcome::AwaitsGang) {
-            let gang = verdict.gang.as_ref().unwrap();
+            let gang = verdict.gang().unwrap();
             let name = gang.group.strip_prefix("d/").unwrap();
             let own = || snapshot.pods.iter().filter(|pod| pod.scheduling_group.as_deref() == Some(name));
             let possible = own().filter(|pod| pod.node.is_some() || pod.requests.cpu_milli <= OFFERED).count();

@@ -139,7 +139,7 @@ proptest! {
         for node in &snapshot.nodes {
             let running = snapshot.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name)).map(|pod| pod.id());
             let coming =
-                plan.pods.iter().filter(|pod| pod.node.as_deref() == Some(&node.name)).map(|pod| pod.pod.to_string());
+                plan.pods.iter().filter(|pod| pod.node() == Some(&node.name)).map(|pod| pod.pod.to_string());
             prop_assert!(fits(&requests, running.chain(coming)), "{}", node.name);
         }
     }
@@ -227,7 +227,7 @@ proptest! {
             after.nodes.push(Arc::new(node(made, false)));
             place.extend(machine.pods.iter().map(|pod| (pod.to_string(), format!("n{made}"))));
         }
-        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.to_string(), pod.node.as_ref()?.to_string()))));
+        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.to_string(), pod.node()?.to_string()))));
         for pod in &mut after.pods {
             if let Some(node) = place.get(&pod.id()) {
                 let bound = Pod { node: Some(node.clone()), phase: PodPhase::Running, ..pod.as_ref().clone() };

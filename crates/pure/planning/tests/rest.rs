@@ -118,7 +118,7 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     let gone: Vec<&str> = plan.scale_down.iter().map(|removal| removal.node.as_str()).collect();
     let mut place: BTreeMap<String, String> = BTreeMap::new();
     for verdict in plan.pods.iter().filter(|verdict| verdict.verdict == PodOutcome::ExistingNode) {
-        place.insert(verdict.pod.to_string(), verdict.node.as_deref().unwrap().to_owned());
+        place.insert(verdict.pod.to_string(), verdict.node().unwrap().to_owned());
     }
     for one in plan.scale_up.iter().flat_map(|pool| &pool.machines) {
         let size = (one.cores, one.memory_bytes / GIB);

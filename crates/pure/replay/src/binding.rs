@@ -16,7 +16,8 @@ const AT_LEAST: (i64, i64) = (100, 200 << 20);
 /// Binds a cluster's pending pods to its nodes, in order of the pods' priority and age. For each bound pod,
 /// returns its index in the snapshot and the index of its node.
 pub(super) fn bind(snapshot: &Snapshot) -> Vec<(usize, NodeIndex)> {
-    let is_waiting = |pod: &Pod| pod.digest().waits && !pod.digest().gated && !pod.digest().daemon;
+    let is_waiting =
+        |pod: &Pod| pod.digest().marks.waits && !pod.digest().marks.gated && !pod.digest().marks.daemon;
     let all = snapshot.pods.iter().enumerate();
     let mut waiting: Vec<(usize, &Arc<Pod>)> = all.filter(|(_, pod)| is_waiting(pod)).collect();
     if waiting.is_empty() {

@@ -186,7 +186,7 @@ fn name(pod: &Pod) -> (&str, &str) {
 
 /// Whether a pod exists because its node does: a DaemonSet pod, or the mirror of a static pod.
 pub(super) fn is_everywhere(pod: &Pod) -> bool {
-    pod.digest().daemon || pod.digest().mirror
+    pod.digest().marks.daemon || pod.digest().marks.mirror
 }
 
 /// The nodes of a round that are outside all pools, and those that are in service.

@@ -243,11 +243,11 @@ impl Watcher {
         let mut waiting = std::mem::take(&mut self.waiting);
         for pod in &round.pods {
             let digest = pod.digest();
-            if digest.daemon || digest.mirror {
+            if digest.marks.daemon || digest.marks.mirror {
                 continue;
             }
             let before = waiting.remove(&pod.uid);
-            if digest.waits && !digest.gated {
+            if digest.marks.waits && !digest.marks.gated {
                 let refused = matches!(pod.scheduling, Scheduling::Unschedulable(_));
                 let since = before.or_else(|| refused.then(|| pod.created.unwrap_or(round.time)));
                 self.waiting.extend(since.map(|since| (pod.uid.clone(), since)));

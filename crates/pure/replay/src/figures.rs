@@ -293,7 +293,7 @@ impl State {
             state.offered.1 += gib(node.allocatable.memory);
         }
         for pod in &snapshot.pods {
-            if pod.digest().waits && !pod.digest().daemon && !pod.digest().gated {
+            if pod.digest().marks.waits && !pod.digest().marks.daemon && !pod.digest().marks.gated {
                 state.waiting += 1;
             } else if !pod.is_finished() && pod.node.as_deref().is_some_and(|node| ours.contains_key(node)) {
                 state.requested.0 += cores(pod.requests.cpu_milli);

@@ -38,7 +38,7 @@ pub(super) struct Member {
 impl Member {
     /// Whether the pod is pending.
     pub fn waits(&self) -> bool {
-        self.pod.digest().waits && !self.pod.digest().gated
+        self.pod.digest().marks.waits && !self.pod.digest().marks.gated
     }
 
     /// The time for which the pod has been pending, in seconds. `None` if it got a node immediately, or if

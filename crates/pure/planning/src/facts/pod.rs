@@ -6,12 +6,12 @@ use model::pod::Pod;
 
 /// Whether the pod belongs to a DaemonSet, or is annotated to be treated as if it did.
 pub(crate) fn is_daemon(pod: &Pod) -> bool {
-    pod.digest().daemon
+    pod.digest().marks.daemon
 }
 
 /// Whether the pod is a mirror pod, which represents a static pod in the API.
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
-    pod.digest().mirror
+    pod.digest().marks.mirror
 }
 
 /// Whether the pod needs another place if its node is removed, because its controller will recreate it.

@@ -33,7 +33,7 @@ impl<'v> View<'v> {
         self.newest.clone_from(&other.newest);
         self.statics.clone_from(&other.statics);
         let priorities = Priorities::new(self.snapshot, self.config);
-        for pod in other.by_node.unbound().filter(|pod| pod.digest().waits) {
+        for pod in other.by_node.unbound().filter(|pod| pod.marks.waits) {
             self.take_in_waiting(pod, &priorities);
         }
         for pod in left.into_iter().flat_map(|at| other.on[at].bound.iter()) {

@@ -15,6 +15,7 @@ use crate::nodes_by_name::Named;
 use crate::pods_by_node::{NodePods, PodsByNode};
 use crate::priorities::Priorities;
 use crate::storage_room::StorageRoom;
+use crate::unbound::UnboundPod;
 use crate::waiting::Waiting;
 use crate::{csi, fresh_devices, pending, requests};
 use model::Snapshot;
@@ -145,12 +146,12 @@ impl<'a> View<'a> {
 
     /// Takes in the pods that have no node.
     fn take_in_unbound(&mut self, priorities: &Priorities) {
-        for pod in self.by_node.unbound() {
-            if pod.digest().annotated {
+        for one @ UnboundPod { pod, marks, .. } in self.by_node.unbound() {
+            if marks.annotated {
                 self.annotated.push(pod);
             }
-            if pod.digest().waits {
-                self.take_in_waiting(pod, priorities);
+            if marks.waits {
+                self.take_in_waiting(one, priorities);
                 continue;
             }
             self.know_daemon(pod);
@@ -169,23 +170,25 @@ impl<'a> View<'a> {
     }
 
     /// Adds a pod without a node to the pending pods.
-    pub(super) fn take_in_waiting(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) {
-        let (group, expendable) = self.groups.number(pod, priorities);
-        let settled = pending::settled(pod, expendable, self.config, self.snapshot.time)
-            .or_else(|| requests::awaits(pod, self.snapshot));
-        self.waiting.push(Waiting { pod, group, settled, listed: true });
+    pub(super) fn take_in_waiting(&mut self, one: UnboundPod<'a>, priorities: &Priorities) {
+        let UnboundPod { pod, class, marks } = one;
+        let (group, expendable) = self.groups.number(pod, class, priorities);
+        let settled = pending::settled(one, expendable, self.config, self.snapshot.time)
+            .or_else(|| marks.annotated.then(|| requests::awaits(pod, self.snapshot)).flatten());
+        self.waiting.push(Waiting { pod, group, settled, marks, listed: true });
     }
 
     /// Adds a pod of a node that is gone to the pending pods, if its controller will recreate it.
     pub(super) fn take_in_evicted(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) {
         if will_be_made_again(pod) {
-            let (group, _) = self.groups.number(pod, priorities);
-            self.waiting.push(Waiting { pod, group, settled: None, listed: true });
+            let digest = pod.digest();
+            let (group, _) = self.groups.number(pod, digest.class, priorities);
+            self.waiting.push(Waiting { pod, group, settled: None, marks: digest.marks, listed: true });
         }
     }
 
     fn know_daemon(&mut self, pod: &'a Arc<Pod>) {
-        if !pod.digest().daemon {
+        if !pod.digest().marks.daemon {
             return;
         }
         let Some(set) = pod.owner.as_ref().filter(|owner| owner.kind == "DaemonSet") else { return };

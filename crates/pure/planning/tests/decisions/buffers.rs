@@ -191,7 +191,10 @@ fn chunks_change_nothing_for_pods() {
         let without = cluster.clone().plan(&pools(0, 9, ""));
         let with = cluster.with(TEMPLATE).with(&of_template("replicas: 3")).plan(&pools(0, 9, ""));
         let places = |plan: &Plan| {
-            plan.pods.iter().map(|one| (one.pod.clone(), one.verdict, one.node.clone())).collect::<Vec<_>>()
+            plan.pods
+                .iter()
+                .map(|one| (one.pod.clone(), one.verdict, one.destination.clone()))
+                .collect::<Vec<_>>()
         };
         assert_eq!(places(&with), places(&without), "{cpus:?}");
         assert!(machines(&with) >= machines(&without));

@@ -163,12 +163,12 @@ fn a_new_node_has_the_pods_of_daemon_sets_on_it_for_every_filter() {
 #[test]
 fn what_is_in_the_way_is_named() {
     let plan = Cluster::new().with(&set("agent", "")).with(&web("d", &apart("agent"))).plan(&pool(""));
-    let why = &plan.pods[0].reasons[0];
+    let why = &plan.pods[0].reasons()[0];
     assert_eq!(why.reason, "PodAffinity");
     assert!(why.message.ends_with(": each new node runs a pod of DaemonSet d/agent"), "{}", why.message);
     // The pod would not fit without the DaemonSet's pod either, so the DaemonSet is not named.
     let plan = Cluster::new().with(&set("agent", "")).with(&web("d", &cpu("9", ""))).plan(&pool(""));
-    assert_eq!(plan.pods[0].reasons[0].message, "wants 9 CPU, 3 free");
+    assert_eq!(plan.pods[0].reasons()[0].message, "wants 9 CPU, 3 free");
 }
 
 #[test]

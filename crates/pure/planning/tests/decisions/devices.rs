@@ -104,7 +104,7 @@ fn a_fresh_node_takes_as_many_pods_with_claims_as_the_pools_nodes_have_devices()
 fn a_pool_whose_nodes_have_no_such_device_gets_no_machine() {
     let plan = pod(node(with_class(Cluster::new()), "a", 99), "x", "", "").plan(&pool());
     assert_eq!((machines(&plan), pod_verdict(&plan, "d/x")), (0, PodOutcome::NoPoolFits));
-    let why = &plan.pods[0].reasons[0];
+    let why = &plan.pods[0].reasons()[0];
     assert_eq!(why.message, "d/x-g, request r: wants 1 device of class gpu, none match here");
 }
 
@@ -285,7 +285,7 @@ fn selectors_see_what_is_declared_of_devices() {
     }
     let plan = asks(3, "true");
     assert_eq!(pod_verdict(&plan, "d/p0"), PodOutcome::NoPoolFits);
-    let why = &plan.pods[0].reasons[0].message;
+    let why = &plan.pods[0].reasons()[0].message;
     assert_eq!(why, "d/p0-g, request r: wants 3 devices of class gpu with `true`, 2 match, 2 free");
 }
 
@@ -308,7 +308,7 @@ fn hosts_free_devices_limit_machines_with_declared_ones() {
     let plan = waiting(5).with(&inventory).plan(&config);
     assert_eq!(machines(&plan), 3);
     let left = plan.pods.iter().filter(|pod| pod.verdict == PodOutcome::NoHostCapacity);
-    let left: Vec<&str> = left.map(|pod| pod.reasons[0].message.as_str()).collect();
+    let left: Vec<&str> = left.map(|pod| pod.reasons()[0].message.as_str()).collect();
     assert_eq!(left.len(), 2);
     assert!(left[0].contains("a has 0 of 2 devices of `gpu` left, but a machine needs 1"), "{}", left[0]);
 }

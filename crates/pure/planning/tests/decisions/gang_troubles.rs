@@ -181,7 +181,7 @@ fn pods_of_a_group_that_disagree_about_preemption_make_no_machine() {
         let plan = two(spec, second);
         assert_eq!(machines(&plan), if words.is_some() { 0 } else { 2 }, "{spec}");
         let shown = verdict(&plan, "d/g-0");
-        assert_eq!(shown.gang.as_ref().map(|gang| gang.reason), words.map(|_| GangReason::Mismatch));
+        assert_eq!(shown.gang().map(|gang| gang.reason), words.map(|_| GangReason::Mismatch));
         assert!(shown.why().ends_with(words.unwrap_or_default()), "{}", shown.why());
     }
 }

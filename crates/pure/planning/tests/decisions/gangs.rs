@@ -66,7 +66,7 @@ pub fn verdict<'p>(plan: &'p Plan, pod: &str) -> &'p PodVerdict {
 fn why(plan: &Plan) -> (GangReason, String) {
     let verdict = verdict(plan, "d/g-0");
     assert_eq!(verdict.verdict, PodOutcome::AwaitsGang);
-    (verdict.gang.as_ref().unwrap().reason, verdict.why())
+    (verdict.gang().unwrap().reason, verdict.why())
 }
 
 #[test]
@@ -98,8 +98,12 @@ fn what_keeps_a_gang_waiting_is_said_of_each_of_its_pods() {
                 .to_owned()
         )
     );
-    assert!(plan.pods.iter().all(|one| one.gang == plan.pods[0].gang && one.reasons == plan.pods[0].reasons));
-    assert_eq!(plan.pods[0].gang.as_ref().unwrap().group, "d/g");
+    assert!(
+        plan.pods
+            .iter()
+            .all(|one| one.gang() == plan.pods[0].gang() && one.reasons() == plan.pods[0].reasons())
+    );
+    assert_eq!(plan.pods[0].gang().unwrap().group, "d/g");
     let huge = waiting(Cluster::new().with(&group("g", 2)), "g", 1).with(&pod(
         "g",
         7,
@@ -228,7 +232,7 @@ fn gangs_that_are_alike_wait_for_the_same() {
             shown.why(),
             "its gang needs 3 pods to run at the same time, but only 1 would fit (w: at its maximum of 4)"
         );
-        assert_eq!(shown.gang.as_ref().unwrap().group, format!("d/{name}"));
+        assert_eq!(shown.gang().unwrap().group, format!("d/{name}"));
     }
 }
 

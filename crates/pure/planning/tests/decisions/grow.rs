@@ -95,7 +95,7 @@ fn a_machine_grows_by_as_much_as_its_pods_need_before_another_is_made() {
         "{one:?}"
     );
     let verdict = plan.pods.iter().find(|pod| &*pod.pod == "d/p0").unwrap();
-    assert_eq!((verdict.verdict, verdict.node.as_deref()), (PodOutcome::GrownNode, Some("a")));
+    assert_eq!((verdict.verdict, verdict.node()), (PodOutcome::GrownNode, Some("a")));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn hosts_get_no_machine_that_they_could_not_start_for_what_it_may_become() {
     let small = Cluster::new().with(&inventory("").replace("cores: 64", "cores: 6")).pod("p", "3", "");
     let plan = small.plan(&growing("cpu_overcommit = 2.0"));
     assert_eq!(plan.scale_up, []);
-    let why = &plan.pods[0].reasons[0].message;
+    let why = &plan.pods[0].reasons()[0].message;
     assert!(why.contains("has 6 threads, but a machine may grow to 8 cores"), "{why}");
 }
 
@@ -347,7 +347,7 @@ fn carried_out(before: &Snapshot, plan: &Plan) -> Snapshot {
         (machine.cores, machine.memory) = (grown.to.cores, grown.to.memory_bytes);
     }
     for verdict in &plan.pods {
-        let Some(node) = &verdict.node else { continue };
+        let Some(node) = verdict.node() else { continue };
         let pod = after.pods.iter_mut().find(|pod| pod.id() == *verdict.pod).unwrap();
         *pod = Arc::new(Pod { node: Some(node.to_string()), ..Pod::clone(pod) });
     }

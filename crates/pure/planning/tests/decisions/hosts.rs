@@ -258,7 +258,7 @@ fn a_host_that_we_switched_off_is_woken_for_what_finds_no_room_and_for_nothing_e
     assert_eq!(why(&plan, "c"), "pods and missing machines that would have room if this host were on: 1");
     assert_eq!(plan.scale_up[0].machines.len(), 4, "no machine is placed on the host before it is on");
     let message =
-        &plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap().reasons[0].message;
+        &plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap().reasons()[0].message;
     assert!(message.contains("c is switched off until it is needed"), "{message}");
     // A pod that fits no pool would not fit any better if the host were on.
     let plan = hosts.plan(waiting(4).pod("huge", "64", ""), &config);

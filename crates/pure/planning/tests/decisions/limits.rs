@@ -83,7 +83,7 @@ fn growth_stops_at_each_limit_and_no_earlier() {
         assert_eq!(left.len(), 5 - machines, "{settings} {of_pools}");
         for pod in left {
             assert_eq!(pod.verdict, PodOutcome::PoolAtMax);
-            assert_eq!((pod.reasons[0].reason, pod.reasons[0].message.as_str()), ("PoolAtMax", message));
+            assert_eq!((pod.reasons()[0].reason, pod.reasons()[0].message.as_str()), ("PoolAtMax", message));
         }
     }
 }

@@ -243,7 +243,7 @@ impl World {
         let mut after = self.snapshot(self.pods.len());
         for pod in &mut after.pods {
             let verdict = plan.pods.iter().find(|one| *one.pod == pod.id());
-            if let Some(node) = verdict.and_then(|one| one.node.as_deref()) {
+            if let Some(node) = verdict.and_then(|one| one.node()) {
                 *pod = Arc::new(bound(pod.as_ref().clone(), node));
             }
         }

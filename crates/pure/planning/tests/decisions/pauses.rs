@@ -29,7 +29,7 @@ fn a_pool_grows_again_when_its_pause_is_over() {
         only.pools.truncate(1);
         let plan = Cluster::new().with(&state(remembered)).pod("p", "3", "").plan(&only);
         assert_eq!(pod_verdict(&plan, "d/p"), outcome, "{settings} {remembered}");
-        let reasons: Vec<_> = plan.pods[0].reasons.iter().map(|one| one.reason).collect();
+        let reasons: Vec<_> = plan.pods[0].reasons().iter().map(|one| one.reason).collect();
         let expected = if outcome == PodOutcome::BackingOff { vec!["BackingOff"] } else { Vec::new() };
         assert_eq!(reasons, expected, "{settings} {remembered}");
     }

@@ -42,7 +42,7 @@ fn hosts(plan: &Plan) -> Vec<&str> {
 
 fn refusal(plan: &Plan) -> String {
     let left = plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap();
-    left.reasons[0].message.clone()
+    left.reasons()[0].message.clone()
 }
 
 const ONE: &str = "mappings: {gpu: [\"0000:01:00\"]}";

@@ -37,7 +37,7 @@ fn machines_are_switched_on_under_their_own_names_and_no_more_than_there_are() {
     let json: Value = serde_json::to_value(&plan).unwrap();
     let first = &json["scaleUp"][0]["machines"][0];
     assert_eq!((&first["host"], &first["vmid"]), (&Value::from("m1"), &Value::Null));
-    assert_eq!(plan.pods.iter().filter(|pod| !pod.reasons.is_empty()).count(), 1);
+    assert_eq!(plan.pods.iter().filter(|pod| !pod.reasons().is_empty()).count(), 1);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_machine_is_passed_over_for_a_reason_that_is_said() {
         let state = format!("apiVersion: pve-autoscaler/v1\nkind: AutoscalerState\n{state}");
         let plan = Cluster::new().pod("p", "5", "").with(&state).plan(&pool(machines));
         assert_eq!(switched_on(&plan), expected, "{state}");
-        let said = plan.pods[0].reasons.first().map(|one| one.message.clone()).unwrap_or_default();
+        let said = plan.pods[0].reasons().first().map(|one| one.message.clone()).unwrap_or_default();
         assert!(said.contains(reason), "{state}: {said}");
     }
 }

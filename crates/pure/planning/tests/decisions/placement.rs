@@ -91,7 +91,7 @@ fn each_host_is_named_with_what_it_lacks() {
     let config = pool("[[host]]\nname = \"e\"\nclosed = true", "hosts = [\"a\", \"b\", \"d\", \"e\"]");
     let plan = loners(1).with(&inventory(&hosts.join(", "))).plan(&config);
     assert_eq!(plan.pods[0].verdict, PodOutcome::NoHostCapacity);
-    let message = &plan.pods[0].reasons[0].message;
+    let message = &plan.pods[0].reasons()[0].message;
     for part in [
         "a has 4Gi of memory left, but a machine needs 8Gi",
         "b is off",

@@ -68,7 +68,7 @@ fn refused(words: &str) -> Cluster {
 }
 
 fn reasons(plan: &Plan) -> Vec<&str> {
-    plan.pods[0].reasons.iter().map(|one| one.reason).collect()
+    plan.pods[0].reasons().iter().map(|one| one.reason).collect()
 }
 
 #[test]
@@ -83,10 +83,10 @@ fn a_pod_that_the_scheduler_refuses_again_where_it_fits_gets_no_machine_and_says
     assert_eq!((pod_verdict(&plan, "d/p"), rounds.missed()), (PodOutcome::PredictionMissed, 1));
     assert!(plan.scale_up.is_empty(), "{:?}", plan.scale_up);
     assert_eq!(reasons(&plan), ["PredictionMissed"]);
-    let missed = plan.pods[0].missed.as_ref().unwrap();
+    let missed = plan.pods[0].missed().unwrap();
     assert_eq!((missed.node.as_str(), missed.theirs.as_str()), ("w0", REFUSED));
     assert_eq!(missed.ours, "at 2026-01-01T12:00:00Z, the planner predicted that the pod would fit node w0");
-    assert!(plan.pods[0].reasons[0].message.ends_with(REFUSED), "{:?}", plan.pods[0].reasons);
+    assert!(plan.pods[0].reasons()[0].message.ends_with(REFUSED), "{:?}", plan.pods[0].reasons());
     // Even once the node is gone, no machine is created.
     let gone = waiting(Cluster::new(), "p", "1", REFUSED);
     let plan = rounds.minutes(6..=30, &gone);
@@ -181,7 +181,7 @@ fn a_node_of_no_pool_that_refuses_what_fits_keeps_no_pool_from_growing() {
     let plan = rounds.minutes(0..=16, &large);
     let verdict = plan.pods.iter().find(|one| &*one.pod == "d/q").unwrap();
     assert_eq!(verdict.verdict, PodOutcome::PredictionMissed);
-    assert_eq!(verdict.missed.as_ref().unwrap().node, "n1");
+    assert_eq!(verdict.missed().unwrap().node, "n1");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn it_is_tried_again_after_a_time_that_doubles_and_never_on_the_node_that_was_re
                  status:\n  allocatable: {cpu: 4, memory: 8Gi, pods: 10}\n  conditions: [{type: Ready, status: \"True\"}]";
     let both = refused(FULL).with(fresh);
     let plan = rounds.minutes(46..=60, &both);
-    assert_eq!((plan.pods[0].node.as_deref(), rounds.missed()), (Some("w1"), 1));
+    assert_eq!((plan.pods[0].node(), rounds.missed()), (Some("w1"), 1));
     rounds.minutes(61..=61, &both);
     let missed = &rounds.predictions.missed;
     assert_eq!((missed.len(), missed[0].backoff.seconds, missed[0].node.as_str()), (1, 3600, "w1"));
@@ -274,7 +274,7 @@ fn machines_that_take_no_pod(on: [&str; 2]) {
     let both = [machine("w1", "Ready"), machine("w2", "Ready")].concat();
     let plan = rounds.at(240, &cluster(&on, &both));
     assert_eq!((asked(&plan), pod_verdict(&plan, "d/p")), (0, PodOutcome::PredictionMissed));
-    let message = &plan.pods[0].reasons[0].message;
+    let message = &plan.pods[0].reasons()[0].message;
     assert!(
         message.contains("w1 and w2 were created for such pods, but none was scheduled on them"),
         "{message}"

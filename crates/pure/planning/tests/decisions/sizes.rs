@@ -55,8 +55,8 @@ fn the_set_of_machines_that_wastes_least_is_taken() {
 fn what_fits_only_the_largest_size_is_said_of_that() {
     let (cores, plan) = made(&three_sizes(""), &["20"]);
     assert!(cores.is_empty());
-    assert_eq!((plan.pods[0].verdict, plan.pods[0].reasons.len()), (PodOutcome::NoPoolFits, 1));
-    assert!(plan.pods[0].reasons[0].message.contains("16"), "{:?}", plan.pods[0].reasons);
+    assert_eq!((plan.pods[0].verdict, plan.pods[0].reasons().len()), (PodOutcome::NoPoolFits, 1));
+    assert!(plan.pods[0].reasons()[0].message.contains("16"), "{:?}", plan.pods[0].reasons());
 }
 
 #[test]

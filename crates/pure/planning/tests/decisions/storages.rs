@@ -42,7 +42,7 @@ fn the_storage_with_the_most_free_space_is_taken_until_all_are_full() {
     let plan = plan(&config, 6, "xx: {total: 100Gi, used: 0}, yy: {total: 200Gi, used: 70Gi}", "");
     assert_eq!(places(&plan), ["a yy", "a xx", "a yy", "a xx", "a yy"]);
     let left = plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap();
-    let message = &left.reasons[0].message;
+    let message = &left.reasons()[0].message;
     for part in ["a has 20Gi left on storage `xx`, but a machine needs 40Gi", "has 10Gi left on storage `yy`"]
     {
         assert!(message.contains(part), "no {part:?} in {message:?}");
@@ -84,7 +84,7 @@ fn a_clone_of_another_hosts_template_goes_to_a_storage_that_hosts_share() {
     assert_eq!(places(&cluster("storage = [\"local\", \"nas\"]")), ["a local", "b nas", "a local"]);
     let plan = cluster("storage = \"local\"\nhosts = [\"b\"]");
     assert_eq!(places(&plan), [""; 0]);
-    let message = &plan.pods[0].reasons[0].message;
+    let message = &plan.pods[0].reasons()[0].message;
     assert!(
         message.contains("b has no template of its own, and storage `local` is not shared"),
         "{message:?}"

@@ -26,7 +26,7 @@ fn made(plan: &Plan) -> usize {
 fn a_feature_that_no_kubelet_of_the_pool_declares_makes_no_machine() {
     let plan = with_options(cluster("v1.37.2")).plan(&of_pool("", ""));
     assert_eq!((pod_verdict(&plan, "d/p"), made(&plan)), (PodOutcome::NoPoolFits, 0));
-    let reasons = &plan.pods[0].reasons;
+    let reasons = &plan.pods[0].reasons();
     assert!(reasons.iter().any(|one| one.reason == "NodeDeclaredFeatures"), "{reasons:?}");
     // The scheduler of 1.36 does not require the feature.
     let before = with_options(cluster("v1.36.3")).plan(&of_pool("", ""));
