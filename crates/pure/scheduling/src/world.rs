@@ -456,13 +456,20 @@ impl World {
 
     fn checked(&self, prepared: &Prepared, node: NodeIndex, wants_to_know: bool) -> Result<(), Refusal> {
         let sim = &self.nodes[node];
+        self.effort.add(prepared.price.check);
         self.check_alone(prepared, sim, &sim.held)?;
-        if prepared.social {
-            let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
-            prepared.spread.check(&prepared.pod, sim, false, &domain)?;
-            prepared.affinity.check(&domain, self)?;
-        }
+        self.check_others(prepared, node)?;
         self.check_last(prepared, (sim, Some(node)), wants_to_know)
+    }
+
+    /// Runs the filters that look at pods on all nodes.
+    fn check_others(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
+        if !prepared.social {
+            return Ok(());
+        }
+        let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
+        prepared.spread.check(&prepared.pod, &self.nodes[node], false, &domain)?;
+        prepared.affinity.check(&domain, self)
     }
 
     /// Whether one of the node's domains now has more pods than the pod's topology spread allows. This can
@@ -478,9 +485,17 @@ impl World {
         free.open && free.holds(&prepared.pod.requests)
     }
 
-    /// Whether the node is open and takes the pod. Returns quickly if the node has no room.
+    /// Whether the node is open and takes the pod. The filters do not run in kube-scheduler's order: those
+    /// that refuse most nodes with room, and cost least, run first.
     pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
-        self.has_room(prepared, node) && self.checked(prepared, node, false).is_ok()
+        if !self.has_room(prepared, node) {
+            return false;
+        }
+        let sim = &self.nodes[node];
+        self.effort.add(prepared.price.check);
+        self.check_others(prepared, node).is_ok()
+            && self.check_alone(prepared, sim, &sim.held).is_ok()
+            && self.check_last(prepared, (sim, Some(node)), false).is_ok()
     }
 
     /// Like [`Self::check`], for a node that is not in the world yet. The node is checked as if it and its
@@ -490,6 +505,7 @@ impl World {
         for pod in node.pods.iter().filter(|_| prepared.volumes_matter) {
             held.count(&self.volumes.mounted(pod), 1);
         }
+        self.effort.add(prepared.price.check);
         self.check_alone(prepared, node, &held)?;
         let keeps_away = |pod: &Pod| !pod.affinity.anti.is_empty();
         let meets = keeps_away(&prepared.pod) && !node.pods.is_empty();
@@ -562,7 +578,6 @@ impl World {
 
     /// Runs the filters that look only at the node and its own pods.
     fn check_alone(&self, prepared: &Prepared, sim: &SimNode, held: &Held) -> Result<(), Refusal> {
-        self.effort.add(prepared.price.check);
         let pod = prepared.pod.as_ref();
         node_unschedulable::check(pod, &sim.node)?;
         taint_toleration::check(pod, &sim.node)?;
