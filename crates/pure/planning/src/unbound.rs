@@ -1,7 +1,7 @@
 //! The pods that have no node, in order of their names.
 //!
-//! Fetching tens of thousands of pods from memory takes longer than placing them. So what every decision needs
-//! to know about each pod is copied into one list, and the list is kept from one round to the next.
+//! Fetching tens of thousands of pods from memory takes longer than placing them. So what every decision
+//! needs to know about each pod is copied into one list, and the list is kept from one round to the next.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ pub(super) struct Kept {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The pod's position in the list. The pod itself is not kept, because cloning tens of thousands of `Arc`s
-    /// would write to each pod's memory.
+    /// The pod's position in the list. The pod itself is not kept, because cloning tens of thousands of
+    /// `Arc`s would write to each pod's memory.
     at: usize,
     class: Fingerprint,
     marks: Marks,

@@ -11,8 +11,8 @@ use crate::pod_id::PodId;
 use crate::prediction::Missed;
 use crate::text_id::PoolName;
 
-/// A pending pod's verdict. There can be tens of thousands of them, so pods with the same destination, and pods
-/// with the same reasons, share them.
+/// A pending pod's verdict. There can be tens of thousands of verdicts, so they share equal destinations and
+/// reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodVerdict {
