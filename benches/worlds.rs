@@ -3,7 +3,8 @@
 //!
 //! `cargo bench --bench worlds` prints a table. Except for adversarial worlds, each world's result is checked
 //! before its time is printed. With `-- adversarial TEXT`, only the worlds of [`adversarial`] whose names
-//! contain the text are measured; with `-- devices`, only those of [`devices`].
+//! contain the text are measured; with `-- devices`, only those of [`devices`]; with `-- steady`, only
+//! consecutive rounds.
 
 #![expect(
     clippy::unwrap_used,
@@ -459,6 +460,9 @@ fn main() {
     if std::env::args().any(|one| one == "devices") {
         with_devices();
         return beside_devices();
+    }
+    if std::env::args().any(|one| one == "steady") {
+        return steady();
     }
     let costs =
         [(200, 60.0), (400, 60.0), (1000, 250.0)].map(|(nodes, most)| (nodes, shrinks(nodes, 2, most)));

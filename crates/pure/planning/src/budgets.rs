@@ -3,7 +3,9 @@
 //! A budget whose selector requires a label value is only checked for pods with that value, so that a
 //! thousand budgets cost little more than one.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use model::Snapshot;
@@ -11,85 +13,96 @@ use model::drain::Blocking;
 use model::pod::{Pod, PodPhase};
 use model::workload::DisruptionBudget;
 use scheduling::finder::Finder;
+use scheduling::numbers::Numbers;
 use scheduling::selector::labels_match;
 
 /// The evictions that the disruption budgets still allow.
 #[derive(Debug)]
 pub(super) struct Budgets {
-    by_namespace: BTreeMap<String, OfNamespace>,
-}
-
-/// The disruption budgets of one namespace, each with the number of evictions that it still allows.
-#[derive(Debug, Default)]
-struct OfNamespace {
+    /// The budgets, each with the number of evictions that it still allows.
     all: Vec<(Arc<DisruptionBudget>, i64)>,
-    /// Finds the budgets that may select a pod, as indexes in `all`.
-    finder: Finder,
+    /// By namespace, finds the budgets that may select a pod, as indexes in `all`.
+    finders: BTreeMap<String, Finder>,
+    known: RefCell<Known>,
 }
 
-impl OfNamespace {
-    fn add(&mut self, budget: &Arc<DisruptionBudget>) {
-        let place = self.all.len();
-        self.all.push((budget.clone(), budget.disruptions_allowed));
-        self.finder.add(place, budget.selector.iter());
-    }
-
-    /// The budgets that select the pod, as indexes in `all`.
-    fn matching(&self, pod: &Pod) -> impl Iterator<Item = usize> {
-        self.finder.candidates(&pod.labels).filter(|&place| matches(&self.all[place].0, pod))
-    }
+/// Which budgets select the pods that were asked about so far. A decision asks several times about each pod,
+/// and about many pods with the same labels.
+#[derive(Debug, Default)]
+struct Known {
+    /// Indexes in `lists`, by [`model::digest::Digest::seen_as`]. It is equal only for pods with the same
+    /// namespace and labels.
+    numbers: Numbers,
+    /// The budgets that select these pods, as indexes in [`Budgets::all`].
+    lists: Vec<Rc<[usize]>>,
 }
 
 impl Budgets {
     pub(super) fn new(snapshot: &Snapshot) -> Self {
-        let mut by_namespace: BTreeMap<String, OfNamespace> = BTreeMap::new();
-        for budget in &snapshot.budgets {
-            by_namespace.entry(budget.namespace.clone()).or_default().add(budget);
+        let mut finders: BTreeMap<String, Finder> = BTreeMap::new();
+        for (place, budget) in snapshot.budgets.iter().enumerate() {
+            finders.entry(budget.namespace.clone()).or_default().add(place, budget.selector.iter());
         }
-        Self { by_namespace }
+        let all = snapshot.budgets.iter().map(|one| (one.clone(), one.disruptions_allowed)).collect();
+        Self { all, finders, known: RefCell::default() }
     }
 
-    fn matching<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
-        let of_namespace = self.by_namespace.get(&pod.namespace).into_iter();
-        of_namespace.flat_map(|own| own.matching(pod).map(|place| &own.all[place]))
+    /// The budgets that select the pod, as indexes in `all`.
+    fn matching(&self, pod: &Pod) -> Rc<[usize]> {
+        let mut known = self.known.borrow_mut();
+        let Known { numbers, lists } = &mut *known;
+        let next = lists.len();
+        let number = numbers.get_or_insert(pod.digest().seen_as, next);
+        if number == next {
+            let finder = self.finders.get(&pod.namespace);
+            let candidates = finder.into_iter().flat_map(|finder| finder.candidates(&pod.labels));
+            lists.push(candidates.filter(|&place| matches(&self.all[place].0, pod)).collect());
+        }
+        lists[number].clone()
     }
 
     /// Whether any budget selects the pod.
     pub(super) fn covers(&self, pod: &Pod) -> bool {
-        self.matching(pod).next().is_some()
+        !self.all.is_empty() && !self.matching(pod).is_empty()
     }
 
     /// Why the budgets refuse the pod's eviction now, or `None` if they allow it.
     pub(super) fn refusal(&self, pod: &Pod) -> Option<Blocking> {
-        let (mut count, mut full) = (0, false);
-        for (budget, left) in self.matching(pod) {
-            count += 1;
-            full |= *left < 1 && takes_from(budget, pod);
+        if self.all.is_empty() {
+            return None;
         }
-        full.then_some(Blocking::NotEnoughPdb)
-            .or_else(|| (count > 1 && is_asked(pod)).then_some(Blocking::SeveralPdbs))
+        let own = self.matching(pod);
+        let is_full = |place: &usize| {
+            let (budget, left) = &self.all[*place];
+            *left < 1 && takes_from(budget, pod)
+        };
+        if own.iter().any(is_full) {
+            return Some(Blocking::NotEnoughPdb);
+        }
+        (own.len() > 1 && is_asked(pod)).then_some(Blocking::SeveralPdbs)
     }
 
     /// Whether the API server refuses to evict the pod because several budgets select it.
     pub(super) fn several(&self, pod: &Pod) -> bool {
-        is_asked(pod) && self.matching(pod).nth(1).is_some()
-    }
-
-    /// The budgets that the pod's eviction counts against.
-    fn spending<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
-        self.matching(pod).filter(|(budget, _)| takes_from(budget, pod))
+        is_asked(pod) && self.matching(pod).len() > 1
     }
 
     /// Checks whether the budgets allow all of these pods to be evicted together. The error contains the id
     /// of the first pod whose eviction would exceed a budget.
     pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
-        let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
+        if self.all.is_empty() {
+            return Ok(());
+        }
+        let mut used: BTreeMap<usize, i64> = BTreeMap::new();
         for pod in pods {
-            for (budget, left) in self.spending(pod) {
-                let used = used.entry(Arc::as_ptr(budget)).or_default();
-                *used += 1;
-                if *used > *left {
-                    return Err(pod.id());
+            for &place in &*self.matching(pod) {
+                let (budget, left) = &self.all[place];
+                if takes_from(budget, pod) {
+                    let used = used.entry(place).or_default();
+                    *used += 1;
+                    if *used > *left {
+                        return Err(pod.id());
+                    }
                 }
             }
         }
@@ -98,10 +111,12 @@ impl Budgets {
 
     /// Subtracts the evictions of all these pods from what the budgets allow.
     pub(super) fn take<'p>(&mut self, pods: impl Iterator<Item = &'p Arc<Pod>>) {
+        if self.all.is_empty() {
+            return;
+        }
         for pod in pods {
-            let Some(own) = self.by_namespace.get_mut(&pod.namespace) else { continue };
-            for place in own.matching(pod).collect::<Vec<_>>() {
-                let (budget, left) = &mut own.all[place];
+            for &place in &*self.matching(pod) {
+                let (budget, left) = &mut self.all[place];
                 *left -= i64::from(takes_from(budget, pod));
             }
         }
@@ -191,14 +206,14 @@ mod tests {
         ];
         let budget = |requirements| DisruptionBudget {
             selector: Some(LabelSelector { requirements }),
-            ..DisruptionBudget::clone(&budgets(true, (1, 1), 1).by_namespace["d"].all[0].0)
+            ..DisruptionBudget::clone(&budgets(true, (1, 1), 1).all[0].0)
         };
         let list = all.map(budget).map(Arc::new).to_vec();
         let found = Budgets::new(&Snapshot { budgets: list.clone(), ..Snapshot::default() });
         for app in [None, Some("a"), Some("b"), Some("c"), Some("d")] {
             let mut pod = pod(PodPhase::Running, true, false);
             pod.labels.extend(app.map(|app| ("app".to_owned(), app.to_owned())));
-            let mut places: Vec<usize> = found.by_namespace["d"].matching(&pod).collect();
+            let mut places = found.matching(&pod).to_vec();
             places.sort_unstable();
             let one_by_one: Vec<usize> = (0..list.len()).filter(|&at| matches(&list[at], &pod)).collect();
             assert_eq!(places, one_by_one, "{app:?}");

@@ -296,19 +296,20 @@ fn silent(snapshot: &Snapshot, config: &Config, node: &Node) -> Option<Due> {
 
 fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) -> Option<Due> {
     let host = &machine?.host;
-    let hosts = snapshot.proxmox.hosts.as_ref()?;
-    let here = hosts.iter().any(|one| one.name == *host && one.online && one.maintenance);
+    let mut hosts = snapshot.proxmox.hosts.iter().flatten().filter(|one| one.online && one.maintenance);
+    hosts.find(|one| one.name == *host)?;
     let held = (!config.replace.maintenance).then(|| "`replace.maintenance` is off".to_owned());
     let words = format!("its host {host} is in maintenance");
-    here.then_some(Due { reason: RemovalReason::Maintenance, words, held })
+    Some(Due { reason: RemovalReason::Maintenance, words, held })
 }
 
 /// The reason to replace the node, if its host is being emptied. The decision to empty the host has already
 /// checked that its nodes can be replaced.
 fn emptied(snapshot: &Snapshot, machine: &Machine) -> Option<Due> {
-    let words = format!("its host {} is to be switched off", machine.host);
-    let emptied = is_emptied(snapshot, &machine.host);
-    emptied.then_some(Due { reason: RemovalReason::HostOff, words, held: None })
+    is_emptied(snapshot, &machine.host).then(|| {
+        let words = format!("its host {} is to be switched off", machine.host);
+        Due { reason: RemovalReason::HostOff, words, held: None }
+    })
 }
 
 /// The reason to replace the node, if its machine differs from a new one.
@@ -372,10 +373,12 @@ fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let earlier = oldest / 10 / PARTS * (lot % PARTS);
     let created = node.created?;
-    let due = after(created, oldest.saturating_sub(earlier)) <= now;
+    if after(created, oldest.saturating_sub(earlier)) > now {
+        return None;
+    }
     let is = if after(created, oldest) <= now { "older than" } else { "almost as old as" };
     let words = format!("{is} its pool's `max_node_age` of {}", age_text(oldest));
-    due.then_some(Due { reason: RemovalReason::Expired, words, held: None })
+    Some(Due { reason: RemovalReason::Expired, words, held: None })
 }
 
 fn age_text(age: Duration) -> String {

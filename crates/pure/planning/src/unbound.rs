@@ -34,7 +34,8 @@ pub(super) struct Collected {
 /// looked at.
 pub(super) struct Kept {
     before: Unbound,
-    /// For each pod of the old list, its position in the new list, if it is still there.
+    /// For each pod of the old list, its position in the new list, if it is still there. Empty if no pod of
+    /// the old list is without a node.
     now: Vec<Option<usize>>,
 }
 
@@ -80,12 +81,15 @@ impl Collected {
 impl Kept {
     /// `before` contains the pods without a node of a list of `count` pods.
     pub(super) fn new(before: Unbound, count: usize) -> Self {
+        let count = if before.0.is_empty() { 0 } else { count };
         Self { before, now: vec![None; count] }
     }
 
     /// Notes that a pod, with or without a node, is still in the list.
     pub(super) fn moves(&mut self, before: usize, now: usize) {
-        self.now[before] = Some(now);
+        if let Some(place) = self.now.get_mut(before) {
+            *place = Some(now);
+        }
     }
 
     /// These pods and the new ones, as parts of the new list.
