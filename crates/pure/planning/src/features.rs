@@ -90,7 +90,7 @@ mod tests {
 
     /// The features of fresh nodes if no machine is known.
     fn fresh_features(snapshot: &Snapshot, pool: &Pool) -> Features {
-        declared_by_fresh_nodes(snapshot, &ByNode::new(), pool)
+        declared_by_fresh_nodes(snapshot, &ByNode::default(), pool)
     }
 
     fn restarts() -> Features {
@@ -124,8 +124,8 @@ mod tests {
         let seen = snapshot(&[("a", 1, restarts()), ("b", 2, Features::default())]);
         assert!(fresh_features(&seen, pool).is_empty());
         let mut memory = Memory::default();
-        assert!(learn(&mut memory, &seen, &ByNode::new(), pool));
-        assert!(!learn(&mut memory, &seen, &ByNode::new(), pool), "a second call changes nothing");
+        assert!(learn(&mut memory, &seen, &ByNode::default(), pool));
+        assert!(!learn(&mut memory, &seen, &ByNode::default(), pool), "a second call changes nothing");
         let gone = Snapshot { memory, ..Snapshot::default() };
         assert!(fresh_features(&gone, pool).is_empty());
         let told = self::config("kubelet = { maxParallelImagePulls = 3 }");

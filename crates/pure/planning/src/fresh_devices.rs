@@ -274,6 +274,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
             }
         }
     }
+    drop(others);
     snapshot.resource_slices.extend(late);
 }
 

@@ -18,7 +18,7 @@ use super::disruptions::Allowed;
 use super::drain::{Drain, Rules};
 use super::facts::{
     host::is_emptied,
-    machine::is_kept,
+    machine::{ByNode, is_kept},
     node::{being_deleted, is_leaving, pool_of, ready},
     pod::{is_daemon, is_mirror},
     time::after,
@@ -247,7 +247,7 @@ fn rank(reason: RemovalReason) -> u8 {
 
 /// Every node that is due for replacement, now or later.
 fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
-    let machines: BTreeMap<&str, &Machine> = snapshot
+    let machines: ByNode = snapshot
         .proxmox
         .machines
         .iter()

@@ -1,6 +1,7 @@
 //! Facts about a machine: whether it is kept warm, and which Node belongs to it.
 
-use std::collections::BTreeMap;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 
 use model::machine::{Machine, Phase};
 
@@ -9,8 +10,8 @@ pub(crate) fn is_kept(machine: &Machine) -> bool {
     machine.warm.is_some() && machine.phase < Phase::Draining
 }
 
-/// Machines by the names of their Nodes.
-pub(crate) type ByNode<'a> = BTreeMap<&'a str, &'a Machine>;
+/// Machines by the names of their Nodes. Only used for lookups: the order of the entries has no effect.
+pub(crate) type ByNode<'a> = HashMap<&'a str, &'a Machine, FixedState>;
 
 /// The machines by the names of their Nodes. A machine whose Node is unknown is listed under its own name.
 pub(crate) fn by_node(machines: Option<&[Machine]>) -> ByNode<'_> {
